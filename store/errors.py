@@ -1,0 +1,100 @@
+"""Every error the store raises, as one tree.
+
+    StoreError                        message, kind (append-only words), fields
+    ├── InvalidInputError (ValueError)  fix the call, the statement or the data
+    │   └── LoadRejectedError             too many rows were filtered; .rejected has them
+    ├── NotFoundError (LookupError)     database, table, label, transaction
+    │   └── VersionExpiredError           the version is behind the retention horizon
+    ├── AlreadyExistsError              database, table
+    │   └── LabelExistsError              the label names an earlier load; .txn_id, .status
+    ├── ConflictError                   what was read has changed; run again on a new snapshot
+    ├── UnavailableError                lock held, disk or map full; try later or make room
+    ├── FormatError                     the directory is not ours, or was written by a newer program
+    ├── ClosedError                     the handle is closed; open it again
+    ├── CommitUnknownError              the outcome is not known; reopen and look up the label
+    └── CorruptionError                 stored bytes are wrong; .path
+
+A class exists where a caller would do something different. What differs only in the telling is a `kind`. All of them
+pickle (Spark carries them between processes): the constructor takes the message and keyword fields, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class StoreError(Exception):
+    """Base of all errors of the store.
+
+    Args:
+        message: what, on what, expected and found, next step.
+        kind: a stable word that programs may test, such as `"unknown_column"`.
+        fields: facts of the message, by name; also readable as attributes.
+    """
+
+    def __init__(self, message: str, *, kind: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.fields = fields
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.kind, self.fields)
+
+
+def _rebuild(cls: type[StoreError], message: str, kind: str, fields: dict[str, Any]) -> StoreError:
+    return cls(message, kind=kind, **fields)
+
+
+class InvalidInputError(StoreError, ValueError):
+    """The call, the statement or the data cannot be accepted as given."""
+
+
+class LoadRejectedError(InvalidInputError):
+    """More rows were filtered than `max_filter_ratio` allows; nothing was applied. `.rejected` lists them."""
+
+
+class NotFoundError(StoreError, LookupError):
+    """A database, table, label or transaction that does not exist."""
+
+
+class VersionExpiredError(NotFoundError):
+    """The version was never made or is behind the retention horizon. `.oldest` and `.latest` can be read."""
+
+
+class AlreadyExistsError(StoreError):
+    """A database or table of that name exists."""
+
+
+class LabelExistsError(AlreadyExistsError):
+    """The label names an earlier load. `.txn_id`, `.status` (PREPARE, PRECOMMITTED, COMMITTED, VISIBLE), `.version`."""
+
+
+class ConflictError(StoreError):
+    """What the operation read has changed; run it again on a new snapshot."""
+
+
+class UnavailableError(StoreError):
+    """A lock is held, or disk or catalog space is used up."""
+
+
+class FormatError(StoreError):
+    """The directory is not a store, or a newer program wrote it."""
+
+
+class ClosedError(StoreError):
+    """The store handle was closed."""
+
+
+class CommitUnknownError(StoreError):
+    """The commit may or may not have happened. `.label` finds out after reopening."""
+
+
+class CorruptionError(StoreError):
+    """Stored bytes are not what was written. `.path` names the file or record."""

@@ -1,0 +1,125 @@
+"""Look-ups by key: the rows of some keys at one version.
+
+1. Cast the given keys to the key columns' types, code them, order them by code.
+2. Probe the state; hashed keys are compared with the stored key columns.
+3. Take the wanted columns of each matched row from its segment, tombstones left out, in the order the keys were given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store.cast import try_cast
+from store.dedupe import argsort_codes, equal_keys
+from store.errors import InvalidInputError
+from store.key_index import Matches
+from store.keys import encode_keys, is_exact
+from store.schema import DELETE_SIGN
+from store.scan import Projection, column_source, constant_column
+from store.table_state import LiveSegment, TableState, rows_by_slot
+
+
+def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted: bool = False) -> pa.Table:
+    """Rows of the given keys; keys without a row are left out.
+
+    Args:
+        keys: the key columns by name, other columns are ignored; n rows, duplicates allowed.
+        deleted: tombstones are returned too.
+
+    Returns:
+        At most n rows with the projection's columns, in the order of `keys`.
+
+    Raises:
+        InvalidInputError: a key column is missing or cannot be cast.
+    """
+    arrays = key_arrays(state, keys)
+    if not len(arrays[0]):
+        return projection.arrow().empty_table()
+    needles, matches = find(state, arrays)
+    arrow = projection.arrow()
+    parts: list[pa.Table] = []
+    orders: list[npt.NDArray[np.intp]] = []
+    for slot, rows in rows_by_slot(matches.slots):
+        live = state.segments[slot]
+        positions = matches.positions[rows]
+        if live.segment.meta.tombstones and not deleted:
+            signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
+            alive = np.asarray(pc.equal(signs, 0).combine_chunks())
+            rows, positions = rows[alive], positions[alive]
+        parts.append(_take(state, live, positions, projection, arrow))
+        orders.append(needles[rows])
+    if not parts:
+        return arrow.empty_table()
+    if len(parts) == 1 and len(orders[0]) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(orders), kind="stable")
+    return pa.concat_tables(parts).combine_chunks().take(pa.array(order))
+
+
+def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
+    """The key columns of a caller's table with their exact types.
+
+    Raises:
+        InvalidInputError: a key column is missing, given twice, or a value cannot be cast.
+    """
+    by_name: dict[str, Any] = {}
+    for i, name in enumerate(keys.schema.names):
+        if name.lower() in by_name:
+            raise InvalidInputError(f"key column {name!r} is given twice", kind="duplicate_column", column=name)
+        by_name[name.lower()] = keys.column(i)
+    arrays = []
+    for column in state.schema.key_columns:
+        source = by_name.get(column.name.lower())
+        if source is None:
+            raise InvalidInputError(
+                f"key column {column.name!r} is missing; give all of {', '.join(state.schema.key)}",
+                kind="missing_column",
+                column=column.name,
+            )
+        result = try_cast(source, column.type)
+        if result.failed is not None:
+            row = int(np.flatnonzero(np.asarray(result.failed))[0])
+            raise InvalidInputError(
+                f"key column {column.name!r}: row {row} is no {column.type}", kind="bad_key", column=column.name
+            )
+        arrays.append(result.values)
+    return arrays
+
+
+def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
+    """Live rows of some keys: for each match the row number of its key, and the match."""
+    key_columns = state.schema.key_columns
+    codes = encode_keys(arrays, key_columns)
+    order = argsort_codes(codes)
+    matches = state.probe(codes[order])
+    needles = order[matches.needles]
+    if len(matches) and not is_exact(key_columns):
+        stored = state.take(matches, [column.name for column in key_columns])
+        same = equal_keys(arrays, needles, stored.columns, None)
+        needles, matches = needles[same], matches.take(same)
+    return needles, matches
+
+
+def _take(
+    state: TableState,
+    live: LiveSegment,
+    positions: npt.NDArray[np.uint32],
+    projection: Projection,
+    arrow: pa.Schema,
+) -> pa.Table:
+    sources = [column_source(projection.schema, live.segment, name) for name in projection.names]
+    stored = sorted({source for source in sources if source is not None})
+    taken = live.segment.take(positions, stored) if stored else None
+    columns = []
+    for field, name, source in zip(arrow, projection.names, sources, strict=True):
+        if source is not None and taken is not None:
+            column = taken.column(source)
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        else:
+            columns.append(constant_column(state.schema, live, name, len(positions), field.type))
+    return pa.Table.from_arrays(columns, schema=arrow)

@@ -1,0 +1,136 @@
+"""Publishing: the one step that makes a load visible.
+
+Within one write transaction of the catalog, given a plan made against the version that is still the newest:
+
+1. Refuse when the table's schema has another revision, or the label was taken meanwhile.
+2. The new version is head + 1. Store its segments, one bitmap record per segment in which rows are hidden, the version
+   record, the transaction as VISIBLE and the new head.
+
+LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and `HeadMoved` says so:
+the plan is brought up to date (`realign`) and publishing is tried again; after a few tries under the writer lock, so that
+a load always gets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from store import catalog, delete_bitmap, failpoint
+from store.catalog import Transaction
+from store.delete_bitmap import Positions, bitmap_of
+from store.errors import ConflictError
+from store.resolve import Plan, extend_plan, make_plan
+from store.segment import INLINE, Segment
+from store.table_state import TableState, newest_bitmap, read_bitmap
+from store.transaction import VISIBLE, TransactionRecord, now_ms, put_transaction, refuse_used_label
+
+TRIES_BEFORE_LOCK: Final = 2
+
+
+class HeadMoved(Exception):
+    """Another version was published since the plan was made. Never leaves the engine."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What history shows of a version, beside what its segments tell."""
+
+    rows_total: int = 0
+    rows_loaded: int = 0
+    rows_filtered: int = 0
+    rows_superseded: int = 0
+    rows_late: int = 0
+    rows_replaced: int = 0
+    rows_deleted: int = 0
+    bytes_written: int = 0
+    milliseconds: int = 0
+
+
+def realign(plan: Plan, before: TableState, now: TableState, staged: Sequence[Segment]) -> Plan:
+    """A plan for the newest state, from one made at an earlier state.
+
+    When only segments were added in between, staged rows are tested against those alone; otherwise against everything.
+    """
+    if now.version == before.version:
+        return plan
+    if set(before.segments) <= set(now.segments) and len(staged) == 1:
+        return extend_plan(plan, before, now, staged[0])
+    return make_plan(now, staged)
+
+
+def publish(
+    tx: Transaction,
+    table_id: int,
+    transaction: TransactionRecord,
+    staged: Sequence[Segment],
+    plan: Plan,
+    figures: Figures,
+    *,
+    revision: int,
+    label_keep_seconds: int,
+) -> TransactionRecord:
+    """Stores a version; see the module. Returns the transaction as it was stored.
+
+    Raises:
+        HeadMoved: the plan is not for the newest version.
+        ConflictError: the schema changed since the load began.
+        LabelExistsError: another load with this label was faster.
+    """
+    head, current_revision = catalog.head(tx, table_id)
+    if current_revision != revision:
+        raise ConflictError(
+            f"{transaction.operation} {transaction.label!r} on {transaction.table} was prepared for schema revision "
+            f"{revision}, but the table has {current_revision}; run it again",
+            kind="metadata_changed",
+            table=transaction.table,
+        )
+    refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
+    if not transaction.id:
+        transaction = replace(transaction, id=tx.next_id("txn"))
+    if not staged:
+        return _finish(tx, transaction, version=head)
+    if head != plan.version:
+        raise HeadMoved
+    version = head + 1
+    for segment in staged:
+        key = catalog.segment_key(table_id, segment.meta.id)
+        tx.put("segments", key, {"meta": segment.meta.to_record(), "created": version, "dropped": 0})
+        if segment.meta.home == INLINE:
+            tx.put("inline", key, segment.payload)
+    hidden = plan.positions()
+    for segment_id, positions in hidden.items():
+        _hide(tx, table_id, segment_id, version, positions)
+    record: dict[str, Any] = {
+        "revision": revision,
+        "txn": transaction.id,
+        "label": transaction.label,
+        "operation": transaction.operation,
+        "time_ms": now_ms(),
+        "added": [segment.meta.id for segment in staged],
+        "dropped": [],
+        "hidden": sorted(hidden),
+        "figures": figures.__dict__,
+    }
+    tx.put("versions", catalog.version_key(table_id, version), record)
+    tx.put("heads", catalog.table_key(table_id), [version, revision])
+    done = _finish(tx, transaction, version=version)
+    failpoint.hit("publish.before_switch")
+    return done
+
+
+def _finish(tx: Transaction, transaction: TransactionRecord, *, version: int) -> TransactionRecord:
+    done = replace(transaction, status=VISIBLE, finished_ms=now_ms(), version=version)
+    put_transaction(tx, done)
+    tx.put("labels", catalog.label_key(done.database, done.label), done.id)
+    return done
+
+
+def _hide(tx: Transaction, table_id: int, segment_id: str, version: int, positions: Positions) -> None:
+    rows = bitmap_of(positions)
+    last = newest_bitmap(tx, table_id, segment_id, version)
+    record = delete_bitmap.next_record(
+        last, version, rows, lambda v: read_bitmap(tx, table_id, segment_id, v)
+    )
+    tx.put_raw("bitmaps", catalog.bitmap_key(table_id, segment_id, version), record.to_bytes())

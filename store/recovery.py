@@ -1,0 +1,41 @@
+"""What opening a store repairs after a crash: segment files that no version names.
+
+A process writes segment files before it publishes them. If it died in between they are nobody's. A file is removed when
+the process that made it (its name tells) is gone and the catalog does not know the segment; the catalog is asked last, so
+what was published just before the maker ended is kept. Files of living processes are left alone.
+"""
+
+from __future__ import annotations
+
+from store import catalog
+from store.catalog import Catalog
+from store.disk import Disk
+from store.records import unpack
+from store.stage import maker_of
+from store.transaction import is_alive
+
+
+def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
+    """Removes orphaned segment files of all tables; returns their names."""
+    with store_catalog.read() as tx:
+        tables = {int.from_bytes(key): unpack(raw)["directory"] for key, raw in tx.items("tables")}
+    removed = []
+    for table_id, directory in tables.items():
+        abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
+        with store_catalog.read() as tx:
+            unknown = [name for name in abandoned if not _is_known(tx, table_id, name)]
+        for name in unknown:
+            disk.delete(f"{directory}/{name}")
+        removed += unknown
+    return removed
+
+
+def _is_abandoned(name: str) -> bool:
+    segment_id, _, suffix = name.rpartition(".")
+    if suffix not in ("arrow", "parquet", "keys") or segment_id.count("-") != 3:
+        return False  # not a file of ours: never touched
+    return not is_alive(maker_of(segment_id))
+
+
+def _is_known(tx: catalog.Transaction, table_id: int, name: str) -> bool:
+    return tx.get("segments", catalog.segment_key(table_id, name.rpartition(".")[0])) is not None

@@ -1,0 +1,174 @@
+"""The winner test: staged rows against the rows a table holds (SO1, SO2, D1-D4).
+
+Given the segments of one load, in order, and a state of the table:
+
+1. Probe the codes of a segment against the state: live rows, tombstones included, one per key at most.
+2. Hashed keys: compare the key columns, keep true matches.
+3. A staged row loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the stored row is
+   hidden. Signs are not looked at: a tombstone wins and loses like any row.
+4. The next segment of the same load is tested against the earlier ones too, as if each were a version of its own; so of
+   equal sequences the later segment wins (SO11).
+
+The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from the start, so
+that what a segment holds never depends on the state it was tested against; a plan can be made again at any later state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from store.dedupe import equal_keys
+from store.delete_bitmap import DeleteVector
+from store.key_index import Matches, Positions
+from store.keys import is_exact
+from store.schema import DELETE_SIGN
+from store.segment import Segment
+from store.table_state import LiveSegment, TableState, rows_by_slot
+
+# What hiding a stored row means for its key.
+_TOMBSTONE: Final = 0  # it was deleted before
+_REPLACED: Final = 1
+_DELETED: Final = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What publishing a load will hide.
+
+    Attributes:
+        version: the state it was made against.
+        stored: segment id -> (positions, effect of each) in segments the table has.
+        own: id of a segment of the load -> its rows that lost to a larger sequence.
+    """
+
+    version: int
+    stored: dict[str, list[tuple[Positions, npt.NDArray[np.uint8]]]] = field(default_factory=dict)
+    own: dict[str, Positions] = field(default_factory=dict)
+
+    @property
+    def rows_late(self) -> int:
+        """Rows of the load that lost to a row with a larger sequence."""
+        return sum(len(positions) for positions in self.own.values())
+
+    @property
+    def rows_replaced(self) -> int:
+        """Rows a reader saw that the load takes the place of."""
+        return self._count(_REPLACED)
+
+    @property
+    def rows_deleted(self) -> int:
+        """Rows a reader saw whose key the load deletes."""
+        return self._count(_DELETED)
+
+    def _count(self, effect: int) -> int:
+        parts = [effects for hidden in self.stored.values() for _, effects in hidden]
+        return sum(int(np.count_nonzero(effects == effect)) for effects in parts)
+
+    def positions(self) -> dict[str, Positions]:
+        """Every segment in which rows are hidden, with their distinct positions."""
+        hidden = {name: np.concatenate([p for p, _ in parts]) for name, parts in self.stored.items()}
+        for name, lost in self.own.items():
+            hidden[name] = np.concatenate([hidden[name], lost]) if name in hidden else lost
+        return hidden
+
+
+def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
+    """Tests the segments of one load against a state; see the module."""
+    plan = Plan(state.version)
+    for number, segment in enumerate(staged):
+        _test_segment(plan, state, segment)
+        if number + 1 < len(staged):
+            state = _with_segment(state, segment, plan)
+    return plan
+
+
+def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segment) -> Plan:
+    """A plan of a one-segment load for a later state that only has more segments.
+
+    The staged rows are tested against the new segments alone. A stored row that the plan hides may have been hidden by
+    others since: then it is theirs. A staged row that lost cannot win any more, for a key's sequence only grows.
+    """
+    fresh = tuple(slot for slot in now.segments if slot not in before.segments)
+    arrived = replace(
+        now, segments={slot: now.segments[slot] for slot in fresh}, prior_runs=(), fresh=fresh
+    )
+    extended = Plan(now.version)
+    for segment_id, parts in plan.stored.items():
+        deletes = now.segments[now.slot_of[segment_id]].deletes
+        still = [(p[live], e[live]) for p, e in parts for live in [deletes.is_live(p)] if live.any()]
+        if still:
+            extended.stored[segment_id] = still
+    _test_segment(extended, arrived, segment)
+    lost = np.union1d(
+        plan.own.get(segment.meta.id, np.empty(0, np.uint32)),
+        extended.own.get(segment.meta.id, np.empty(0, np.uint32)),
+    )
+    if len(lost):
+        extended.own[segment.meta.id] = lost
+    return extended
+
+
+def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
+    index = segment.index
+    matches = state.probe(index.codes)
+    if len(matches) and not is_exact(state.schema.key_columns):
+        matches = matches.take(_same_keys(state, segment, matches))
+    if not len(matches):
+        return
+    staged_positions = index.row_positions(matches.needles)
+    if index.sequence is not None and matches.sequence is not None:
+        loses = index.sequence.take(matches.needles).less(matches.sequence)
+        if loses.any():
+            plan.own[segment.meta.id] = staged_positions[loses]
+            matches, staged_positions = matches.take(~loses), staged_positions[~loses]
+    for slot, rows in rows_by_slot(matches.slots):
+        live = state.segments[slot]
+        positions = matches.positions[rows]
+        effects = _effects(live.segment, positions, segment, staged_positions[rows])
+        plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
+
+
+def _effects(
+    stored: Segment, positions: Positions, staged: Segment, staged_positions: Positions
+) -> npt.NDArray[np.uint8]:
+    effects = np.full(len(positions), _REPLACED, dtype=np.uint8)
+    if staged.meta.tombstones:
+        effects[signs_of(staged, staged_positions) == 1] = _DELETED
+    if stored.meta.tombstones:
+        effects[signs_of(stored, positions) == 1] = _TOMBSTONE
+    return effects
+
+
+def signs_of(segment: Segment, positions: Positions) -> npt.NDArray[np.int8]:
+    """Delete signs of some rows of a segment that stores them."""
+    column = segment.take(positions, [DELETE_SIGN]).column(0).combine_chunks()
+    return np.asarray(pc.fill_null(column, 0))
+
+
+def _same_keys(state: TableState, segment: Segment, matches: Matches) -> npt.NDArray[np.bool_]:
+    names = [column.name for column in state.schema.key_columns]
+    stored = state.take(matches, names)
+    staged_names = [column.name for column in segment.schema.key_columns]
+    staged = segment.take(segment.index.row_positions(matches.needles), staged_names)
+    return equal_keys(staged.columns, None, stored.columns, None)
+
+
+def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState:
+    """The state as if the segment were published already; only for the rest of the same load."""
+    segments = dict(state.segments)
+    for segment_id, parts in plan.stored.items():
+        slot = state.slot_of[segment_id]
+        hidden = segments[slot].deletes.hide(np.concatenate([positions for positions, _ in parts]))
+        segments[slot] = replace(segments[slot], deletes=hidden)
+    slot = state.next_slot
+    lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
+    segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
+    return TableState(
+        state.table_id, state.version, state.schema, segments, state.runs, (slot,), slot + 1
+    )

@@ -1,0 +1,200 @@
+"""Scanning: the rows a reader sees at one version, as record batches.
+
+For each live segment, batch by batch (64 Ki rows):
+
+1. Skip batches whose zone maps rule the filter out.
+2. Take the columns asked for, by column id; columns younger than the segment read as their default. Buffers of plain Arrow
+   segments are used in place.
+3. Drop rows that are hidden (one mask per batch, in place from the delete vector) and tombstones. A batch without either
+   passes through untouched.
+4. Apply the filter to what is left, in Arrow's own scanner.
+
+Rows come segment by segment; no order is promised. Batches are prepared by a few threads ahead of the consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from store.errors import InvalidInputError
+from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, default_scalar, hidden_name
+from store.segment import Segment
+from store.table_state import LiveSegment, TableState
+
+_THREADS: Final = 2
+_AHEAD: Final = 6
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Columns a reader wants, canonical names in the order asked for."""
+
+    schema: TableSchema
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: TableSchema, columns: Sequence[str] | None, *, hidden: bool) -> Projection:
+        """Resolves names without regard to case, hidden ones in either spelling (T7).
+
+        Raises:
+            InvalidInputError: unknown column; the sequence of a table without one.
+        """
+        if columns is None:
+            extra = [field.name for field in schema.hidden_fields()] if hidden else []
+            return cls(schema, (*schema.names, *extra))
+        return cls(schema, tuple(_canonical(schema, name) for name in columns))
+
+    def arrow(self) -> pa.Schema:
+        hidden = {field.name: field for field in self.schema.hidden_fields()}
+        return pa.schema([hidden.get(n) or self.schema.arrow.field(n) for n in self.names])
+
+
+def _canonical(schema: TableSchema, name: str) -> str:
+    hidden = hidden_name(name)
+    if hidden is None:
+        return schema.column(name).name
+    if hidden == SEQUENCE_COL and not schema.has_sequence:
+        raise InvalidInputError("There is no sequence column in the table", kind="unknown_column", column=name)
+    return hidden
+
+
+def scan_state(
+    state: TableState,
+    projection: Projection,
+    predicate: pc.Expression | None = None,
+    *,
+    deleted: bool = False,
+) -> pa.RecordBatchReader:
+    """Rows of a state.
+
+    Args:
+        predicate: over visible and hidden columns; None keeps all rows.
+        deleted: tombstones that are their key's winner are returned too (T8).
+    """
+    if predicate is None:
+        batches = _batches(state, projection, None, deleted)
+        return pa.RecordBatchReader.from_batches(projection.arrow(), batches)
+    text = str(predicate)
+    # The expression does not tell its columns; a column whose name does not occur in its text is not among them.
+    everything = [*state.schema.names, *(field.name for field in state.schema.hidden_fields())]
+    needed = dict.fromkeys([*projection.names, *(name for name in everything if name in text)])
+    wide = Projection(state.schema, tuple(needed))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow(), _batches(state, wide, predicate, deleted))
+    try:
+        scanner = ds.Scanner.from_batches(
+            reader, schema=wide.arrow(), columns=list(dict.fromkeys(projection.names)), filter=predicate
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        raise InvalidInputError(f"filter {text} does not fit the table: {error}", kind="bad_filter") from error
+    filtered = scanner.to_reader()
+    return pa.RecordBatchReader.from_batches(
+        projection.arrow(), (batch.select(list(projection.names)).cast(projection.arrow()) for batch in filtered)
+    )
+
+
+def _batches(
+    state: TableState, projection: Projection, predicate: pc.Expression | None, deleted: bool
+) -> Iterator[pa.RecordBatch]:
+    tasks = [
+        (live, number)
+        for live in state.segments.values()
+        if live.deletes.live_count
+        for number in _unpruned(live.segment, projection.schema, predicate)
+    ]
+    if len(tasks) <= 2:
+        yield from _non_empty(read_batch(live, number, projection, deleted=deleted) for live, number in tasks)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        pending: deque[Future[pa.RecordBatch]] = deque()
+        waiting = iter(tasks)
+        try:
+            for live, number in waiting:
+                pending.append(pool.submit(read_batch, live, number, projection, deleted=deleted))
+                if len(pending) >= _AHEAD:
+                    yield from _non_empty([pending.popleft().result()])
+            while pending:
+                yield from _non_empty([pending.popleft().result()])
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _non_empty(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch for batch in batches if batch.num_rows)
+
+
+def _unpruned(segment: Segment, schema: TableSchema, predicate: pc.Expression | None) -> Sequence[int]:
+    if predicate is None or not segment.meta.zones:
+        return range(segment.meta.batches)
+    return segment.pruner(schema).matching(predicate)
+
+
+def read_batch(live: LiveSegment, number: int, projection: Projection, *, deleted: bool) -> pa.RecordBatch:
+    """Rows of one batch that count, with the projection's columns."""
+    segment = live.segment
+    start = number * segment.meta.batch_rows
+    rows = min(segment.meta.batch_rows, segment.rows - start)
+    mask = live.deletes.live_mask(start, rows)
+    if segment.meta.tombstones and not deleted:
+        signs = segment.batch(number, [DELETE_SIGN]).column(0)
+        alive = pc.equal(signs, 0)
+        mask = alive if mask is None else pc.and_(mask, alive)
+    batch = project(live, number, rows, projection)
+    return batch if mask is None else batch.filter(mask)
+
+
+def project(live: LiveSegment, number: int, rows: int, projection: Projection) -> pa.RecordBatch:
+    """The projection's columns of one batch, hidden rows included."""
+    segment = live.segment
+    sources = {name: column_source(projection.schema, segment, name) for name in projection.names}
+    stored = sorted({source for source in sources.values() if isinstance(source, str)})
+    batch = segment.batch(number, stored) if stored else None
+    arrow = projection.arrow()
+    arrays = []
+    for field, name in zip(arrow, projection.names, strict=True):
+        source = sources[name]
+        if isinstance(source, str):
+            assert batch is not None
+            array = batch.column(source)
+            arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
+        else:
+            arrays.append(constant_column(projection.schema, live, name, rows, field.type))
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def column_source(schema: TableSchema, segment: Segment, name: str) -> str | None:
+    """The stored column that holds a reader's column, None when all rows share one value."""
+    if hidden_name(name):
+        if name in segment.meta.hidden:
+            return name
+        return segment.schema.sequence_column if name == SEQUENCE_COL else None
+    if schema.revision == segment.schema.revision:
+        return name
+    wanted = schema.column(name).id
+    return next((column.name for column in segment.schema.columns if column.id == wanted), None)
+
+
+def constant_column(
+    schema: TableSchema, live: LiveSegment, name: str, rows: int, arrow: pa.DataType
+) -> pa.Array:
+    """A column that a segment does not store: row version, sign 0, no sequence, or a younger column's default."""
+    if name == VERSION_COL:
+        return pa.array(np.full(rows, live.created, dtype=np.int64))
+    if name == DELETE_SIGN:
+        return pa.array(np.zeros(rows, dtype=np.int8))
+    if name == SEQUENCE_COL:
+        return pa.nulls(rows, arrow)
+    value = default_scalar(schema.column(name), datetime.now())
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, arrow)

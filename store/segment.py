@@ -1,0 +1,377 @@
+"""Segments: the immutable pieces of a table's data, their files and their description.
+
+A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its rows. Three homes:
+
+- `arrow`: `<id>.arrow`, an Arrow IPC file (buffers plain, LZ4 or zstd), mapped;
+- `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively;
+- `inline`: one batch in the catalog record itself, for small loads; its key index is computed when it is read.
+
+The file holds the visible columns under the names of the schema revision that wrote them, then those hidden columns whose
+value is not the same for all rows: `__DELETE_SIGN__` if there are tombstones, `__SEQUENCE_COL__` if it is not simply the
+mapped column, `__VERSION_COL__` after a compaction. Bytes are verified batch by batch when first read in a process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import xxhash
+
+from store.disk import Disk
+from store.errors import CorruptionError
+from store.key_index import KeyIndex
+from store.keys import encode_keys
+from store.schema import SEQUENCE_COL, TableSchema
+from store.sequence import SequenceVector
+from store.zone_map import Pruner, ZoneMap, build_zone_map
+
+INLINE: Final = "inline"
+# File range 0 is what stands before the first batch, the last one what stands behind the last batch.
+_Range = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class SegmentMeta:
+    """What the catalog knows of a segment.
+
+    Attributes:
+        id: unique name, also of its files.
+        home: `arrow`, `parquet` or `inline`.
+        compression: none, lz4 or zstd.
+        revision: schema revision whose names the file carries.
+        rows, batch_rows: all rows; rows of every batch but the last.
+        tombstones: rows whose delete sign is 1.
+        hidden: hidden columns that are stored.
+        data_bytes, keys_bytes: sizes of the two files (of the record when inline).
+        ranges: (offset, length, xxh3) of the file's head, each batch, and tail.
+        keys_checksum: xxh3 of the `.keys` file.
+        zones: see `store.zone_map`.
+    """
+
+    id: str
+    home: str
+    compression: str
+    revision: int
+    rows: int
+    batch_rows: int
+    tombstones: int
+    hidden: tuple[str, ...]
+    data_bytes: int
+    keys_bytes: int = 0
+    ranges: tuple[_Range, ...] = ()
+    keys_checksum: int = 0
+    zones: ZoneMap = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        return -(-self.rows // self.batch_rows) if self.rows else 0
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> SegmentMeta:
+        ranges = tuple((r[0], r[1], r[2]) for r in record["ranges"])
+        return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
+
+
+def data_name(directory: str, meta: SegmentMeta) -> str:
+    return f"{directory}/{meta.id}.{meta.home}"
+
+
+def keys_name(directory: str, meta: SegmentMeta) -> str:
+    return f"{directory}/{meta.id}.keys"
+
+
+def write_segment(
+    disk: Disk,
+    directory: str,
+    segment_id: str,
+    rows: pa.Table,
+    index: KeyIndex,
+    schema: TableSchema,
+    *,
+    batch_rows: int,
+    tombstones: int,
+) -> SegmentMeta:
+    """Writes data and key index of one segment; both files are durable afterwards, their names are not yet.
+
+    Args:
+        rows: visible columns in table order, then the stored hidden ones; in stored order.
+        index: positions refer to that order.
+        batch_rows: rows of a batch.
+        tombstones: how many rows have delete sign 1.
+    """
+    home, compression = schema.storage_format, schema.compression
+    hidden = tuple(rows.schema.names[len(schema.columns) :])
+    meta = SegmentMeta(
+        segment_id, home, compression, schema.revision, len(rows), batch_rows, tombstones, hidden, data_bytes=0
+    )
+    batches = rows.combine_chunks().to_batches(max_chunksize=batch_rows)
+    name = data_name(directory, meta)
+    offsets: list[int] = []
+    writer = _write_arrow if home == "arrow" else _write_parquet
+    size = disk.create(name, lambda sink: offsets.extend(writer(sink, batches, rows.schema, compression)))
+    if home == "parquet":
+        offsets = _row_group_offsets(disk.map(name))
+    keys_bytes = disk.create(keys_name(directory, meta), lambda sink: _write_keys(sink, index))
+    return SegmentMeta(
+        **{
+            **meta.__dict__,
+            "data_bytes": size,
+            "keys_bytes": keys_bytes,
+            "ranges": _checksums(disk.map(name), offsets, size),
+            "keys_checksum": xxhash.xxh3_64_intdigest(disk.map(keys_name(directory, meta))),
+            "zones": build_zone_map(batches, schema.key),
+        }
+    )
+
+
+def inline_segment(
+    segment_id: str, rows: pa.Table, schema: TableSchema, *, tombstones: int
+) -> tuple[SegmentMeta, bytes]:
+    """A small segment as one batch of bytes for the catalog."""
+    batch = rows.combine_chunks().to_batches(max_chunksize=max(len(rows), 1))[0]
+    payload = batch.serialize().to_pybytes()
+    hidden = tuple(rows.schema.names[len(schema.columns) :])
+    meta = SegmentMeta(
+        segment_id, INLINE, "none", schema.revision, len(rows), len(rows), tombstones, hidden, len(payload)
+    )
+    return meta, payload
+
+
+def _write_arrow(
+    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> list[int]:
+    options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    offsets = []
+    with ipc.new_file(sink, schema, options=options) as writer:
+        for batch in batches:
+            offsets.append(sink.tell())
+            writer.write_batch(batch)
+        offsets.append(sink.tell())
+    return offsets
+
+
+def _write_parquet(
+    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> list[int]:
+    codec = "snappy" if compression == "default" else compression
+    strings = [f.name for f in schema if pa.types.is_string(f.type)]
+    with pq.ParquetWriter(sink, schema, compression=codec, use_dictionary=strings, store_schema=True) as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
+    return []
+
+
+def _row_group_offsets(buffer: pa.Buffer) -> list[int]:
+    """Where each row group starts, and where the last one ends."""
+    metadata = pq.read_metadata(pa.BufferReader(buffer))
+    starts, end = [], 4
+    for group in range(metadata.num_row_groups):
+        columns = [metadata.row_group(group).column(i) for i in range(metadata.num_columns)]
+        starts.append(min(c.dictionary_page_offset or c.data_page_offset for c in columns))
+        end = max(
+            (c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns
+        )
+    return [*starts, end]
+
+
+def _write_keys(sink: pa.NativeFile, index: KeyIndex) -> None:
+    batch = index.to_arrow()
+    with ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _checksums(buffer: pa.Buffer, offsets: Sequence[int], size: int) -> tuple[_Range, ...]:
+    bounds = [0, *offsets, size]
+    view = memoryview(buffer)
+    return tuple(
+        (start, end - start, xxhash.xxh3_64_intdigest(view[start:end]))
+        for start, end in zip(bounds, bounds[1:], strict=False)
+    )
+
+
+class Segment:
+    """A segment opened for reading. Safe to share between threads; nothing is read before it is asked for.
+
+    Args:
+        schema: the revision that wrote the segment.
+        payload: the record's bytes of an inline segment.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, meta: SegmentMeta, schema: TableSchema, payload: bytes | None = None
+    ) -> None:
+        self.meta = meta
+        self.schema = schema
+        self._disk = disk
+        self._directory = directory
+        self.payload = payload
+        self._verified: set[int] = set()
+        self._batches: dict[int, pa.RecordBatch] = {}
+        self._pruners: dict[int, Pruner] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> int:
+        return self.meta.rows
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """Columns as they are stored, hidden ones last."""
+        hidden = {f.name: f for f in self.schema.hidden_fields()}
+        return pa.schema([*self.schema.arrow, *(hidden[name] for name in self.meta.hidden)])
+
+    @cached_property
+    def index(self) -> KeyIndex:
+        """The key index, mapped and verified (computed when inline)."""
+        return self._computed_index() if self.meta.home == INLINE else self.read_index()
+
+    def read_index(self) -> KeyIndex:
+        """The key index as its file has it.
+
+        Raises:
+            CorruptionError: the file is missing or not what was written.
+        """
+        name = keys_name(self._directory, self.meta)
+        buffer = self._disk.map(name)
+        if xxhash.xxh3_64_intdigest(buffer) != self.meta.keys_checksum:
+            raise CorruptionError(f"{name}: key index does not match its checksum", path=name)
+        return KeyIndex.read(buffer)
+
+    def _computed_index(self) -> KeyIndex:
+        batch = self.batch(0)
+        key_columns = self.schema.key_columns
+        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        repeats = bool((codes[1:] == codes[:-1]).any())
+        return KeyIndex(codes, order.astype(np.uint32), self._computed_sequence(batch, order), repeats)
+
+    def _computed_sequence(self, batch: pa.RecordBatch, order: npt.NDArray[np.intp]) -> SequenceVector | None:
+        sequence_type = self.schema.sequence_type
+        if sequence_type is None:
+            return None
+        name = SEQUENCE_COL if SEQUENCE_COL in self.meta.hidden else self.schema.sequence_column
+        return SequenceVector.encode(batch.column(name), sequence_type).take(order)
+
+    def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Record batch i, all stored columns or the named ones in that order, verified.
+
+        Raises:
+            CorruptionError: file missing, cut, or other bytes than were written.
+        """
+        if self.meta.home == "parquet" or self.meta.compression != "none":
+            return self._decoded_batch(i, columns)
+        whole = self._batches.get(i)
+        if whole is None:
+            whole = self._plain_batch(i)
+            self._batches[i] = whole
+        return whole if columns is None else whole.select(list(columns))
+
+    def _plain_batch(self, i: int) -> pa.RecordBatch:
+        if self.meta.home == INLINE:
+            assert self.payload is not None
+            return ipc.read_record_batch(pa.py_buffer(self.payload), self.stored_schema)
+        self._verify(i)
+        return self._reader.get_batch(i)
+
+    def _decoded_batch(self, i: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+        self._verify(i)
+        names = self.stored_schema.names if columns is None else list(columns)
+        if self.meta.home == "parquet":
+            table = pq.ParquetFile(pa.BufferReader(self._data)).read_row_group(i, columns=names)
+            table = table.select(names).cast(pa.schema([self.stored_schema.field(n) for n in names]))
+            batches = table.combine_chunks().to_batches()
+            return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+        fields = [self.stored_schema.get_field_index(name) for name in names]
+        options = ipc.IpcReadOptions(included_fields=sorted(fields))
+        return ipc.open_file(pa.BufferReader(self._data), options=options).get_batch(i).select(names)
+
+    @cached_property
+    def _data(self) -> pa.Buffer:
+        name = data_name(self._directory, self.meta)
+        buffer = self._disk.map(name)
+        if buffer.size != self.meta.data_bytes:
+            raise CorruptionError(
+                f"{name}: expected {self.meta.data_bytes} bytes, found {buffer.size}", path=name
+            )
+        for i in (0, len(self.meta.ranges) - 1):
+            self._verify_range(buffer, i, "head" if i == 0 else "tail")
+        return buffer
+
+    @cached_property
+    def _reader(self) -> ipc.RecordBatchFileReader:
+        return ipc.open_file(pa.BufferReader(self._data))
+
+    def _verify(self, i: int) -> None:
+        if i not in self._verified:
+            self._verify_range(self._data, i + 1, f"batch {i}")
+            self._verified.add(i)
+
+    def _verify_range(self, buffer: pa.Buffer, i: int, what: str) -> None:
+        start, length, expected = self.meta.ranges[i]
+        if xxhash.xxh3_64_intdigest(memoryview(buffer)[start : start + length]) != expected:
+            name = data_name(self._directory, self.meta)
+            raise CorruptionError(f"{name}: {what} does not match its checksum", path=name)
+
+    def take(self, positions: npt.NDArray[np.uint32], columns: Sequence[str]) -> pa.Table:
+        """Rows at some positions, in the order given.
+
+        Reads only the batches that hold them.
+        """
+        wanted = pa.schema([self.stored_schema.field(name) for name in columns])
+        if not len(positions):
+            return wanted.empty_table()
+        batch_of = positions // np.uint32(self.meta.batch_rows)
+        if int(batch_of[0]) == int(batch_of[-1]) and not (batch_of != batch_of[0]).any():
+            return self._take_within(int(batch_of[0]), positions, columns, wanted)
+        order = np.argsort(positions, kind="stable")
+        ascending = positions[order]
+        numbers, starts = np.unique(batch_of[order], return_index=True)
+        bounds = [*starts.tolist(), len(ascending)]
+        parts = [
+            self._take_within(int(number), ascending[low:high], columns, wanted)
+            for number, low, high in zip(numbers, bounds, bounds[1:], strict=False)
+        ]
+        taken = pa.concat_tables(parts).combine_chunks()
+        if bool((order[1:] > order[:-1]).all()):
+            return taken
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return taken.take(pa.array(back))
+
+    def _take_within(
+        self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str], wanted: pa.Schema
+    ) -> pa.Table:
+        local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
+        batch = self.batch(number, columns).take(local)
+        return pa.Table.from_batches([batch], schema=wanted)
+
+    def pruner(self, schema: TableSchema) -> Pruner:
+        """Prunes batches by zone maps for a reader of that schema revision."""
+        with self._lock:
+            known = self._pruners.get(schema.revision)
+            if known is None:
+                by_id = {column.id: column.name for column in schema.columns}
+                names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+                fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
+                known = Pruner(self.meta.zones, names, fields, self.meta.batches)
+                self._pruners[schema.revision] = known
+            return known
+
+    def delete_files(self) -> None:
+        """Removes the files of a segment that no catalog names: its load was aborted."""
+        if self.meta.home != INLINE:
+            self._disk.delete(data_name(self._directory, self.meta))
+            self._disk.delete(keys_name(self._directory, self.meta))

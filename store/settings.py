@@ -1,0 +1,58 @@
+"""Engine settings: sizes, times and switches, units in the names. `conf/default.toml` says the reason of each."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from store.errors import InvalidInputError
+
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One immutable set of settings; `Settings.load(path)` reads the `[store]` table of a TOML file.
+
+    Attributes:
+        catalog_bytes_max: size of the catalog's memory map; address space, not disk, so take it large.
+        inline_bytes_max: a load of at most this many Arrow bytes lives in the catalog itself.
+        segment_rows: rows a segment is built for when a load is large enough to be split.
+        batch_rows_max: rows of one record batch: what is read, verified and pruned at a time.
+        batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
+        clustered_rows_min: from this many rows on, a segment is sorted by key rather than by key code.
+        prepare_threads: threads that build the segments of one large load.
+        label_keep_seconds: how long the label of a finished load stays taken (X18).
+        rejected_rows_max: rejected rows a result lists; all are counted.
+    """
+
+    catalog_bytes_max: int = 64 * _GIB
+    inline_bytes_max: int = 256 * _KIB
+    segment_rows: int = 1_000_000
+    batch_rows_max: int = 65_536
+    batch_bytes_max: int = 64 * _MIB
+    clustered_rows_min: int = 262_144
+    prepare_threads: int = 2
+    label_keep_seconds: int = 3 * 24 * 3600
+    rejected_rows_max: int = 1_000
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """Reads a TOML file; settings it does not name keep their default.
+
+        Raises:
+            InvalidInputError: unknown name or a value that is no positive integer.
+        """
+        with path.open("rb") as file:
+            given: dict[str, Any] = tomllib.load(file).get("store", {})
+        known = {field.name for field in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidInputError(f"{path}: unknown setting {name!r} in [store]", kind="bad_setting")
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                raise InvalidInputError(
+                    f"{path}: setting {name!r} expects a positive integer, found {value!r}", kind="bad_setting"
+                )
+        return cls(**given)

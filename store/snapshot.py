@@ -1,0 +1,100 @@
+"""A version of a table held open for reading. Nothing that is published later changes what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store.lookup import lookup
+from store.scan import Projection, scan_state
+from store.schema import TableSchema
+from store.table_state import TableState
+
+
+class Snapshot:
+    """Reads one version; made by `Table.snapshot`.
+
+    Attributes:
+        version: the table version it shows.
+        schema: the schema of that version.
+    """
+
+    def __init__(self, state: TableState) -> None:
+        self._state = state
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._state.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows as record batches, in no promised order.
+
+        Args:
+            columns: names in any case, hidden ones in either spelling; None means all visible columns.
+            filter: a `pyarrow.compute` expression over visible and hidden columns; zone maps prune by it.
+            hidden: with `columns=None`, add the hidden columns in the order of T4.
+            deleted: return tombstones too (T8).
+
+        Raises:
+            InvalidInputError: unknown column, or a filter that does not fit the columns' types.
+            CorruptionError: stored bytes are wrong (raised while reading).
+        """
+        projection = Projection.of(self.schema, columns, hidden=hidden)
+        return scan_state(self._state, projection, filter, deleted=deleted)
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
+    ) -> pa.Table:
+        """Rows of some keys.
+
+        Args:
+            keys: an Arrow table or batch, or an object with the Arrow PyCapsule interface, holding the key columns; n
+                rows, duplicates allowed.
+
+        Returns:
+            At most n rows, in the order of `keys`; keys without a live row are left out.
+
+        Raises:
+            InvalidInputError: a key column is missing or cannot be cast.
+        """
+        projection = Projection.of(self.schema, columns, hidden=hidden)
+        return lookup(self._state, as_table(keys), projection, deleted=deleted)
+
+    def count(self) -> int:
+        """How many rows a scan returns."""
+        return self._state.row_count
+
+    def close(self) -> None:
+        """Lets go of the version."""
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def as_table(data: Any) -> pa.Table:
+    """Rows of a caller as one Arrow table."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    return pa.table(data)

@@ -1,0 +1,294 @@
+"""The store: one data directory, its databases and tables.
+
+    DATA_DIR/catalog/              LMDB, the one switch (store.catalog)
+    DATA_DIR/tables/<table id>/    segment files (store.segment)
+
+Any number of processes of one host may have a directory open at once. A store handle is safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store import catalog as records
+from store.catalog import Catalog, Transaction
+from store.disk import Disk
+from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
+from store.load import LoadResult
+from store.publish import Figures
+from store.recovery import sweep_orphans
+from store.schema import TableSchema, check_name
+from store.settings import Settings
+from store.snapshot import Snapshot
+from store.table import Table
+from store.table_state import StateLoader
+from store.transaction import now_ms
+
+
+class Store:
+    """An open data directory; `Store.open` makes one.
+
+    Attributes:
+        path: the data directory.
+        settings: sizes and times it works with.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self.settings = settings
+        self.catalog = Catalog(path / "catalog", settings)
+        self.disk = Disk(path)
+        self._tables: dict[int, Table] = {}
+        self._lock = threading.Lock()
+        self._is_open = True
+        sweep_orphans(self.catalog, self.disk)
+
+    @classmethod
+    def open(cls, path: str | Path, *, create: bool = True, settings: Settings | None = None) -> Store:
+        """Opens a data directory.
+
+        Args:
+            create: make the directory when there is none.
+
+        Raises:
+            NotFoundError: no such directory, and `create` is False.
+            FormatError: the directory holds something else, or a newer program wrote it.
+        """
+        path = Path(path)
+        if not create and not (path / "catalog" / "data.mdb").exists():
+            raise NotFoundError(f"{path}: no store here; check the path or create it", kind="no_store")
+        return cls(path, settings or Settings())
+
+    def databases(self) -> list[str]:
+        """Names of the databases, sorted."""
+        with self._read() as tx:
+            return [key.decode() for key, _ in tx.items("databases")]
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Makes a database.
+
+        Raises:
+            AlreadyExistsError: it exists, and `if_not_exists` is False.
+            InvalidInputError: the name is not legal.
+        """
+        check_name(name, "database")
+        with self._write() as tx:
+            if records.find_database(tx, name) is None:
+                tx.put("databases", name.encode(), {"id": tx.next_id("database")})
+            elif not if_not_exists:
+                raise AlreadyExistsError(f"Can't create database '{name}'; database exists", database=name)
+
+    def drop_database(self, name: str, *, if_exists: bool = False) -> None:
+        """Removes a database and its tables.
+
+        Raises:
+            NotFoundError: no such database, and `if_exists` is False.
+        """
+        with self._write() as tx:
+            database = records.find_database(tx, name)
+            if database is None:
+                if if_exists:
+                    return
+                raise NotFoundError(f"Can't drop database '{name}'; database doesn't exist", database=name)
+            dropped = [
+                _forget_table(tx, database, key[8:].decode())
+                for key, _ in list(tx.items("names", records.table_key(database)))
+            ]
+            for prefix_key, _ in list(tx.items("labels", records.table_key(database))):
+                tx.delete("labels", prefix_key)
+            tx.delete("databases", name.encode())
+        for directory in dropped:
+            self._remove_files(directory)
+
+    def tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted.
+
+        Raises:
+            NotFoundError: no such database.
+        """
+        with self._read() as tx:
+            found = records.require_database(tx, database)
+            return [key[8:].decode() for key, _ in tx.items("names", records.table_key(found))]
+
+    def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
+        """Makes an empty table; its version is 1.
+
+        Args:
+            name: `database.table`.
+            schema: from `TableSchema.create` or `TableSchema.from_arrow`.
+
+        Raises:
+            NotFoundError: no such database.
+            AlreadyExistsError: the table exists, and `if_not_exists` is False.
+        """
+        database_name, table_name = split_name(name)
+        check_name(table_name, "table")
+        with self._write() as tx:
+            database = records.require_database(tx, database_name)
+            if records.find_table(tx, database, table_name) is None:
+                _create(tx, database, database_name, table_name, schema)
+            elif not if_not_exists:
+                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
+        return self.table(name)
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Removes a table, its rows and its history.
+
+        Raises:
+            NotFoundError: no such table, and `if_exists` is False.
+        """
+        database_name, table_name = split_name(name)
+        with self._write() as tx:
+            database = records.require_database(tx, database_name)
+            if records.find_table(tx, database, table_name) is None:
+                if if_exists:
+                    return
+                raise _unknown_table(name)
+            directory = _forget_table(tx, database, table_name)
+        self._remove_files(directory)
+
+    def table(self, name: str) -> Table:
+        """The handle of a table.
+
+        Raises:
+            NotFoundError: no such database or table.
+        """
+        database_name, table_name = split_name(name)
+        with self._read() as tx:
+            database = records.require_database(tx, database_name)
+            table_id = records.find_table(tx, database, table_name)
+            if table_id is None:
+                raise _unknown_table(name)
+            directory = tx.get("tables", records.table_key(table_id))["directory"]
+        with self._lock:
+            table = self._tables.get(table_id)
+            if table is None:
+                loader = StateLoader(table_id, directory, self.disk)
+                table = Table(
+                    f"{database_name}.{table_name}", table_id, database, loader, self.catalog, self.settings
+                )
+                self._tables[table_id] = table
+            return table
+
+    def upsert(self, name: str, data: Any, **options: Any) -> LoadResult:
+        """`Table.upsert` of a table by name."""
+        return self.table(name).upsert(data, **options)
+
+    def scan(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        version: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """`Table.scan` of a table by name."""
+        return self.table(name).scan(columns, filter, version)
+
+    def get(
+        self, name: str, keys: Any, columns: Sequence[str] | None = None, version: int | None = None
+    ) -> pa.Table:
+        """`Table.get` of a table by name."""
+        return self.table(name).get(keys, columns, version)
+
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
+        """`Table.snapshot` of a table by name."""
+        return self.table(name).snapshot(version)
+
+    def close(self) -> None:
+        """Ends the use of this handle. The catalog stays open in the process for other handles."""
+        self._is_open = False
+
+    def _read(self) -> Any:
+        self._check_open()
+        return self.catalog.read()
+
+    def _write(self) -> Any:
+        self._check_open()
+        return self.catalog.write()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedError(f"{self.path}: this store handle was closed; open it again")
+
+    def _remove_files(self, directory: str) -> None:
+        for name in self.disk.list(directory):
+            self.disk.delete(f"{directory}/{name}")
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`database.table` as its two parts.
+
+    Raises:
+        InvalidInputError: not of that form.
+    """
+    database, dot, table = name.partition(".")
+    if not dot or not database or not table or "." in table:
+        raise InvalidInputError(f"table name {name!r}: expected database.table", kind="bad_name")
+    return database, table
+
+
+def _unknown_table(name: str) -> NotFoundError:
+    return NotFoundError(f"Unknown table '{name}'", kind="unknown_table", table=name)
+
+
+def _create(tx: Transaction, database: int, database_name: str, table_name: str, schema: TableSchema) -> None:
+    table_id = tx.next_id("table")
+    created = now_ms()
+    tx.put("names", records.name_key(database, table_name), table_id)
+    tx.put(
+        "tables",
+        records.table_key(table_id),
+        {
+            "database": database_name,
+            "name": table_name,
+            "directory": f"tables/{table_id}",
+            "created_ms": created,
+        },
+    )
+    tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
+    tx.put(
+        "versions",
+        records.version_key(table_id, 1),
+        {
+            "revision": schema.revision,
+            "txn": 0,
+            "label": "",
+            "operation": "CREATE TABLE",
+            "time_ms": created,
+            "added": [],
+            "dropped": [],
+            "hidden": [],
+            "figures": Figures().__dict__,
+        },
+    )
+    tx.put("heads", records.table_key(table_id), [1, schema.revision])
+
+
+def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
+    """Removes every record of a table; returns the directory of its files."""
+    table_id = records.find_table(tx, database, table_name)
+    assert table_id is not None
+    prefix = records.table_key(table_id)
+    directory: str = tx.get("tables", prefix)["directory"]
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps"):
+        for key, _ in list(tx.items(name, prefix)):
+            tx.delete(name, key)
+    for name in ("tables", "heads"):
+        tx.delete(name, prefix)
+    tx.delete("names", records.name_key(database, table_name))
+    return directory

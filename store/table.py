@@ -1,0 +1,268 @@
+"""A table: the handle through which rows come in and go out.
+
+A handle keeps the newest state it has seen and advances it when it is used again; states of earlier versions are loaded
+when asked for and a few are kept. Handles are cheap, safe to share between threads, and follow a table across processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store import catalog as records
+from store.catalog import Catalog, Transaction
+from store.check_rows import RowChecker
+from store.errors import InvalidInputError, VersionExpiredError
+from store.integrity import check_table
+from store.load import MERGE_TYPES, Load, LoadResult
+from store.publish import Figures
+from store.records import unpack
+from store.schema import TableSchema
+from store.settings import Settings
+from store.snapshot import Snapshot, as_table
+from store.stage import Stager
+from store.table_state import StateLoader, TableState
+
+_OLD_STATES_KEPT: Final = 4
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """One line of a table's history.
+
+    Attributes:
+        version: 1 is the table's creation.
+        timestamp: when it became visible, UTC.
+        operation, label, txn_id: what made it.
+        figures: rows and bytes, see `store.publish.Figures`.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    label: str
+    txn_id: int
+    figures: Figures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["figures"], name) if "figures" in self.__dict__ else None
+
+
+class Table:
+    """One table of a store; made by `Store.table` and `Store.create_table`.
+
+    Attributes:
+        name: `database.table`.
+        id, database_id: numbers in the catalog.
+    """
+
+    def __init__(
+        self, name: str, table_id: int, database_id: int, loader: StateLoader, catalog: Catalog, settings: Settings
+    ) -> None:
+        self.name = name
+        self.id = table_id
+        self.database_id = database_id
+        self.loader = loader
+        self.catalog = catalog
+        self.settings = settings
+        self._newest: TableState | None = None
+        self._older: OrderedDict[int, TableState] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def database(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
+    def schema(self) -> TableSchema:
+        """The newest schema revision."""
+        with self.catalog.read() as tx:
+            _, revision = records.head(tx, self.id)
+            return self.loader.schema(tx, revision)
+
+    @property
+    def version(self) -> int:
+        """The newest version; 1 is the empty table."""
+        with self.catalog.read() as tx:
+            return records.head(tx, self.id)[0]
+
+    def upsert(
+        self,
+        data: Any,
+        *,
+        label: str | None = None,
+        sequence: str | None = None,
+        merge_type: str = "APPEND",
+        max_filter_ratio: float = 0.0,
+        operation: str = "LOAD",
+    ) -> LoadResult:
+        """Loads rows: per key the largest sequence wins, then the later version, then the later row.
+
+        Args:
+            data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface. Columns by name;
+                `__DELETE_SIGN__` and `__SEQUENCE_COL__` may be among them.
+            label: makes the load idempotent: a second one with the same label is refused.
+            sequence: the column of `data` that gives the hidden sequence.
+            merge_type: `APPEND` or `MERGE` (rows whose delete sign is 1 delete), `DELETE` (all rows do).
+            max_filter_ratio: share of rejected rows the load may have.
+
+        Returns:
+            What became of the rows. They are durable and visible.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            LoadRejectedError: too many rejected rows; nothing was applied.
+            LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` tell by what.
+        """
+        with self.begin_load(label=label, operation=operation, sequence=sequence, merge_type=merge_type) as load:
+            load.write(data)
+            return load.commit(max_filter_ratio=max_filter_ratio)
+
+    def delete(self, keys: Any, *, label: str | None = None) -> LoadResult:
+        """Deletes rows by key.
+
+        Args:
+            keys: the key columns; tables with a sequence need it too, for a delete is a row like any other (D1).
+        """
+        return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE")
+
+    def begin_load(
+        self,
+        *,
+        label: str | None = None,
+        operation: str = "LOAD",
+        sequence: str | None = None,
+        merge_type: str = "APPEND",
+        now: datetime | None = None,
+        require_sequence: bool = True,
+    ) -> Load:
+        """Starts a load of several batches.
+
+        Args:
+            now: the one moment of CURRENT_TIMESTAMP defaults (A3), without a zone; None means this second.
+            require_sequence: False admits rows without a sequence (SL12).
+
+        Raises:
+            LabelExistsError: the label names a running or finished load.
+        """
+        if merge_type.upper() not in MERGE_TYPES:
+            raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
+        schema = self.schema
+        checker = RowChecker(
+            schema,
+            self.name.partition(".")[2],
+            sequence=sequence,
+            delete_all=merge_type.upper() == "DELETE",
+            now=now or datetime.now().replace(microsecond=0),
+            require_sequence=require_sequence,
+        )
+        stager = Stager(schema, self.loader.disk, self.loader.directory, self.settings)
+        return Load(self, checker, stager, label=label, operation=operation)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """A version held open for reading, the newest when None.
+
+        Raises:
+            VersionExpiredError: no such version.
+        """
+        return Snapshot(self.state(version))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows at a version, the newest when None; see `Snapshot.scan`."""
+        return self.snapshot(version).scan(columns, filter, hidden=hidden, deleted=deleted)
+
+    def get(
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.Table:
+        """Rows of some keys at a version, the newest when None; see `Snapshot.get`."""
+        return self.snapshot(version).get(keys, columns, hidden=hidden, deleted=deleted)
+
+    def count(self, version: int | None = None) -> int:
+        """How many rows a version shows."""
+        return self.snapshot(version).count()
+
+    def history(self) -> list[VersionInfo]:
+        """What made each version, oldest first."""
+        with self.catalog.read() as tx:
+            lines = [
+                (int.from_bytes(key[8:]), unpack(raw))
+                for key, raw in tx.items("versions", records.table_key(self.id))
+            ]
+        return [
+            VersionInfo(
+                version,
+                datetime.fromtimestamp(record["time_ms"] / 1000, UTC),
+                record["operation"],
+                record["label"],
+                record["txn"],
+                Figures(**record["figures"]),
+            )
+            for version, record in lines
+        ]
+
+    def check(self) -> list[str]:
+        """Reads everything the newest version consists of and tells what is wrong; empty means sound."""
+        return check_table(self.state())
+
+    def state(self, version: int | None = None) -> TableState:
+        """The table at a version, the newest when None."""
+        with self._lock, self.catalog.read() as tx:
+            if version is None:
+                return self.advance(tx, self._newest)
+            if self._newest is not None and version == self._newest.version:
+                return self._newest
+            return self._older_state(tx, version)
+
+    def advance(self, tx: Transaction, state: TableState | None) -> TableState:
+        """The newest state within a transaction; remembers it."""
+        head, _ = records.head(tx, self.id)
+        if self._newest is not None and (state is None or self._newest.version > state.version):
+            state = self._newest
+        if state is None:
+            state = self.loader.load(tx, head)
+        elif state.version < head:
+            state = self.loader.advance(tx, state, head)
+        with self._lock:
+            if self._newest is None or self._newest.version < state.version:
+                self._newest = state
+        return state
+
+    def _older_state(self, tx: Transaction, version: int) -> TableState:
+        known = self._older.get(version)
+        if known is None:
+            if version < 1:
+                newest, _ = records.head(tx, self.id)
+                raise VersionExpiredError(
+                    f"version {version} cannot be read: the table has versions 1 to {newest}",
+                    kind="no_such_version",
+                    oldest=1,
+                    latest=newest,
+                )
+            known = self._older[version] = self.loader.load(tx, version)
+            if len(self._older) > _OLD_STATES_KEPT:
+                self._older.popitem(last=False)
+        self._older.move_to_end(version)
+        return known
+
+

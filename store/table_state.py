@@ -1,0 +1,278 @@
+"""The state of a table at one version, as one immutable value held in memory.
+
+A `TableState` is what a reader or a writer works on: the segments that are live at the version, which of their rows are
+hidden, and the runs through which keys are probed. It is loaded from the catalog, or advanced from an earlier state by
+the versions committed since:
+
+1. segments a version dropped leave, those it added come in (each gets a slot, a small number that matches carry);
+2. rows a version hid are hidden in the delete vectors of their segments (vectors are copied, never changed);
+3. runs, made when first probed: new segments bring one each, small ones are merged; when segments were dropped all runs
+   are taken anew.
+
+The catalog is read in one short transaction; segment files are opened later, when rows are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store import catalog, delete_bitmap
+from store.delete_bitmap import BitmapRecord, DeleteVector, positions_of
+from store.disk import Disk
+from store.errors import VersionExpiredError
+from store.key_index import Matches, Positions, Run, merge_runs, probe_runs
+from store.keys import Codes
+from store.records import unpack
+from store.schema import DELETE_SIGN, TableSchema
+from store.segment import INLINE, Segment, SegmentMeta
+
+
+@dataclass(frozen=True)
+class LiveSegment:
+    """A segment as one version sees it.
+
+    Attributes:
+        slot: its number within the state; matches name segments by it.
+        created: the version that added it; the row version where none is stored.
+    """
+
+    slot: int
+    segment: Segment
+    created: int
+    deletes: DeleteVector
+
+    @cached_property
+    def live_tombstones(self) -> int:
+        """Tombstones among the rows that count."""
+        if not self.segment.meta.tombstones:
+            return 0
+        total = 0
+        for i in range(self.segment.meta.batches):
+            signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
+            mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
+            live = signs if mask is None else signs.filter(mask)
+            total += pc.sum(live, min_count=0).as_py()
+        return total
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one version. Compare `version` only between states of one table."""
+
+    table_id: int
+    version: int
+    schema: TableSchema
+    segments: Mapping[int, LiveSegment]
+    prior_runs: tuple[Run, ...]
+    fresh: tuple[int, ...]
+    next_slot: int
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """What is probed: the runs of an earlier state and those of the slots since, merged. Opens key indexes."""
+        runs = (*self.prior_runs, *(Run(self.segments[slot].segment.index, slot) for slot in self.fresh))
+        return merge_runs(runs, self.is_live)
+
+    @cached_property
+    def slot_of(self) -> dict[str, int]:
+        return {live.segment.meta.id: slot for slot, live in self.segments.items()}
+
+    @property
+    def row_count(self) -> int:
+        """Rows a reader sees."""
+        return sum(live.deletes.live_count - live.live_tombstones for live in self.segments.values())
+
+    def is_live(self, slots: npt.NDArray[np.uint32], positions: Positions) -> npt.NDArray[np.bool_]:
+        """Which rows, given by slot and position, count at this version; tombstones do."""
+        if len(self.segments) == 1 or not len(slots):
+            only = next(iter(self.segments.values()), None)
+            return only.deletes.is_live(positions) if only else np.zeros(len(slots), dtype=np.bool_)
+        result = np.empty(len(slots), dtype=np.bool_)
+        for slot, rows in rows_by_slot(slots):
+            live = self.segments.get(slot)
+            result[rows] = live.deletes.is_live(positions[rows]) if live else False
+        return result
+
+    def probe(self, codes: Codes) -> Matches:
+        """Live rows, tombstones included, whose key code is among some ascending codes.
+
+        Equal codes of hashed keys are candidates only; compare the keys.
+        """
+        found = probe_runs(self.runs, codes, with_sequence=self.schema.has_sequence)
+        if not len(found):
+            return found
+        live = self.is_live(found.slots, found.positions)
+        return found if live.all() else found.take(live)
+
+    def take(self, matches: Matches, columns: list[str]) -> pa.Table:
+        """Stored columns, by the names of this state's schema, of matched rows, in the order of the matches."""
+        parts: list[pa.Table] = []
+        orders: list[npt.NDArray[np.intp]] = []
+        for slot, rows in rows_by_slot(matches.slots):
+            segment = self.segments[slot].segment
+            names = [stored_name(self.schema, segment.schema, name) for name in columns]
+            parts.append(segment.take(matches.positions[rows], names).rename_columns(columns))
+            orders.append(rows)
+        if len(parts) == 1:
+            return parts[0]
+        order = np.concatenate(orders) if orders else np.empty(0, dtype=np.intp)
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+
+
+def stored_name(reader: TableSchema, writer: TableSchema, name: str) -> str:
+    """The name that a column of the reader's schema has in segments of the writer's; columns are matched by id."""
+    if reader.revision == writer.revision:
+        return name
+    wanted = reader.find(name)
+    if wanted is None:
+        return name  # hidden columns keep theirs
+    return next(column.name for column in writer.columns if column.id == wanted.id)
+
+
+def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
+    """Groups row numbers by slot: (slot, rows in ascending order)."""
+    if not len(slots):
+        return
+    order = np.argsort(slots, kind="stable")
+    ordered = slots[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    bounds = [*starts.tolist(), len(order)]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        yield int(ordered[low]), order[low:high]
+
+
+class StateLoader:
+    """Loads and advances states of one table.
+
+    Args:
+        table_id, directory: of the table.
+        disk: where its segments are.
+    """
+
+    def __init__(self, table_id: int, directory: str, disk: Disk) -> None:
+        self.table_id = table_id
+        self.directory = directory
+        self.disk = disk
+        self._segments: dict[str, Segment] = {}
+        self._schemas: dict[int, TableSchema] = {}
+
+    def adopt(self, segment: Segment) -> None:
+        """Remembers a segment this process has just written, so that its index is not read back."""
+        self._segments[segment.meta.id] = segment
+
+    def schema(self, tx: catalog.Transaction, revision: int) -> TableSchema:
+        """A schema revision of the table."""
+        known = self._schemas.get(revision)
+        if known is None:
+            record = tx.get("schemas", catalog.schema_key(self.table_id, revision))
+            known = self._schemas[revision] = TableSchema.from_record(record)
+        return known
+
+    def load(self, tx: catalog.Transaction, version: int) -> TableState:
+        """The state at a version, from nothing.
+
+        Raises:
+            VersionExpiredError: no such version.
+        """
+        record = self._version_record(tx, version)
+        segments: dict[int, LiveSegment] = {}
+        for key, raw in tx.items("segments", catalog.table_key(self.table_id)):
+            stored = unpack(raw)
+            if stored["created"] <= version and not 0 < stored["dropped"] <= version:
+                segment = self._segment(tx, key[8:].decode(), stored)
+                slot = len(segments)
+                deletes = self._deletes(tx, segment, version)
+                segments[slot] = LiveSegment(slot, segment, stored["created"], deletes)
+        schema = self.schema(tx, record["revision"])
+        return TableState(self.table_id, version, schema, segments, (), tuple(segments), len(segments))
+
+    def advance(self, tx: catalog.Transaction, state: TableState, version: int) -> TableState:
+        """The state at a later version, from an earlier one."""
+        segments, next_slot = dict(state.segments), state.next_slot
+        slot_of = dict(state.slot_of)
+        added: list[int] = []
+        dropped = False
+        revision = state.schema.revision
+        for number in range(state.version + 1, version + 1):
+            record = self._version_record(tx, number)
+            if record.get("reset"):
+                return self.load(tx, version)
+            revision = record["revision"]
+            for segment_id in record["dropped"]:
+                dropped = True
+                segments.pop(slot_of.pop(segment_id))
+                self._segments.pop(segment_id, None)
+            for segment_id in record["added"]:
+                stored = tx.get("segments", catalog.segment_key(self.table_id, segment_id))
+                segment = self._segment(tx, segment_id, stored)
+                segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
+                slot_of[segment_id] = next_slot
+                added.append(next_slot)
+                next_slot += 1
+            for segment_id in record["hidden"]:
+                slot = slot_of.get(segment_id)
+                if slot is not None:
+                    rows = self._bitmap(tx, segment_id, number).rows
+                    live = segments[slot]
+                    segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        prior, fresh = ((), tuple(segments)) if dropped else (state.prior_runs, (*state.fresh, *added))
+        if not dropped and "runs" in state.__dict__:
+            prior, fresh = state.runs, tuple(added)
+        schema = self.schema(tx, revision)
+        return TableState(state.table_id, version, schema, segments, prior, fresh, next_slot)
+
+    def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:
+        record = tx.get("versions", catalog.version_key(self.table_id, version))
+        if record is None:
+            newest, _ = catalog.head(tx, self.table_id)
+            raise VersionExpiredError(
+                f"version {version} cannot be read: the table has versions 1 to {newest}",
+                kind="no_such_version",
+                oldest=1,
+                latest=newest,
+            )
+        result: dict[str, Any] = record
+        return result
+
+    def _segment(self, tx: catalog.Transaction, segment_id: str, stored: dict[str, Any]) -> Segment:
+        known = self._segments.get(segment_id)
+        if known is None:
+            meta = SegmentMeta.from_record(stored["meta"])
+            payload = None
+            if meta.home == INLINE:
+                payload = unpack(tx.get_raw("inline", catalog.segment_key(self.table_id, segment_id)) or b"")
+            known = Segment(self.disk, self.directory, meta, self.schema(tx, meta.revision), payload)
+            self._segments[segment_id] = known
+        return known
+
+    def _deletes(self, tx: catalog.Transaction, segment: Segment, version: int) -> DeleteVector:
+        newest = newest_bitmap(tx, self.table_id, segment.meta.id, version)
+        hidden = delete_bitmap.prefix(newest, lambda v: self._bitmap(tx, segment.meta.id, v))
+        return DeleteVector(segment.rows).hide(positions_of(hidden))
+
+    def _bitmap(self, tx: catalog.Transaction, segment_id: str, version: int) -> BitmapRecord:
+        return read_bitmap(tx, self.table_id, segment_id, version)
+
+
+def read_bitmap(tx: catalog.Transaction, table: int, segment_id: str, version: int) -> BitmapRecord:
+    """The bitmap record a version wrote for a segment."""
+    raw = tx.get_raw("bitmaps", catalog.bitmap_key(table, segment_id, version))
+    assert raw is not None, (segment_id, version)
+    return BitmapRecord.from_bytes(raw)
+
+
+def newest_bitmap(tx: catalog.Transaction, table: int, segment_id: str, version: int) -> BitmapRecord | None:
+    """The newest bitmap record of a segment up to a version, None when nothing was hidden by then."""
+    prefix = catalog.bitmap_prefix(table, segment_id)
+    found = tx.last_at_most("bitmaps", prefix, catalog.bitmap_key(table, segment_id, version))
+    return None if found is None else BitmapRecord.from_bytes(found[1])

@@ -1,0 +1,120 @@
+"""Zone maps: smallest and largest value of each column in each record batch of a segment, and pruning by them.
+
+Kept for every fixed-width column and for string key columns. A batch is pruned by handing Arrow's own expression
+simplifier the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs): what it proves unsatisfiable is
+not read. Any expression works; one it cannot reason about prunes nothing. Float batches with NaN give no guarantee.
+
+Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as their integers,
+decimals as text, strings cut to 64 bytes (a cut maximum is left open).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+ZoneMap = dict[str, list[Any]]
+_STRING_BYTES: Final = 64
+_STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
+
+
+def build_zone_map(batches: Sequence[pa.RecordBatch], key: Sequence[str]) -> ZoneMap:
+    """Zone maps of the columns worth it; `key` names the key columns, whose strings are covered too."""
+    zones: ZoneMap = {}
+    for field in batches[0].schema if batches else ():
+        if _is_covered(field.type, is_key=field.name in key):
+            zones[field.name] = [_zone(batch.column(field.name)) for batch in batches]
+    return zones
+
+
+def _is_covered(arrow: pa.DataType, *, is_key: bool) -> bool:
+    if pa.types.is_string(arrow):
+        return is_key
+    return not (pa.types.is_nested(arrow) or pa.types.is_boolean(arrow))
+
+
+def _zone(array: pa.Array) -> list[Any] | None:
+    has_nulls = array.null_count > 0
+    if array.null_count == len(array):
+        return [None, None, True]
+    if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
+        return None
+    extremes = pc.min_max(array)
+    low, high = extremes["min"], extremes["max"]
+    stored = _STORED_AS.get(str(array.type))
+    if stored is not None:
+        return [low.cast(stored).as_py(), high.cast(stored).as_py(), has_nulls]
+    if pa.types.is_decimal(array.type):
+        return [str(low.as_py()), str(high.as_py()), has_nulls]
+    if pa.types.is_string(array.type):
+        first, last = low.as_py().encode(), high.as_py().encode()
+        # The cut is made at a character, so that what is stored is text and still a lower bound.
+        cut = first[:_STRING_BYTES].decode(errors="ignore")
+        return [cut, last.decode() if len(last) <= _STRING_BYTES else None, has_nulls]
+    return [low.as_py(), high.as_py(), has_nulls]
+
+
+def _guarantee(zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batch: int) -> pc.Expression:
+    known = pc.scalar(True)
+    for stored_name, per_batch in zones.items():
+        name = names.get(stored_name)
+        zone = per_batch[batch] if name is not None else None
+        if name is None or zone is None:
+            continue
+        field, arrow = pc.field(name), schema.field(name).type
+        low, high, has_nulls = zone
+        if low is None:
+            part = field.is_null()
+        else:
+            part = field >= _scalar(low, arrow)
+            if high is not None:
+                part = part & (field <= _scalar(high, arrow))
+            if has_nulls:
+                part = part | field.is_null()
+        known = known & part
+    return known
+
+
+def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar:
+    stored = _STORED_AS.get(str(arrow))
+    if stored is not None:
+        return pa.scalar(value, stored).cast(arrow)
+    if pa.types.is_decimal(arrow):
+        return pa.scalar(value, pa.string()).cast(arrow)
+    return pa.scalar(value, arrow)
+
+
+class Pruner:
+    """Decides which batches of one segment an expression may match; made once per segment and schema.
+
+    Args:
+        zones: as `build_zone_map` made them.
+        names: name in the segment -> name in the reader's schema.
+        schema: the reader's columns.
+        batches: how many batches the segment has.
+    """
+
+    def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
+        file_format, filesystem = _formats()
+        fragments = [
+            file_format.make_fragment(str(i), filesystem, partition_expression=_guarantee(zones, names, schema, i))
+            for i in range(batches)
+        ]
+        self._dataset = ds.FileSystemDataset(fragments, schema, file_format, filesystem)
+
+    def matching(self, predicate: pc.Expression) -> list[int]:
+        """Batches that may hold a matching row, ascending."""
+        return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
+
+
+@cache
+def _formats() -> tuple[Any, Any]:
+    return ds.IpcFileFormat(), fs.LocalFileSystem()
+
+
