@@ -13,7 +13,7 @@ over all processes of the host; readers never wait. Keys are big-endian, so a pr
     versions   table id | version                 -> what the version added, dropped and hid, and its figures
     segments   table id | segment id              -> {meta, created, dropped}; dropped 0 = still live
     inline     table id | segment id              -> bytes of a small segment
-    bitmaps    table id | segment id | version    -> delete bitmap record (store.delete_bitmap)
+    bitmaps    table id | version                 -> delete bitmap record (store.delete_bitmap)
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
 
@@ -96,17 +96,6 @@ class Transaction:
                 yield key, cursor.value()
                 found = cursor.next()
 
-    def last_at_most(self, database: str, prefix: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest key <= `key` that starts with `prefix`, and its raw record."""
-        with self._txn.cursor(db=self._db[database]) as cursor:
-            if cursor.set_range(key):
-                if bytes(cursor.key()) != key and not cursor.prev():
-                    return None
-            elif not cursor.last():
-                return None
-            found = bytes(cursor.key())
-            return (found, bytes(cursor.value())) if found.startswith(prefix) else None
-
     def next_id(self, name: str) -> int:
         """Takes the next number of a counter, 1 first."""
         key = f"next_{name}".encode()
@@ -129,10 +118,11 @@ class Catalog:
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path = path
         self._settings = settings
+        self._real_path = os.path.realpath(path)
         self._environment()
 
     def _environment(self) -> _Environment:
-        key = (os.path.realpath(self.path), os.getpid())
+        key = (self._real_path, os.getpid())
         environment = _environments.get(key)
         if environment is None:
             with _environments_lock:
@@ -276,14 +266,6 @@ def _refuse_foreign(path: Path) -> None:
 
 def segment_key(table: int, segment: str) -> bytes:
     return _u64(table) + segment.encode()
-
-
-def bitmap_prefix(table: int, segment: str) -> bytes:
-    return _u64(table) + segment.encode() + b"\0"
-
-
-def bitmap_key(table: int, segment: str, version: int) -> bytes:
-    return bitmap_prefix(table, segment) + _u64(version)
 
 
 def version_key(table: int, version: int) -> bytes:

@@ -6,14 +6,22 @@ rename is needed (on object stores a rename is a copy); files no catalog names a
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
-from collections.abc import Callable
+import threading
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
 from store import failpoint
 from store.errors import CorruptionError, UnavailableError
+
+_DIRECT_BYTES_MIN: Final = 2**20
+_STAGING_BYTES: Final = 8 * 2**20
+_BLOCK_BYTES: Final = 4096
+_buffers = threading.local()
 
 
 class Disk:
@@ -25,11 +33,8 @@ class Disk:
     def path(self, name: str) -> Path:
         return self.root / name
 
-    def create(self, name: str, write: Callable[[pa.NativeFile], None]) -> int:
-        """Writes a new file through `write` and makes its bytes durable (its name only after `sync_directory`).
-
-        Returns:
-            Its size in bytes.
+    def create(self, name: str, data: pa.Buffer) -> None:
+        """Writes a new file and makes its bytes durable (its name only after `sync_directory`).
 
         Raises:
             UnavailableError: no space, no permission; what was written is removed.
@@ -37,15 +42,12 @@ class Disk:
         path = self.path(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with pa.OSFile(str(path), "wb") as sink:
-                write(sink)
-                size = int(sink.tell())
+            if data.size < _DIRECT_BYTES_MIN or not _write_directly(path, memoryview(data)):
+                _write_through_cache(path, memoryview(data))
             failpoint.hit("disk.written")
-            _sync(path)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise UnavailableError(f"{path}: cannot be written: {error}", kind="disk", path=str(path)) from error
-        return size
 
     def sync_directory(self, name: str) -> None:
         """Makes the names of the files in a directory durable."""
@@ -78,6 +80,52 @@ class Disk:
     def delete(self, name: str) -> None:
         """Removes a file; it is no error when it is gone already."""
         self.path(name).unlink(missing_ok=True)
+
+
+def _write_through_cache(path: Path, data: memoryview) -> None:
+    with path.open("wb", buffering=0) as file:
+        rest = data
+        while len(rest):
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+
+
+def _write_directly(path: Path, data: memoryview) -> bool:
+    """Writes past the page cache, False where the file system cannot.
+
+    A new file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past it on the
+    machine this was measured on. What was just loaded is seldom read at once, and then at disk speed.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DIRECT, 0o644)
+    except OSError:
+        return False
+    try:
+        staging = _staging()
+        for start in range(0, len(data), _STAGING_BYTES):
+            piece = data[start : start + _STAGING_BYTES]
+            staging[: len(piece)] = piece
+            padded = -(-len(piece) // _BLOCK_BYTES) * _BLOCK_BYTES
+            view, written = memoryview(staging), 0
+            while written < padded:
+                written += os.write(descriptor, view[written:padded])
+        os.ftruncate(descriptor, len(data))
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _staging() -> mmap.mmap:
+    """This thread's aligned buffer: direct writes take page-aligned memory only."""
+    buffer: mmap.mmap | None = getattr(_buffers, "staging", None)
+    if buffer is None:
+        buffer = _buffers.staging = mmap.mmap(-1, _STAGING_BYTES)
+    return buffer
 
 
 def _sync(path: Path) -> None:

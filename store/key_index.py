@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -156,13 +157,14 @@ class Run:
         codes = self.index.codes
         if not len(codes) or not len(needles):
             return None
-        low = int(np.searchsorted(needles, codes[0]))
-        high = int(np.searchsorted(needles, codes[-1], side="right"))
-        if low >= high:
+        first, last = self._bounds
+        if int(needles[-1]) < first or int(needles[0]) > last:
             return None
+        low = int(needles.searchsorted(np.uint64(first)))
+        high = int(needles.searchsorted(np.uint64(last), side="right"))
         wanted = needles[low:high]
-        at = np.searchsorted(codes, wanted)
-        hits = np.flatnonzero(codes[at] == wanted)  # `at` stays in range: no needle is above the last code
+        at = codes.searchsorted(wanted)
+        hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
         if not len(hits):
             return None
         entries = at[hits]
@@ -175,6 +177,10 @@ class Run:
             self.index.positions[entries] if self.index.positions is not None else entries.astype(np.uint32),
             self.index.sequence.take(entries) if self.index.sequence else None,
         )
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        return int(self.index.codes[0]), int(self.index.codes[-1])
 
     def _all_equal(self, wanted: Codes, hits: Rows, entries: Rows) -> tuple[Rows, Rows]:
         """Every entry of an equal range, not only its first."""

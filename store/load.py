@@ -211,7 +211,7 @@ class Load:
             try:
                 with self._table.catalog.write() as tx:
                     done = self._switch(tx, plan)
-                return self._published(done, plan)
+                return self._published(state, done, plan)
             except HeadMoved:
                 newest = self._table.state()
                 plan, state = realign(plan, state, newest, self._staged), newest
@@ -219,7 +219,7 @@ class Load:
             newest = self._table.advance(tx, state)
             plan = realign(plan, state, newest, self._staged)
             done = self._switch(tx, plan)
-        return self._published(done, plan)
+        return self._published(newest, done, plan)
 
     def _switch(self, tx: Any, plan: Plan) -> TransactionRecord:
         figures = replace(
@@ -240,10 +240,12 @@ class Load:
             label_keep_seconds=self._table.settings.label_keep_seconds,
         )
 
-    def _published(self, done: TransactionRecord, plan: Plan) -> tuple[TransactionRecord, Plan]:
+    def _published(
+        self, before: TableState, done: TransactionRecord, plan: Plan
+    ) -> tuple[TransactionRecord, Plan]:
         failpoint.hit("publish.after_switch")
-        for segment in self._staged:
-            self._table.loader.adopt(segment)
+        if self._staged:
+            self._table.remember(before.after_load(done.version, self._staged, plan.positions()))
         return done, plan
 
     def _check_ratio(self, max_filter_ratio: float) -> None:

@@ -3,8 +3,8 @@
 Within one write transaction of the catalog, given a plan made against the version that is still the newest:
 
 1. Refuse when the table's schema has another revision, or the label was taken meanwhile.
-2. The new version is head + 1. Store its segments, one bitmap record per segment in which rows are hidden, the version
-   record, the transaction as VISIBLE and the new head.
+2. The new version is head + 1. Store its segments, the bitmaps of the rows it hides, the version record, the transaction
+   as VISIBLE and the new head.
 
 LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and `HeadMoved` says so:
 the plan is brought up to date (`realign`) and publishing is tried again; after a few tries under the writer lock, so that
@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
-from store.delete_bitmap import Positions, bitmap_of
+from store.delete_bitmap import bitmap_of
 from store.errors import ConflictError
 from store.resolve import Plan, extend_plan, make_plan
 from store.segment import INLINE, Segment
-from store.table_state import TableState, newest_bitmap, read_bitmap
+from store.table_state import TableState, read_hidden
 from store.transaction import VISIBLE, TransactionRecord, now_ms, put_transaction, refuse_used_label
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -99,9 +99,11 @@ def publish(
         tx.put("segments", key, {"meta": segment.meta.to_record(), "created": version, "dropped": 0})
         if segment.meta.home == INLINE:
             tx.put("inline", key, segment.payload)
-    hidden = plan.positions()
-    for segment_id, positions in hidden.items():
-        _hide(tx, table_id, segment_id, version, positions)
+    hidden = {name: bitmap_of(positions) for name, positions in plan.positions().items()}
+    covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
+    union = delete_bitmap.unite(covered)
+    if union:
+        tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
     record: dict[str, Any] = {
         "revision": revision,
         "txn": transaction.id,
@@ -110,7 +112,6 @@ def publish(
         "time_ms": now_ms(),
         "added": [segment.meta.id for segment in staged],
         "dropped": [],
-        "hidden": sorted(hidden),
         "figures": figures.__dict__,
     }
     tx.put("versions", catalog.version_key(table_id, version), record)
@@ -125,12 +126,3 @@ def _finish(tx: Transaction, transaction: TransactionRecord, *, version: int) ->
     put_transaction(tx, done)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     return done
-
-
-def _hide(tx: Transaction, table_id: int, segment_id: str, version: int, positions: Positions) -> None:
-    rows = bitmap_of(positions)
-    last = newest_bitmap(tx, table_id, segment_id, version)
-    record = delete_bitmap.next_record(
-        last, version, rows, lambda v: read_bitmap(tx, table_id, segment_id, v)
-    )
-    tx.put_raw("bitmaps", catalog.bitmap_key(table_id, segment_id, version), record.to_bytes())

@@ -13,9 +13,10 @@ mapped column, `__VERSION_COL__` after a compaction. Bytes are verified batch by
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -117,22 +118,18 @@ def write_segment(
         segment_id, home, compression, schema.revision, len(rows), batch_rows, tombstones, hidden, data_bytes=0
     )
     batches = rows.combine_chunks().to_batches(max_chunksize=batch_rows)
-    name = data_name(directory, meta)
-    offsets: list[int] = []
-    writer = _write_arrow if home == "arrow" else _write_parquet
-    size = disk.create(name, lambda sink: offsets.extend(writer(sink, batches, rows.schema, compression)))
-    if home == "parquet":
-        offsets = _row_group_offsets(disk.map(name))
-    keys_bytes = disk.create(keys_name(directory, meta), lambda sink: _write_keys(sink, index))
-    return SegmentMeta(
-        **{
-            **meta.__dict__,
-            "data_bytes": size,
-            "keys_bytes": keys_bytes,
-            "ranges": _checksums(disk.map(name), offsets, size),
-            "keys_checksum": xxhash.xxh3_64_intdigest(disk.map(keys_name(directory, meta))),
-            "zones": build_zone_map(batches, schema.key),
-        }
+    encode = _encode_arrow if home == "arrow" else _encode_parquet
+    data, offsets = encode(batches, rows.schema, compression)
+    keys = _encode_keys(index)
+    disk.create(data_name(directory, meta), data)
+    disk.create(keys_name(directory, meta), keys)
+    return replace(
+        meta,
+        data_bytes=data.size,
+        keys_bytes=keys.size,
+        ranges=_checksums(data, offsets),
+        keys_checksum=xxhash.xxh3_64_intdigest(keys),
+        zones=build_zone_map(batches, schema.key),
     )
 
 
@@ -149,9 +146,11 @@ def inline_segment(
     return meta, payload
 
 
-def _write_arrow(
-    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> list[int]:
+def _encode_arrow(
+    batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> tuple[pa.Buffer, list[int]]:
+    """The bytes of an Arrow file; where each batch starts, and where the last one ends."""
+    sink = pa.BufferOutputStream()
     options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     offsets = []
     with ipc.new_file(sink, schema, options=options) as writer:
@@ -159,45 +158,46 @@ def _write_arrow(
             offsets.append(sink.tell())
             writer.write_batch(batch)
         offsets.append(sink.tell())
-    return offsets
+    return sink.getvalue(), offsets
 
 
-def _write_parquet(
-    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> list[int]:
-    codec = "snappy" if compression == "default" else compression
+def _encode_parquet(
+    batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> tuple[pa.Buffer, list[int]]:
+    """The bytes of a Parquet file, a row group per batch; offsets as `_encode_arrow` gives them."""
+    sink = pa.BufferOutputStream()
     strings = [f.name for f in schema if pa.types.is_string(f.type)]
-    with pq.ParquetWriter(sink, schema, compression=codec, use_dictionary=strings, store_schema=True) as writer:
+    with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=strings) as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
-    return []
+    data = sink.getvalue()
+    return data, _row_group_offsets(data)
 
 
 def _row_group_offsets(buffer: pa.Buffer) -> list[int]:
-    """Where each row group starts, and where the last one ends."""
     metadata = pq.read_metadata(pa.BufferReader(buffer))
     starts, end = [], 4
     for group in range(metadata.num_row_groups):
         columns = [metadata.row_group(group).column(i) for i in range(metadata.num_columns)]
-        starts.append(min(c.dictionary_page_offset or c.data_page_offset for c in columns))
-        end = max(
-            (c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns
-        )
+        begins = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+        starts.append(min(begins))
+        end = max(begin + c.total_compressed_size for begin, c in zip(begins, columns, strict=True))
     return [*starts, end]
 
 
-def _write_keys(sink: pa.NativeFile, index: KeyIndex) -> None:
+def _encode_keys(index: KeyIndex) -> pa.Buffer:
     batch = index.to_arrow()
+    sink = pa.BufferOutputStream()
     with ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
+    return sink.getvalue()
 
 
-def _checksums(buffer: pa.Buffer, offsets: Sequence[int], size: int) -> tuple[_Range, ...]:
-    bounds = [0, *offsets, size]
-    view = memoryview(buffer)
+def _checksums(data: pa.Buffer, offsets: Sequence[int]) -> tuple[_Range, ...]:
+    view = memoryview(data)
     return tuple(
         (start, end - start, xxhash.xxh3_64_intdigest(view[start:end]))
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        for start, end in itertools.pairwise([0, *offsets, data.size])
     )
 
 

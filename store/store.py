@@ -272,7 +272,6 @@ def _create(tx: Transaction, database: int, database_name: str, table_name: str,
             "time_ms": created,
             "added": [],
             "dropped": [],
-            "hidden": [],
             "figures": Figures().__dict__,
         },
     )

@@ -243,10 +243,14 @@ class Table:
             state = self.loader.load(tx, head)
         elif state.version < head:
             state = self.loader.advance(tx, state, head)
+        self.remember(state)
+        return state
+
+    def remember(self, state: TableState) -> None:
+        """Takes a state as the newest, unless a newer one is known."""
         with self._lock:
             if self._newest is None or self._newest.version < state.version:
                 self._newest = state
-        return state
 
     def _older_state(self, tx: Transaction, version: int) -> TableState:
         known = self._older.get(version)

@@ -14,7 +14,7 @@ The catalog is read in one short transaction; segment files are opened later, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog, delete_bitmap
-from store.delete_bitmap import BitmapRecord, DeleteVector, positions_of
+from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from store.disk import Disk
 from store.errors import VersionExpiredError
 from store.key_index import Matches, Positions, Run, merge_runs, probe_runs
@@ -112,6 +112,21 @@ class TableState:
         live = self.is_live(found.slots, found.positions)
         return found if live.all() else found.take(live)
 
+    def after_load(
+        self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
+    ) -> TableState:
+        """The state that a load makes of this one: its segments and the rows they hide, without asking the catalog."""
+        segments = dict(self.segments)
+        slot_of = dict(self.slot_of)
+        added = range(self.next_slot, self.next_slot + len(staged))
+        for slot, segment in zip(added, staged, strict=True):
+            segments[slot] = LiveSegment(slot, segment, version, DeleteVector(segment.rows))
+            slot_of[segment.meta.id] = slot
+        for segment_id, positions in hidden.items():
+            slot = slot_of[segment_id]
+            segments[slot] = replace(segments[slot], deletes=segments[slot].deletes.hide(positions))
+        return _grown(self, version, self.schema, segments, added)
+
     def take(self, matches: Matches, columns: list[str]) -> pa.Table:
         """Stored columns, by the names of this state's schema, of matched rows, in the order of the matches."""
         parts: list[pa.Table] = []
@@ -127,6 +142,20 @@ class TableState:
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+
+
+def _grown(
+    state: TableState,
+    version: int,
+    schema: TableSchema,
+    segments: Mapping[int, LiveSegment],
+    added: Sequence[int],
+) -> TableState:
+    """A later state with all the segments of an earlier one and some more; runs that were made are kept."""
+    prior, fresh = state.prior_runs, (*state.fresh, *added)
+    if "runs" in state.__dict__:
+        prior, fresh = state.runs, tuple(added)
+    return TableState(state.table_id, version, schema, segments, prior, fresh, state.next_slot + len(added))
 
 
 def stored_name(reader: TableSchema, writer: TableSchema, name: str) -> str:
@@ -191,8 +220,12 @@ class StateLoader:
             if stored["created"] <= version and not 0 < stored["dropped"] <= version:
                 segment = self._segment(tx, key[8:].decode(), stored)
                 slot = len(segments)
-                deletes = self._deletes(tx, segment, version)
-                segments[slot] = LiveSegment(slot, segment, stored["created"], deletes)
+                segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
+        hidden = unite(self._hidden(tx, number) for number in chain(version))
+        for slot, live in segments.items():
+            rows = hidden.get(live.segment.meta.id)
+            if rows is not None:
+                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
         schema = self.schema(tx, record["revision"])
         return TableState(self.table_id, version, schema, segments, (), tuple(segments), len(segments))
 
@@ -219,17 +252,15 @@ class StateLoader:
                 slot_of[segment_id] = next_slot
                 added.append(next_slot)
                 next_slot += 1
-            for segment_id in record["hidden"]:
+            for segment_id, rows in self._hidden(tx, number).items():
                 slot = slot_of.get(segment_id)
                 if slot is not None:
-                    rows = self._bitmap(tx, segment_id, number).rows
                     live = segments[slot]
                     segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
-        prior, fresh = ((), tuple(segments)) if dropped else (state.prior_runs, (*state.fresh, *added))
-        if not dropped and "runs" in state.__dict__:
-            prior, fresh = state.runs, tuple(added)
-        schema = self.schema(tx, revision)
-        return TableState(state.table_id, version, schema, segments, prior, fresh, next_slot)
+        if dropped:
+            schema = self.schema(tx, revision)
+            return TableState(state.table_id, version, schema, segments, (), tuple(segments), next_slot)
+        return _grown(state, version, self.schema(tx, revision), segments, added)
 
     def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:
         record = tx.get("versions", catalog.version_key(self.table_id, version))
@@ -255,24 +286,11 @@ class StateLoader:
             self._segments[segment_id] = known
         return known
 
-    def _deletes(self, tx: catalog.Transaction, segment: Segment, version: int) -> DeleteVector:
-        newest = newest_bitmap(tx, self.table_id, segment.meta.id, version)
-        hidden = delete_bitmap.prefix(newest, lambda v: self._bitmap(tx, segment.meta.id, v))
-        return DeleteVector(segment.rows).hide(positions_of(hidden))
-
-    def _bitmap(self, tx: catalog.Transaction, segment_id: str, version: int) -> BitmapRecord:
-        return read_bitmap(tx, self.table_id, segment_id, version)
+    def _hidden(self, tx: catalog.Transaction, version: int) -> HiddenRows:
+        return read_hidden(tx, self.table_id, version)
 
 
-def read_bitmap(tx: catalog.Transaction, table: int, segment_id: str, version: int) -> BitmapRecord:
-    """The bitmap record a version wrote for a segment."""
-    raw = tx.get_raw("bitmaps", catalog.bitmap_key(table, segment_id, version))
-    assert raw is not None, (segment_id, version)
-    return BitmapRecord.from_bytes(raw)
-
-
-def newest_bitmap(tx: catalog.Transaction, table: int, segment_id: str, version: int) -> BitmapRecord | None:
-    """The newest bitmap record of a segment up to a version, None when nothing was hidden by then."""
-    prefix = catalog.bitmap_prefix(table, segment_id)
-    found = tx.last_at_most("bitmaps", prefix, catalog.bitmap_key(table, segment_id, version))
-    return None if found is None else BitmapRecord.from_bytes(found[1])
+def read_hidden(tx: catalog.Transaction, table: int, version: int) -> HiddenRows:
+    """The delete bitmap record of a version, empty when it wrote none."""
+    raw = tx.get_raw("bitmaps", catalog.version_key(table, version))
+    return {} if raw is None else delete_bitmap.decode(raw)

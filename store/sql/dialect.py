@@ -1,0 +1,63 @@
+"""The SQL dialect handed to sqlglot: its Doris, with the corrections this project needs.
+
+Arrays count from 1, the Doris spellings of types are known, no word swallows the rest of a statement, and the functions
+named in `PLAIN_FUNCTIONS` stay plain calls: their arguments would be lost or changed in sqlglot's own trees, and
+`store.sql.functions` gives them their Doris meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.doris import Doris
+from sqlglot.parsers.doris import DorisParser
+from sqlglot.tokens import TokenType
+
+PLAIN_FUNCTIONS: Final = frozenset(
+    """ADDDATE ADD_MONTHS ARRAY_AGG ARRAY_CONTAINS ARRAY_DISTINCT ARRAY_JOIN ARRAY_SIZE ARRAY_SORT
+    CARDINALITY CHARACTER_LENGTH CHAR_LENGTH COLLECT_LIST COLLECT_SET CONCAT_WS CURDATE CURRENT_DATE
+    CURRENT_TIME CURRENT_TIMESTAMP CURTIME DATABASE DATE DATEDIFF DATE_ADD DATE_FORMAT DATE_SUB DATE_TRUNC DAY
+    DAYNAME DAYOFMONTH DAYOFWEEK DAYOFYEAR DAYS_ADD DAYS_SUB DAY_OF_WEEK DAY_OF_YEAR ELEMENT_AT FROM_UNIXTIME
+    GET_JSON_STRING GROUP_CONCAT HEX HOUR INSTR JSON_ARRAY JSON_EXTRACT JSON_LENGTH JSON_OBJECT JSON_TYPE
+    JSON_UNQUOTE JSON_VALID JSON_VALUE LAST_DAY LCASE LEFT LENGTH LOCALTIME LOCALTIMESTAMP LOCATE LOG MAP_KEYS
+    MAP_SIZE MAP_VALUES MICROSECOND MINUTE MOD MONTH MONTHNAME MONTHS_ADD NOW PERCENTILE PERCENTILE_APPROX
+    QUARTER REGEXP_EXTRACT REGEXP_REPLACE RIGHT SCHEMA SECOND SIZE SPACE SPLIT_PART STDDEV STR_TO_DATE
+    SUBDATE SUBSTRING_INDEX SYSDATE TIMESTAMPADD TIMESTAMPDIFF TIME_TO_SEC TO_DATE TO_DAYS TO_JSON TRUNCATE UCASE
+    UNHEX UNIX_TIMESTAMP USER UTC_TIMESTAMP VARIANCE VERSION WEEK WEEKDAY WEEKOFYEAR WEEKS_ADD WEEK_OF_YEAR YEAR
+    YEARS_ADD""".split()
+)
+_TYPE_WORDS: Final = {
+    "DATETIMEV1": TokenType.DATETIME,
+    "DATETIMEV2": TokenType.DATETIME,
+    "DATEV1": TokenType.DATE,
+    "DATEV2": TokenType.DATE,
+    "DECIMALV2": TokenType.DECIMAL,
+    "DECIMALV3": TokenType.DECIMAL,
+    "LARGEINT": TokenType.INT128,
+    "TIMESTAMP": TokenType.DATETIME,
+}
+
+
+def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
+    return {name: build for name, build in functions.items() if name not in PLAIN_FUNCTIONS}
+
+
+class SqlParser(DorisParser):
+    """sqlglot's parser of expressions and queries."""
+
+    FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
+    FUNCTION_PARSERS = _without_plain(DorisParser.FUNCTION_PARSERS)
+    NO_PAREN_FUNCTIONS = {**DorisParser.NO_PAREN_FUNCTIONS, TokenType.CURRENT_DATE: exp.CurrentDate}  # noqa: RUF012
+
+
+class SqlDialect(Doris):
+    """What `sqlglot.parse_one(..., read=SqlDialect)` reads."""
+
+    INDEX_OFFSET = 1
+
+    class Tokenizer(Doris.Tokenizer):
+        COMMANDS: set[TokenType] = set()  # noqa: RUF012 - the base class declares it so
+        KEYWORDS = {**Doris.Tokenizer.KEYWORDS, **_TYPE_WORDS}  # noqa: RUF012
+
+    Parser = SqlParser

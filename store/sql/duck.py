@@ -1,0 +1,213 @@
+"""DuckDB as the evaluator of queries: a connection without files, network or settings, and exact types on both sides.
+
+LARGEINT is wider than any decimal DuckDB reads, but its 128 bits are what DuckDB's HUGEINT is made of: the values travel
+as `decimal128(38, 0)` whatever their number of digits, and are read as HUGEINT at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store.errors import InvalidInputError, StoreError, UnavailableError
+from store.sql.functions import macro_statements
+
+LARGEINT_ARROW: Final = pa.decimal256(39, 0)
+_CARRIER: Final = pa.decimal128(38, 0)
+_CONFIG: Final = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "error_on_division_by_zero": "false",
+}
+# What DuckDB adds behind its message: the rendered statement, which the user did not write.
+_ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
+_PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+_SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A connection that evaluates and can do nothing else; its configuration is locked."""
+    connection = duckdb.connect(":memory:", config=dict(_CONFIG))
+    for statement in macro_statements():
+        connection.execute(statement)
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+@dataclass
+class Source:
+    """Rows for DuckDB to read, as often as it likes, each time from the start.
+
+    Attributes:
+        schema: of the batches that `open` gives.
+        open: starts a new scan.
+        error: what a scan raised; DuckDB passes on only its text.
+    """
+
+    schema: pa.Schema
+    open: Callable[[], pa.RecordBatchReader]
+    error: BaseException | None = field(default=None, init=False)
+
+    @property
+    def largeint_columns(self) -> list[str]:
+        """Columns that must be read as HUGEINT."""
+        return [column.name for column in self.schema if column.type.equals(LARGEINT_ARROW)]
+
+    def __arrow_c_schema__(self) -> Any:
+        return _carried_schema(self.schema).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        carried = _carried_schema(self.schema)
+        return pa.RecordBatchReader.from_batches(carried, self._batches(carried)).__arrow_c_stream__()
+
+    def _batches(self, carried: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.open() as reader:
+                for batch in reader:
+                    yield _carried_batch(batch, carried)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def run(
+    connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source], *, has_largeint: bool
+) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
+    """Starts a rendered statement.
+
+    Args:
+        sources: by the name under which the statement reads them, in the schema `temp.main`.
+        has_largeint: LARGEINT values take part; sums stay LARGEINT then, else they are BIGINT as far as they fit.
+
+    Returns:
+        The answer, and a function that ends the statement.
+
+    Raises:
+        InvalidInputError: DuckDB does not take the statement or a value; its words, without the rendered text.
+    """
+    cursor = connection.cursor()
+    try:
+        for name, source in sources.items():
+            cursor.register(name, source)
+        relation = cursor.sql(sql)
+        wide = [str(kind) == "HUGEINT" for kind in relation.types]
+        reader = relation.to_arrow_reader(65_536)
+    except BaseException as error:
+        cursor.close()
+        raise translated(error, sources.values()) from error
+    schema = _answer_schema(reader.schema, wide, has_largeint=has_largeint)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader:
+                yield _answer_batch(batch, schema)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit):
+                raise
+            raise translated(error, sources.values()) from error
+        finally:
+            reader.close()
+
+    return pa.RecordBatchReader.from_batches(schema, batches()), cursor.close
+
+
+def translated(error: BaseException, sources: Any = ()) -> BaseException:
+    """The error to raise for one that came out of DuckDB: what a scan raised goes first, ours stay themselves."""
+    for source in sources:
+        if source.error is not None:
+            return source.error if isinstance(source.error, StoreError) else error
+    if isinstance(error, StoreError) or not isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)):
+        return error
+    text = str(error)
+    if "INTERRUPT" in text.upper()[:60]:
+        return KeyboardInterrupt()
+    message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
+    return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")
+
+
+def _carried_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(column.name, _carried_type(column.type), True) for column in schema])
+
+
+def _carried_type(kind: pa.DataType) -> pa.DataType:
+    if kind.equals(LARGEINT_ARROW):
+        return _CARRIER
+    return pa.decimal128(38, kind.scale) if pa.types.is_decimal256(kind) and kind.scale <= 38 else kind
+
+
+def _carried_batch(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for column, wanted in zip(batch.columns, carried, strict=True):
+        if column.type.equals(LARGEINT_ARROW):
+            arrays.append(_low_half(column))
+        elif column.type.equals(wanted.type):
+            arrays.append(column)
+        else:
+            arrays.append(_narrowed(column, wanted))
+    return pa.RecordBatch.from_arrays(arrays, schema=carried)
+
+
+def _low_half(array: pa.Array) -> pa.Array:
+    """The lower 128 of the 256 bits of each value: all of it, for a LARGEINT."""
+    words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 4)
+    lower = np.ascontiguousarray(words[array.offset : array.offset + len(array), :2])
+    validity = None
+    if array.null_count:
+        bits = np.packbits(pc.is_valid(array).to_numpy(zero_copy_only=False), bitorder="little")
+        validity = pa.py_buffer(bits.tobytes())
+    return pa.Array.from_buffers(_CARRIER, len(array), [validity, pa.py_buffer(lower)])
+
+
+def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        return array.cast(wanted.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"column {wanted.name!r} holds a value of more than 38 digits; queries compute with at most 38, "
+            "select such a column on its own",
+            kind="too_wide",
+        ) from error
+
+
+def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: bool) -> pa.Schema:
+    fields = []
+    for column, is_wide in zip(schema, wide, strict=True):
+        kind = column.type
+        if is_wide:
+            kind = LARGEINT_ARROW if has_largeint else pa.int64()
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_timestamp(kind):
+            kind = pa.timestamp("us")
+        fields.append(pa.field(column.name, kind))
+    return pa.schema(fields)
+
+
+def _answer_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        array = column.storage if isinstance(column, pa.ExtensionArray) else column
+        if not array.type.equals(wanted.type):
+            array = _answered(array, wanted)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _answered(array: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        return array.cast(wanted.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"column {wanted.name!r} of the answer is beyond BIGINT; cast the operands to LARGEINT", kind="overflow"
+        ) from error

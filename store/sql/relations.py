@@ -1,0 +1,192 @@
+"""The tables a query reads: which ones, which of their columns, and which rows a scan can leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+
+from store.errors import InvalidInputError
+from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
+from store.snapshot import Snapshot
+from store.sql.predicates import Condition, column_of, conditions, conjuncts
+from store.sql.statements import TableName
+from store.types import ColumnType, parse_type
+
+_HIDDEN_TYPES: Final = {DELETE_SIGN: parse_type("TINYINT"), VERSION_COL: parse_type("BIGINT")}
+_UNSUPPORTED: Final = {
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+    "partition": "PARTITION",
+    "system_time": "FOR TIME AS OF",
+    "when": "AT",
+    "hints": "table hints",
+    "rows_from": "ROWS FROM",
+    "changes": "CHANGES",
+}
+
+
+def shown_name(name: str) -> str:
+    """A hidden column as SQL shows it: the Doris spelling."""
+    return name.replace("__", "__DORIS_", 1)
+
+
+@dataclass
+class Relation:
+    """One mention of a table in a query.
+
+    Attributes:
+        node: the table in the tree.
+        table: as written.
+        alias: the name its columns are qualified with.
+        snapshot: the version it reads.
+        columns: what is read, visible ones in table order, then hidden ones; canonical names.
+        is_starred: all its columns are asked for by a `*`.
+        conditions: what the scan decides; the query may decide it again.
+    """
+
+    node: exp.Table
+    table: TableName
+    alias: str
+    snapshot: Snapshot
+    columns: list[str] = field(default_factory=list)
+    is_starred: bool = False
+    conditions: list[Condition] = field(default_factory=list)
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.snapshot.schema
+
+    def column_type(self, name: str) -> tuple[str, ColumnType] | None:
+        """Canonical name and type of a visible or hidden column."""
+        hidden = hidden_name(name)
+        if hidden is None:
+            column = self.schema.find(name)
+            return (column.name, column.type) if column is not None else None
+        if hidden == SEQUENCE_COL:
+            kind = self.schema.sequence_type
+            return (hidden, kind) if kind is not None else None
+        return hidden, _HIDDEN_TYPES[hidden]
+
+
+def find_relations(tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Snapshot]) -> list[Relation]:
+    """Every mention of a stored table; names of CTEs are none.
+
+    Raises:
+        NotFoundError: no such table.
+        InvalidInputError: a clause on a table that is not supported.
+    """
+    found = []
+    for node in list(tree.find_all(exp.Table)):
+        if not isinstance(node.this, exp.Identifier):
+            name = node.this.name if isinstance(node.this, exp.Anonymous) else type(node.this).__name__.lower()
+            raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
+        if not node.args.get("db") and _is_cte(node):
+            continue
+        for argument, what in _UNSUPPORTED.items():
+            if node.args.get(argument):
+                raise InvalidInputError(f"{what} behind table {node.name!r} is not supported", kind="not_supported")
+        if node.args.get("catalog") and node.catalog.lower() != "internal":
+            raise InvalidInputError(f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog")
+        table = TableName(node.db or None, node.name)
+        found.append(Relation(node, table, node.alias or node.name, open_snapshot(table, _version(node))))
+    return found
+
+
+def _is_cte(node: exp.Table) -> bool:
+    """Whether a WITH around the table defines its name; a CTE sees only those before it, unless RECURSIVE."""
+    name = node.name.lower()
+    inner: exp.Expr = node
+    outer = node.parent
+    while outer is not None:
+        clause = outer.args.get("with_") if not isinstance(outer, exp.With) else None
+        if clause is not None and clause is not inner:
+            if any(cte.alias.lower() == name for cte in clause.expressions):
+                return True
+        elif isinstance(outer, exp.With):
+            position = next(i for i, cte in enumerate(outer.expressions) if cte is inner)
+            visible = outer.expressions[: position + 1] if outer.args.get("recursive") else outer.expressions[:position]
+            if any(cte.alias.lower() == name for cte in visible):
+                return True
+        inner, outer = outer, outer.parent
+    return False
+
+
+def _version(node: exp.Table) -> int | None:
+    version = node.args.get("version")
+    if version is None:
+        return None
+    number = version.expression
+    if version.this != "VERSION" or not isinstance(number, exp.Literal) or not number.this.isdigit():
+        raise InvalidInputError(f"table {node.name!r}: expected FOR VERSION AS OF and a number", kind="not_supported")
+    return int(number.this)
+
+
+def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
+    """Decides what each relation reads: columns whose name occurs anywhere, and all where a `*` asks for them."""
+    mentioned = {node.name.lower() for node in tree.find_all(exp.Identifier)}
+    hidden = {found for name in mentioned if (found := hidden_name(name)) is not None}
+    is_natural = any(join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join))
+    starred = _starred_aliases(tree)
+    for relation in relations:
+        select = relation.node.find_ancestor(exp.Select)
+        relation.is_starred = (
+            is_natural
+            or relation.alias.lower() in starred
+            or (select is not None and any(isinstance(item, exp.Star) for item in select.expressions))
+        )
+        schema = relation.schema
+        relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
+        wanted_hidden = hidden | {f.name for f in schema.hidden_fields() if show_hidden and relation.is_starred}
+        relation.columns += [f.name for f in schema.hidden_fields() if f.name in wanted_hidden]
+        if not relation.columns:  # count(*) and its like need rows, no values
+            relation.columns = [schema.key[0]]
+
+
+def _starred_aliases(tree: exp.Query) -> set[str]:
+    return {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
+
+
+def choose_conditions(relations: list[Relation]) -> None:
+    """Gives each relation the conditions of its own WHERE that no outer join makes wrong to decide early."""
+    for relation in relations:
+        select = relation.node.parent_select
+        if not isinstance(select, exp.Select) or not _is_kept(relation.node, select):
+            continue
+        where = select.args.get("where")
+        is_alone = len(_siblings(select)) == 1
+        for part in conjuncts(where.this if where is not None else None):
+            found = own_conditions(part, relation, is_alone=is_alone)
+            relation.conditions += found or []
+
+
+def own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
+    """The conditions of one part of a WHERE, None when they are not the relation's or a scan cannot decide them."""
+    column = column_of(part)
+    if column is None or isinstance(column.this, exp.Star):
+        return None
+    if column.table.lower() != relation.alias.lower() and (column.table or not is_alone):
+        return None
+    known = relation.column_type(column.name)
+    return conditions(part, *known) if known is not None else None
+
+
+def _siblings(select: exp.Select) -> list[exp.Expr]:
+    source = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    laterals = select.args.get("laterals") or []
+    return [*([source.this] if source is not None else []), *(join.this for join in joins), *laterals]
+
+
+def _is_kept(node: exp.Table, select: exp.Select) -> bool:
+    """Whether rows of the table that fail the WHERE may go before the joins."""
+    joins = select.args.get("joins") or []
+    sides = [str(join.args.get("side") or "").upper() for join in joins]
+    if any(side in ("RIGHT", "FULL") for side in sides) or node.args.get("joins"):
+        return False
+    source = select.args.get("from_")
+    if source is not None and source.this is node:
+        return True
+    return any(join.this is node and not side for join, side in zip(joins, sides, strict=True))

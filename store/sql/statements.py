@@ -1,0 +1,149 @@
+"""The statements of the SQL front as values: what was asked for, checked for grammar, not yet for existence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from store.schema import TableSchema
+
+
+class Word(Enum):
+    """Words that stand where a value may stand."""
+
+    DEFAULT = "DEFAULT"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table as written; without a database it is in the session's current one."""
+
+    database: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}" if self.database else self.name
+
+
+@dataclass(frozen=True)
+class CreateDatabase:
+    name: str
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropDatabase:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class UseDatabase:
+    name: str
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    table: TableName
+    schema: TableSchema
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable:
+    table: TableName
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Describe:
+    table: TableName
+
+
+@dataclass(frozen=True)
+class ShowDatabases:
+    like: str | None = None
+
+
+@dataclass(frozen=True)
+class ShowTables:
+    database: str | None = None
+    like: str | None = None
+    is_full: bool = False
+
+
+@dataclass(frozen=True)
+class ShowCreateTable:
+    table: TableName
+
+
+@dataclass(frozen=True)
+class ShowVariables:
+    like: str | None = None
+    is_global: bool = False
+
+
+@dataclass(frozen=True)
+class ShowWarnings:
+    pass
+
+
+# A word or literal as text, `Word.DEFAULT`, or an expression to be evaluated.
+SetValue: TypeAlias = "str | Word | exp.Expr"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One `name = value` of SET. `scope` is `"session"`, `"global"` or `"user"` (a variable with `@`)."""
+
+    scope: str
+    name: str
+    value: SetValue
+
+
+@dataclass(frozen=True)
+class SetVariables:
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT.
+
+    Attributes:
+        tree: sqlglot's tree of it.
+        headings: for each item of the outermost select list its text as written, None when that is not known.
+    """
+
+    tree: exp.Query
+    headings: tuple[str, ...] | None
+
+
+# A literal, `Word.DEFAULT`, or an expression to be evaluated.
+Cell: TypeAlias = "None | bool | int | Decimal | str | Word | exp.Expr"
+
+
+@dataclass(frozen=True)
+class Insert:
+    """INSERT of literal rows (`rows`) or of the answer to a query (`query`).
+
+    Attributes:
+        columns: as written; None means all visible columns.
+        offset: where the rows or the query start in the text, for errors.
+    """
+
+    table: TableName
+    columns: tuple[str, ...] | None
+    label: str | None = None
+    rows: tuple[tuple[Cell, ...], ...] | None = None
+    query: Query | None = None
+
+
+Statement: TypeAlias = (
+    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | DropTable | Describe | ShowDatabases | ShowTables"
+    " | ShowCreateTable | ShowVariables | ShowWarnings | SetVariables | Query | Insert"
+)

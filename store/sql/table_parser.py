@@ -1,0 +1,242 @@
+"""CREATE TABLE: columns, key, distribution and properties, read by hand over the token stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from sqlglot.tokens import TokenType
+
+from store.errors import InvalidInputError
+from store.schema import Column, Default, TableSchema
+from store.sql.statements import CreateTable, TableName
+from store.sql.tokens import TokenStream, position
+from store.types import ColumnType, parse_type
+
+_AGGREGATES: Final = frozenset(
+    "SUM MIN MAX REPLACE REPLACE_IF_NOT_NULL HLL_UNION BITMAP_UNION QUANTILE_UNION GENERIC".split()
+)
+_MODELS: Final = {
+    "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",
+    "AGGREGATE": "AGGREGATE KEY tables merge values; this store keeps one row per key: declare UNIQUE KEY",
+    "PRIMARY": "expected UNIQUE KEY; PRIMARY KEY is not Doris SQL",
+}
+
+
+def parse_table_name(stream: TokenStream) -> TableName:
+    """`t`, `db.t` or `internal.db.t`."""
+    start = stream.at
+    parts = stream.dotted_name("table name")
+    if len(parts) == 3 and parts[0].lower() == "internal":
+        parts = parts[1:]
+    if len(parts) > 2:
+        stream.at = start
+        stream.fail("a table name of one or two parts")
+    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def parse_create_table(stream: TokenStream) -> CreateTable:
+    """Everything behind CREATE TABLE."""
+    if_not_exists = stream.take("IF", "NOT", "EXISTS")
+    table = parse_table_name(stream)
+    if stream.word() in ("LIKE", "AS"):
+        stream.refuse(f"CREATE TABLE ... {stream.word()} is not supported; list the columns")
+    columns = _parse_columns(stream)
+    options = _parse_options(stream)
+    stream.need_end()
+    if not options.key:
+        stream.fail("UNIQUE KEY (columns): every table here has one")
+    _check_distribution(columns, options)
+    schema = TableSchema.create(
+        columns,
+        options.key,
+        properties=options.properties,
+        distribution=options.distribution,
+        comment=options.comment,
+    )
+    return CreateTable(table, schema, if_not_exists)
+
+
+@dataclass
+class _Options:
+    """The clauses behind the column list."""
+
+    key: list[str] = field(default_factory=list)
+    comment: str = ""
+    distribution: str = ""
+    hash_columns: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def _parse_columns(stream: TokenStream) -> list[Column]:
+    stream.need("(")
+    columns = [_parse_column(stream)]
+    while stream.take(","):
+        columns.append(_parse_column(stream))
+    if not stream.take(")"):
+        stream.fail("',' or ')' behind a column")
+    return columns
+
+
+def _parse_column(stream: TokenStream) -> Column:
+    if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
+        stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
+    name = stream.name("a column name")
+    column_type = _parse_column_type(stream)
+    nullable: bool | None = None
+    default: Default | None = None
+    comment = ""
+    while True:
+        if stream.take("NOT", "NULL"):
+            nullable = False
+        elif stream.take("NULL"):
+            nullable = True
+        elif stream.take("DEFAULT"):
+            default = _parse_default(stream)
+        elif stream.take("COMMENT"):
+            comment = stream.string("a comment")
+        else:
+            break
+    _refuse_column_clause(stream)
+    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
+        nullable = default is not None and default.kind == "null"
+    return Column(name, column_type, nullable, default, comment)
+
+
+def _refuse_column_clause(stream: TokenStream) -> None:
+    word = stream.word()
+    if word in _AGGREGATES:
+        stream.refuse(f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced")
+    if word == "AUTO_INCREMENT":
+        stream.refuse("AUTO_INCREMENT columns are not supported")
+    if word == "ON" and stream.word(1) == "UPDATE":
+        stream.refuse("ON UPDATE CURRENT_TIMESTAMP is not supported")
+    if word in ("AS", "GENERATED"):
+        stream.refuse("generated columns are not supported")
+    if word in ("PRIMARY", "UNIQUE", "KEY"):
+        stream.refuse("keys are declared behind the column list: UNIQUE KEY (columns)")
+
+
+def _parse_column_type(stream: TokenStream) -> ColumnType:
+    start = stream.offset
+    at = stream.at
+    stream.name("a column type")
+    for opening, closing in (("(", ")"), ("<", ">")):
+        if stream.word() == opening:
+            _skip_nested(stream, opening, closing)
+    text = stream.text[start : stream.tokens[stream.at - 1].end + 1]
+    try:
+        return parse_type(" ".join(text.split()))
+    except InvalidInputError as error:
+        stream.at = at
+        _raise_at(stream, error)
+
+
+def _raise_at(stream: TokenStream, error: InvalidInputError) -> NoReturn:
+    line, column = position(stream.text, stream.offset)
+    raise InvalidInputError(
+        f"line {line}, column {column}: {error.message}", kind=error.kind, line=line, column=column
+    ) from error
+
+
+def _skip_nested(stream: TokenStream, opening: str, closing: str) -> None:
+    depth = 0
+    while True:
+        if stream.is_done:
+            stream.fail(f"{closing!r} at the end of the type")
+        depth += (stream.word() == opening) - (stream.word() == closing)
+        stream.at += 1
+        if depth == 0:
+            return
+
+
+def _parse_default(stream: TokenStream) -> Default:
+    if stream.take("NULL"):
+        return Default("null")
+    if stream.take("CURRENT_DATE"):
+        _skip_empty_call(stream)
+        return Default("current_date")
+    if stream.take_one_of("CURRENT_TIMESTAMP", "NOW"):
+        precision = 0
+        if stream.take("(") and not stream.take(")"):
+            precision = stream.integer("the number of fraction digits")
+            stream.need(")")
+        return Default("current_timestamp", precision=precision)
+    if stream.kind() is TokenType.STRING:
+        return Default("constant", stream.string("a default"))
+    sign = "-" if stream.take("-") else ""
+    if stream.kind() is TokenType.NUMBER:
+        stream.at += 1
+        return Default("constant", sign + stream.tokens[stream.at - 1].text)
+    if not sign and stream.word() in ("TRUE", "FALSE"):
+        return Default("constant", stream.take_one_of("TRUE", "FALSE").lower())
+    stream.fail("a default: a string or number, NULL, CURRENT_TIMESTAMP[(digits)] or CURRENT_DATE")
+
+
+def _skip_empty_call(stream: TokenStream) -> None:
+    if stream.take("("):
+        stream.need(")")
+
+
+def _parse_options(stream: TokenStream) -> _Options:
+    options = _Options()
+    while not stream.is_done:
+        if stream.take("ENGINE"):
+            stream.take("=")
+            if not stream.take("OLAP"):
+                stream.fail("OLAP, the only engine")
+        elif stream.take("UNIQUE", "KEY"):
+            options.key = stream.names("a key column")
+        elif stream.take("COMMENT"):
+            options.comment = stream.string("a comment")
+        elif stream.take("DISTRIBUTED", "BY"):
+            _parse_distribution(stream, options)
+        elif stream.take("PROPERTIES"):
+            options.properties = stream.properties()
+        else:
+            _refuse_option(stream)
+    return options
+
+
+def _refuse_option(stream: TokenStream) -> NoReturn:
+    word = stream.word()
+    if word in _MODELS and stream.word(1) == "KEY":
+        stream.refuse(_MODELS[word])
+    if (word == "PARTITION" and stream.word(1) == "BY") or (word == "AUTO" and stream.word(1) == "PARTITION"):
+        stream.refuse("PARTITION BY is not supported yet; leave it out, the key needs no partitions")
+    if word in ("ROLLUP", "CLUSTER", "BROKER"):
+        stream.refuse(f"{word} is not supported; leave it out")
+    stream.fail("UNIQUE KEY, COMMENT, DISTRIBUTED BY, PROPERTIES or the end of the statement")
+
+
+def _parse_distribution(stream: TokenStream, options: _Options) -> None:
+    if stream.take("RANDOM"):
+        shown = "RANDOM"
+    elif stream.take("HASH"):
+        options.hash_columns = stream.names("a distribution column")
+        shown = "HASH(" + ", ".join(f"`{name}`" for name in options.hash_columns) + ")"
+    else:
+        stream.fail("HASH (columns) or RANDOM")
+    if stream.take("BUCKETS"):
+        shown += " BUCKETS " + ("AUTO" if stream.take("AUTO") else str(_bucket_count(stream)))
+    options.distribution = shown
+
+
+def _bucket_count(stream: TokenStream) -> int:
+    count = stream.integer("a number of buckets or AUTO")
+    if count < 1:
+        stream.at -= 1
+        stream.fail("a number of buckets of at least 1")
+    return count
+
+
+def _check_distribution(columns: list[Column], options: _Options) -> None:
+    known = {column.name.lower() for column in columns}
+    key = {name.lower() for name in options.key}
+    for name in options.hash_columns:
+        if name.lower() not in known:
+            raise InvalidInputError(f"Distribution column[{name}] does not exist", kind="unknown_column", column=name)
+        if name.lower() not in key:
+            raise InvalidInputError(
+                f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}", kind="bad_key"
+            )
