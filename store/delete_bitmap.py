@@ -101,12 +101,16 @@ class DeleteVector:
         self.hidden = hidden
         self._live = live  # None: every row is live
 
-    def hide(self, positions: Positions) -> DeleteVector:
-        """This vector with more rows hidden: distinct positions, some of which may be hidden already."""
+    def hide(self, positions: Positions, *, all_live: bool = False) -> DeleteVector:
+        """This vector with more rows hidden.
+
+        Args:
+            positions: distinct; some may be hidden already unless `all_live` says that none is.
+        """
         if not len(positions):
             return self
         live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self._live is None else self._live.copy()
-        newly = int(np.count_nonzero(self.is_live(positions)))
+        newly = len(positions) if all_live else int(np.count_nonzero(self.is_live(positions)))
         bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
         np.bitwise_and.at(live, positions >> np.uint32(3), ~bits)
         return DeleteVector(self.rows, live, self.hidden + newly)

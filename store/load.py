@@ -22,13 +22,13 @@ import pyarrow as pa
 
 from store import failpoint
 from store import transaction as transactions
+from store.catalog import Transaction
 from store.check_rows import RejectedRow, RowChecker
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
 from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, publish, realign
 from store.resolve import Plan, make_plan
 from store.segment import INLINE, Segment
 from store.stage import Stager
-from store.table_state import TableState
 from store.transaction import ABORTED, TransactionRecord
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Load:
             self._stager.sync()
         failpoint.hit("load.staged")
         try:
-            done, plan = self._publish()
+            done, figures = self._publish()
         except CommitUnknownError:
             self._is_open = False  # nothing may be removed: the version may be there
             raise
@@ -187,7 +187,6 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
-        figures = self._figures
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -196,40 +195,45 @@ class Load:
             rows_loaded=figures.rows_loaded,
             rows_filtered=figures.rows_filtered,
             rows_superseded=figures.rows_superseded,
-            rows_late=plan.rows_late,
-            rows_replaced=plan.rows_replaced,
-            rows_deleted=plan.rows_deleted,
+            rows_late=figures.rows_late,
+            rows_replaced=figures.rows_replaced,
+            rows_deleted=figures.rows_deleted,
             bytes_written=figures.bytes_written,
             milliseconds=self._elapsed(),
             rejected=self._rejected,
         )
 
-    def _publish(self) -> tuple[TransactionRecord, Plan]:
+    def _publish(self) -> tuple[TransactionRecord, Figures]:
         state = self._table.state()
         plan = make_plan(state, self._staged)
         for _ in range(TRIES_BEFORE_LOCK):
             try:
                 with self._table.catalog.write() as tx:
-                    done = self._switch(tx, plan)
-                return self._published(state, done, plan)
+                    done, figures = self._switch(tx, plan)
+                break
             except HeadMoved:
                 newest = self._table.state()
                 plan, state = realign(plan, state, newest, self._staged), newest
-        with self._table.catalog.write() as tx:
-            newest = self._table.advance(tx, state)
-            plan = realign(plan, state, newest, self._staged)
-            done = self._switch(tx, plan)
-        return self._published(newest, done, plan)
+        else:
+            with self._table.catalog.write() as tx:
+                newest = self._table.advance(tx, state)
+                plan, state = realign(plan, state, newest, self._staged), newest
+                done, figures = self._switch(tx, plan)
+        failpoint.hit("publish.after_switch")
+        if self._staged:
+            self._table.remember(state.after_load(done.version, self._staged, plan.positions()))
+        return done, figures
 
-    def _switch(self, tx: Any, plan: Plan) -> TransactionRecord:
+    def _switch(self, tx: Transaction, plan: Plan) -> tuple[TransactionRecord, Figures]:
+        replaced, deleted = plan.effects()
         figures = replace(
             self._figures,
             rows_late=plan.rows_late,
-            rows_replaced=plan.rows_replaced,
-            rows_deleted=plan.rows_deleted,
+            rows_replaced=replaced,
+            rows_deleted=deleted,
             milliseconds=self._elapsed(),
         )
-        return publish(
+        done = publish(
             tx,
             self._table.id,
             self._transaction,
@@ -239,14 +243,7 @@ class Load:
             revision=self._checker.schema.revision,
             label_keep_seconds=self._table.settings.label_keep_seconds,
         )
-
-    def _published(
-        self, before: TableState, done: TransactionRecord, plan: Plan
-    ) -> tuple[TransactionRecord, Plan]:
-        failpoint.hit("publish.after_switch")
-        if self._staged:
-            self._table.remember(before.after_load(done.version, self._staged, plan.positions()))
-        return done, plan
+        return done, figures
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
         total, filtered = self._figures.rows_total, self._figures.rows_filtered

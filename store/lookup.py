@@ -39,9 +39,9 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
     """
     arrays = key_arrays(state, keys)
     if not len(arrays[0]):
-        return projection.arrow().empty_table()
+        return projection.arrow.empty_table()
     needles, matches = find(state, arrays)
-    arrow = projection.arrow()
+    arrow = projection.arrow
     parts: list[pa.Table] = []
     orders: list[npt.NDArray[np.intp]] = []
     for slot, rows in rows_by_slot(matches.slots):
@@ -113,8 +113,10 @@ def _take(
     arrow: pa.Schema,
 ) -> pa.Table:
     sources = [column_source(projection.schema, live.segment, name) for name in projection.names]
-    stored = sorted({source for source in sources if source is not None})
+    stored = list(dict.fromkeys(source for source in sources if source is not None))
     taken = live.segment.take(positions, stored) if stored else None
+    if taken is not None and len(stored) == len(sources) and taken.schema.equals(arrow):
+        return taken
     columns = []
     for field, name, source in zip(arrow, projection.names, sources, strict=True):
         if source is not None and taken is not None:

@@ -56,26 +56,24 @@ class Plan:
         """Rows of the load that lost to a row with a larger sequence."""
         return sum(len(positions) for positions in self.own.values())
 
-    @property
-    def rows_replaced(self) -> int:
-        """Rows a reader saw that the load takes the place of."""
-        return self._count(_REPLACED)
-
-    @property
-    def rows_deleted(self) -> int:
-        """Rows a reader saw whose key the load deletes."""
-        return self._count(_DELETED)
-
-    def _count(self, effect: int) -> int:
+    def effects(self) -> tuple[int, int]:
+        """Rows a reader saw that the load takes the place of, and those whose key it deletes."""
         parts = [effects for hidden in self.stored.values() for _, effects in hidden]
-        return sum(int(np.count_nonzero(effects == effect)) for effects in parts)
+        if not parts:
+            return 0, 0
+        counts = np.bincount(np.concatenate(parts), minlength=3)
+        return int(counts[_REPLACED]), int(counts[_DELETED])
 
     def positions(self) -> dict[str, Positions]:
         """Every segment in which rows are hidden, with their distinct positions."""
-        hidden = {name: np.concatenate([p for p, _ in parts]) for name, parts in self.stored.items()}
+        hidden = {name: _joined([p for p, _ in parts]) for name, parts in self.stored.items()}
         for name, lost in self.own.items():
-            hidden[name] = np.concatenate([hidden[name], lost]) if name in hidden else lost
+            hidden[name] = _joined([hidden[name], lost]) if name in hidden else lost
         return hidden
+
+
+def _joined(parts: list[Positions]) -> Positions:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
@@ -164,7 +162,7 @@ def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState
     segments = dict(state.segments)
     for segment_id, parts in plan.stored.items():
         slot = state.slot_of[segment_id]
-        hidden = segments[slot].deletes.hide(np.concatenate([positions for positions, _ in parts]))
+        hidden = segments[slot].deletes.hide(_joined([positions for positions, _ in parts]))
         segments[slot] = replace(segments[slot], deletes=hidden)
     slot = state.next_slot
     lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -54,7 +55,11 @@ class Projection:
             return cls(schema, (*schema.names, *extra))
         return cls(schema, tuple(_canonical(schema, name) for name in columns))
 
+    @cached_property
     def arrow(self) -> pa.Schema:
+        """The columns as a schema."""
+        if self.names == tuple(self.schema.names):
+            return self.schema.arrow
         hidden = {field.name: field for field in self.schema.hidden_fields()}
         return pa.schema([hidden.get(n) or self.schema.arrow.field(n) for n in self.names])
 
@@ -83,22 +88,22 @@ def scan_state(
     """
     if predicate is None:
         batches = _batches(state, projection, None, deleted)
-        return pa.RecordBatchReader.from_batches(projection.arrow(), batches)
+        return pa.RecordBatchReader.from_batches(projection.arrow, batches)
     text = str(predicate)
     # The expression does not tell its columns; a column whose name does not occur in its text is not among them.
     everything = [*state.schema.names, *(field.name for field in state.schema.hidden_fields())]
     needed = dict.fromkeys([*projection.names, *(name for name in everything if name in text)])
     wide = Projection(state.schema, tuple(needed))
-    reader = pa.RecordBatchReader.from_batches(wide.arrow(), _batches(state, wide, predicate, deleted))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow, _batches(state, wide, predicate, deleted))
     try:
         scanner = ds.Scanner.from_batches(
-            reader, schema=wide.arrow(), columns=list(dict.fromkeys(projection.names)), filter=predicate
+            reader, schema=wide.arrow, columns=list(dict.fromkeys(projection.names)), filter=predicate
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidInputError(f"filter {text} does not fit the table: {error}", kind="bad_filter") from error
     filtered = scanner.to_reader()
     return pa.RecordBatchReader.from_batches(
-        projection.arrow(), (batch.select(list(projection.names)).cast(projection.arrow()) for batch in filtered)
+        projection.arrow, (batch.select(list(projection.names)).cast(projection.arrow) for batch in filtered)
     )
 
 
@@ -159,7 +164,7 @@ def project(live: LiveSegment, number: int, rows: int, projection: Projection) -
     sources = {name: column_source(projection.schema, segment, name) for name in projection.names}
     stored = sorted({source for source in sources.values() if isinstance(source, str)})
     batch = segment.batch(number, stored) if stored else None
-    arrow = projection.arrow()
+    arrow = projection.arrow
     arrays = []
     for field, name in zip(arrow, projection.names, strict=True):
         source = sources[name]

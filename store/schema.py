@@ -169,8 +169,9 @@ class TableSchema:
     def value_columns(self) -> tuple[Column, ...]:
         return self.columns[len(self.key) :]
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
+        """Visible columns in table order."""
         return [column.name for column in self.columns]
 
     @property

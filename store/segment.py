@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class SegmentMeta:
         return -(-self.rows // self.batch_rows) if self.rows else 0
 
     def to_record(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(self.__dict__)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SegmentMeta:
@@ -150,15 +150,29 @@ def _encode_arrow(
     batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
 ) -> tuple[pa.Buffer, list[int]]:
     """The bytes of an Arrow file; where each batch starts, and where the last one ends."""
-    sink = pa.BufferOutputStream()
     options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    if options.compression is not None:
+        sink = pa.BufferOutputStream()
+        offsets = _write_batches(sink, batches, schema, options)
+        return sink.getvalue(), offsets
+    # Written twice, first to nowhere: a buffer of the right size costs less than one that grows.
+    counter = pa.MockOutputStream()
+    _write_batches(counter, batches, schema, options)
+    data = pa.allocate_buffer(counter.size())
+    offsets = _write_batches(pa.FixedSizeBufferWriter(data), batches, schema, options)
+    return data, offsets
+
+
+def _write_batches(
+    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, options: ipc.IpcWriteOptions
+) -> list[int]:
     offsets = []
     with ipc.new_file(sink, schema, options=options) as writer:
         for batch in batches:
             offsets.append(sink.tell())
             writer.write_batch(batch)
         offsets.append(sink.tell())
-    return sink.getvalue(), offsets
+    return offsets
 
 
 def _encode_parquet(
@@ -330,19 +344,19 @@ class Segment:
 
         Reads only the batches that hold them.
         """
-        wanted = pa.schema([self.stored_schema.field(name) for name in columns])
         if not len(positions):
-            return wanted.empty_table()
+            return pa.schema([self.stored_schema.field(name) for name in columns]).empty_table()
         batch_of = positions // np.uint32(self.meta.batch_rows)
-        if int(batch_of[0]) == int(batch_of[-1]) and not (batch_of != batch_of[0]).any():
-            return self._take_within(int(batch_of[0]), positions, columns, wanted)
+        if len(positions) == 1 or not (batch_of != batch_of[0]).any():
+            return self._take_within(int(batch_of[0]), positions, columns)
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         numbers, starts = np.unique(batch_of[order], return_index=True)
-        bounds = [*starts.tolist(), len(ascending)]
         parts = [
-            self._take_within(int(number), ascending[low:high], columns, wanted)
-            for number, low, high in zip(numbers, bounds, bounds[1:], strict=False)
+            self._take_within(int(number), ascending[low:high], columns)
+            for number, (low, high) in zip(
+                numbers, itertools.pairwise([*starts.tolist(), len(ascending)]), strict=True
+            )
         ]
         taken = pa.concat_tables(parts).combine_chunks()
         if bool((order[1:] > order[:-1]).all()):
@@ -352,11 +366,10 @@ class Segment:
         return taken.take(pa.array(back))
 
     def _take_within(
-        self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str], wanted: pa.Schema
+        self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str]
     ) -> pa.Table:
         local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
-        batch = self.batch(number, columns).take(local)
-        return pa.Table.from_batches([batch], schema=wanted)
+        return pa.Table.from_batches([self.batch(number, columns).take(local)])
 
     def pruner(self, schema: TableSchema) -> Pruner:
         """Prunes batches by zone maps for a reader of that schema revision."""

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from store.dedupe import choose_winners
 from store.disk import Disk
 from store.key_index import KeyIndex
-from store.keys import Codes, encode_keys, is_exact
+from store.keys import Codes, encode_keys, fixed_values, is_exact
 from store.schema import DELETE_SIGN, SEQUENCE_COL, TableSchema
 from store.segment import Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
@@ -110,20 +110,19 @@ class Stager:
         if part is not None:
             codes = codes[part]
             sequence = sequence.take(part) if sequence else None
-            if not is_exact(self.schema.key_columns):
-                keys = [key.take(pa.array(part)) for key in keys]
+            keys = [key.take(pa.array(part)) for key in keys]
         winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
         chosen = winners.rows
         ordered_codes = codes[chosen]
         ordered_sequence = sequence.take(chosen) if sequence else None
         origin = chosen if part is None else part[chosen]
-        stored, tombstones = self._stored_rows(rows, origin)
         positions = None
-        if len(stored) >= self.settings.clustered_rows_min:
-            order = _key_order(stored, self.schema)
-            stored = _take(stored, order)
+        if len(chosen) >= self.settings.clustered_rows_min:
+            order = _key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
+            origin = origin[order]
             positions = np.empty(len(order), dtype=np.uint32)
             positions[order] = np.arange(len(order), dtype=np.uint32)
+        stored, tombstones = self._stored_rows(rows, origin)
         index = KeyIndex(ordered_codes, positions, ordered_sequence, winners.has_equal_codes)
         return self._write(stored, index, tombstones), len(stored)
 
@@ -194,14 +193,13 @@ def _batch_rows(stored: pa.Table, settings: Settings) -> int:
     return max(1, min(settings.batch_rows_max, settings.batch_bytes_max // bytes_per_row))
 
 
-def _key_order(stored: pa.Table, schema: TableSchema) -> npt.NDArray[np.intp]:
-    """Row order by key, NULL first as everywhere."""
-    names = list(schema.key)
-    if len(names) == 1:
-        indices = pc.array_sort_indices(stored.column(names[0]), null_placement="at_start")
-    else:
-        indices = pc.sort_indices(stored, sort_keys=[(n, "ascending") for n in names], null_placement="at_start")
-    return np.asarray(indices).astype(np.intp)
+def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> npt.NDArray[np.intp]:
+    """Row order by key, NULL first; no two rows have the same key."""
+    if is_exact(schema.key_columns):
+        return np.argsort(fixed_values(keys[0]))
+    table = pa.table(list(keys), names=list(schema.key))
+    sort_keys = [(name, "ascending", "at_start") for name in schema.key]
+    return np.asarray(pc.sort_indices(table, sort_keys=sort_keys)).astype(np.intp)
 
 
 def _code_ranges(codes: Codes, segment_rows: int) -> list[npt.NDArray[np.intp]] | None:
@@ -212,6 +210,6 @@ def _code_ranges(codes: Codes, segment_rows: int) -> list[npt.NDArray[np.intp]] 
     parts = min(parts, 2**16)
     number = ((codes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.uint16)
     order = np.argsort(number, kind="stable")  # 16-bit keys: a radix sort
-    bounds = np.searchsorted(number[order], np.arange(parts + 1))
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(number, minlength=parts))))
     split = [order[low:high] for low, high in itertools.pairwise(bounds.tolist())]
     return [part for part in split if len(part)]

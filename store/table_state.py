@@ -115,7 +115,11 @@ class TableState:
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
     ) -> TableState:
-        """The state that a load makes of this one: its segments and the rows they hide, without asking the catalog."""
+        """The state that a load makes of this one, without asking the catalog.
+
+        Args:
+            hidden: rows the load hides, all of them live before it.
+        """
         segments = dict(self.segments)
         slot_of = dict(self.slot_of)
         added = range(self.next_slot, self.next_slot + len(staged))
@@ -124,7 +128,9 @@ class TableState:
             slot_of[segment.meta.id] = slot
         for segment_id, positions in hidden.items():
             slot = slot_of[segment_id]
-            segments[slot] = replace(segments[slot], deletes=segments[slot].deletes.hide(positions))
+            live = segments[slot]
+            deletes = live.deletes.hide(positions, all_live=True)
+            segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
         return _grown(self, version, self.schema, segments, added)
 
     def take(self, matches: Matches, columns: list[str]) -> pa.Table:

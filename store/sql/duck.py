@@ -125,7 +125,9 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     for source in sources:
         if source.error is not None:
             return source.error if isinstance(source.error, StoreError) else error
-    if isinstance(error, StoreError) or not isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)):
+    if isinstance(error, StoreError) or not isinstance(
+        error, (duckdb.Error, pa.ArrowException, RuntimeError)
+    ):
         return error
     text = str(error)
     if "INTERRUPT" in text.upper()[:60]:
@@ -209,5 +211,6 @@ def _answered(array: pa.Array, wanted: pa.Field) -> pa.Array:
         return array.cast(wanted.type)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"column {wanted.name!r} of the answer is beyond BIGINT; cast the operands to LARGEINT", kind="overflow"
+            f"column {wanted.name!r} of the answer is beyond BIGINT; cast the operands to LARGEINT",
+            kind="overflow",
         ) from error

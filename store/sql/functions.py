@@ -135,9 +135,7 @@ _MACROS: Final = {
     "ts": "(x TIMESTAMP) AS x, (x DATE) AS CAST(x AS TIMESTAMP), (x VARCHAR) AS TRY_CAST(x AS TIMESTAMP)",
     "unhex": "(x) AS TRY(decode(unhex(x)))",
 }
-_GET_JSON_STRING: Final = (
-    "(j, p) AS CASE WHEN json_valid(j) THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END"
-)
+_GET_JSON_STRING: Final = "(j, p) AS CASE WHEN json_valid(j) THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END"
 
 _DATE_PARTS: Final = {
     "day": "day",
@@ -231,7 +229,9 @@ def translate_call(node: exp.Anonymous, around: Surroundings) -> exp.Expr:
 def unknown_function(name: str) -> InvalidInputError:
     near = difflib.get_close_matches(name.lower(), function_names(), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return InvalidInputError(f"function {name.lower()!r} is not known{hint}", kind="unknown_function", function=name)
+    return InvalidInputError(
+        f"function {name.lower()!r} is not known{hint}", kind="unknown_function", function=name
+    )
 
 
 def function_names() -> list[str]:
@@ -277,12 +277,16 @@ def _check_count(name: str, arguments: Sequence[exp.Expr], *counts: int) -> None
 def _literal_integer(name: str, node: exp.Expr) -> int:
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
         return int(node.this)
-    raise InvalidInputError(f"function {name!r}: expected a whole number, found {node.sql()}", kind="bad_argument")
+    raise InvalidInputError(
+        f"function {name!r}: expected a whole number, found {node.sql()}", kind="bad_argument"
+    )
 
 
 def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
     if not isinstance(node, exp.Literal) or not node.is_string:
-        raise InvalidInputError(f"function {name!r}: expected a format in quotes, found {node.sql()}", kind="bad_argument")
+        raise InvalidInputError(
+            f"function {name!r}: expected a format in quotes, found {node.sql()}", kind="bad_argument"
+        )
     letters = iter(_NAMED_FORMATS.get(node.this, node.this))
     parts: list[str] = []
     for letter in letters:
@@ -291,7 +295,9 @@ def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
             continue
         following = next(letters, "%")
         if following not in _FORMAT_LETTERS and following.isalpha():
-            raise InvalidInputError(f"function {name!r}: format letter %{following} is not supported", kind="bad_argument")
+            raise InvalidInputError(
+                f"function {name!r}: format letter %{following} is not supported", kind="bad_argument"
+            )
         parts.append(_FORMAT_LETTERS.get(following, following))
     return exp.Literal.string("".join(parts))
 
@@ -314,7 +320,10 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], around: Surroundings) -
     _check_count(name, arguments, 1, 2)
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
-    moment = call("make_timestamp", exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(1_000_000)))
+    moment = call(
+        "make_timestamp",
+        exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(1_000_000)),
+    )
     return call("strftime", _shifted(moment, around.moment.zone, to_utc=False), wanted)
 
 
@@ -323,7 +332,9 @@ def _unix_timestamp(name: str, arguments: list[exp.Expr], around: Surroundings) 
     if not arguments:
         return exp.Literal.number(int((around.moment.utc - datetime(1970, 1, 1)).total_seconds()))
     local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, around)
-    return exp.cast(call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True)), "BIGINT")
+    return exp.cast(
+        call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True)), "BIGINT"
+    )
 
 
 def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
@@ -334,7 +345,9 @@ def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
         inner = call("timezone", exp.Literal.string(first), moment)
         return call("timezone", exp.Literal.string(second), inner)
     minutes = (int(offset[2]) * 60 + int(offset[3])) * (-1 if offset[1] == "-" else 1)
-    shift = exp.Interval(this=exp.Literal.string(str(-minutes if to_utc else minutes)), unit=exp.var("MINUTE"))
+    shift = exp.Interval(
+        this=exp.Literal.string(str(-minutes if to_utc else minutes)), unit=exp.var("MINUTE")
+    )
     return exp.paren(exp.Add(this=moment, expression=shift))
 
 
@@ -360,7 +373,9 @@ def _timestampadd(name: str, arguments: list[exp.Expr], _around: Surroundings) -
 def _unit(name: str, node: exp.Expr) -> str:
     unit = node.name.upper()
     if unit not in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND"):
-        raise InvalidInputError(f"function {name!r}: expected a unit such as DAY, found {node.sql()}", kind="bad_argument")
+        raise InvalidInputError(
+            f"function {name!r}: expected a unit such as DAY, found {node.sql()}", kind="bad_argument"
+        )
     return unit
 
 
@@ -388,7 +403,9 @@ def _date_trunc(name: str, arguments: list[exp.Expr], _around: Surroundings) -> 
     if second.name.lower() in units and not (isinstance(first, exp.Literal) and first.name.lower() in units):
         first, second = second, first
     if not isinstance(first, exp.Literal) or first.name.lower() not in units:
-        raise InvalidInputError(f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument")
+        raise InvalidInputError(
+            f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument"
+        )
     return call("d_date_trunc", exp.Literal.string(first.name.lower()), second)
 
 
@@ -452,10 +469,16 @@ _INTERNAL: Final = frozenset(["add_date", "integer", "text", "ts"])
 _SPECIAL: Final[dict[str, _Special]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
     **dict.fromkeys(
-        [f"{unit}s_{way}" for unit in ("year", "month", "week", "day", "hour", "minute", "second") for way in ("add", "sub")],
+        [
+            f"{unit}s_{way}"
+            for unit in ("year", "month", "week", "day", "hour", "minute", "second")
+            for way in ("add", "sub")
+        ],
         _unit_add,
     ),
-    **dict.fromkeys(("connection_id", "current_user", "database", "schema", "session_user", "user", "version"), _session),
+    **dict.fromkeys(
+        ("connection_id", "current_user", "database", "schema", "session_user", "user", "version"), _session
+    ),
     **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
     "add_months": _unit_add,
     "date_format": _date_format,

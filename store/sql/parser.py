@@ -149,7 +149,9 @@ def _parse_scope(stream: TokenStream) -> str:
     if stream.take("@"):
         return "user"
     is_scoped = stream.word() in ("GLOBAL", "SESSION", "LOCAL") and stream.word(1) not in ("=", ":=")
-    return "global" if is_scoped and stream.take_one_of("GLOBAL", "SESSION", "LOCAL") == "GLOBAL" else "session"
+    return (
+        "global" if is_scoped and stream.take_one_of("GLOBAL", "SESSION", "LOCAL") == "GLOBAL" else "session"
+    )
 
 
 def _parse_names(stream: TokenStream) -> list[st.Assignment]:

@@ -71,7 +71,9 @@ class Relation:
         return hidden, _HIDDEN_TYPES[hidden]
 
 
-def find_relations(tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Snapshot]) -> list[Relation]:
+def find_relations(
+    tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Snapshot]
+) -> list[Relation]:
     """Every mention of a stored table; names of CTEs are none.
 
     Raises:
@@ -81,15 +83,21 @@ def find_relations(tree: exp.Query, open_snapshot: Callable[[TableName, int | No
     found = []
     for node in list(tree.find_all(exp.Table)):
         if not isinstance(node.this, exp.Identifier):
-            name = node.this.name if isinstance(node.this, exp.Anonymous) else type(node.this).__name__.lower()
+            name = (
+                node.this.name if isinstance(node.this, exp.Anonymous) else type(node.this).__name__.lower()
+            )
             raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
         if not node.args.get("db") and _is_cte(node):
             continue
         for argument, what in _UNSUPPORTED.items():
             if node.args.get(argument):
-                raise InvalidInputError(f"{what} behind table {node.name!r} is not supported", kind="not_supported")
+                raise InvalidInputError(
+                    f"{what} behind table {node.name!r} is not supported", kind="not_supported"
+                )
         if node.args.get("catalog") and node.catalog.lower() != "internal":
-            raise InvalidInputError(f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog")
+            raise InvalidInputError(
+                f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog"
+            )
         table = TableName(node.db or None, node.name)
         found.append(Relation(node, table, node.alias or node.name, open_snapshot(table, _version(node))))
     return found
@@ -107,7 +115,11 @@ def _is_cte(node: exp.Table) -> bool:
                 return True
         elif isinstance(outer, exp.With):
             position = next(i for i, cte in enumerate(outer.expressions) if cte is inner)
-            visible = outer.expressions[: position + 1] if outer.args.get("recursive") else outer.expressions[:position]
+            visible = (
+                outer.expressions[: position + 1]
+                if outer.args.get("recursive")
+                else outer.expressions[:position]
+            )
             if any(cte.alias.lower() == name for cte in visible):
                 return True
         inner, outer = outer, outer.parent
@@ -120,7 +132,9 @@ def _version(node: exp.Table) -> int | None:
         return None
     number = version.expression
     if version.this != "VERSION" or not isinstance(number, exp.Literal) or not number.this.isdigit():
-        raise InvalidInputError(f"table {node.name!r}: expected FOR VERSION AS OF and a number", kind="not_supported")
+        raise InvalidInputError(
+            f"table {node.name!r}: expected FOR VERSION AS OF and a number", kind="not_supported"
+        )
     return int(number.this)
 
 
@@ -139,7 +153,9 @@ def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: b
         )
         schema = relation.schema
         relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
-        wanted_hidden = hidden | {f.name for f in schema.hidden_fields() if show_hidden and relation.is_starred}
+        wanted_hidden = hidden | {
+            f.name for f in schema.hidden_fields() if show_hidden and relation.is_starred
+        }
         relation.columns += [f.name for f in schema.hidden_fields() if f.name in wanted_hidden]
         if not relation.columns:  # count(*) and its like need rows, no values
             relation.columns = [schema.key[0]]

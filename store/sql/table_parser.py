@@ -106,7 +106,9 @@ def _parse_column(stream: TokenStream) -> Column:
 def _refuse_column_clause(stream: TokenStream) -> None:
     word = stream.word()
     if word in _AGGREGATES:
-        stream.refuse(f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced")
+        stream.refuse(
+            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced"
+        )
     if word == "AUTO_INCREMENT":
         stream.refuse("AUTO_INCREMENT columns are not supported")
     if word == "ON" and stream.word(1) == "UPDATE":
@@ -235,8 +237,11 @@ def _check_distribution(columns: list[Column], options: _Options) -> None:
     key = {name.lower() for name in options.key}
     for name in options.hash_columns:
         if name.lower() not in known:
-            raise InvalidInputError(f"Distribution column[{name}] does not exist", kind="unknown_column", column=name)
+            raise InvalidInputError(
+                f"Distribution column[{name}] does not exist", kind="unknown_column", column=name
+            )
         if name.lower() not in key:
             raise InvalidInputError(
-                f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}", kind="bad_key"
+                f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}",
+                kind="bad_key",
             )

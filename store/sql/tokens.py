@@ -81,7 +81,9 @@ def _tokenize(text: str) -> list[Token]:
             raise InvalidInputError(f"the statement cannot be read: {error}", kind="syntax") from error
         opener = text[offset : offset + 2] if text[offset] == "/" else text[offset]
         what = {"/*": "comment", "`": "quoted name"}.get(opener, "string")
-        raise syntax_error(text, offset, f"the end of the {what} that starts here", "the end of the text") from error
+        raise syntax_error(
+            text, offset, f"the end of the {what} that starts here", "the end of the text"
+        ) from error
     return [part for token in tokens for part in _words(token)]
 
 
@@ -177,7 +179,9 @@ class TokenStream:
     def refuse(self, message: str, kind: str = "not_supported") -> NoReturn:
         """For what is Doris SQL, but not done here: names the place and the reason."""
         line, column = position(self.text, self.offset)
-        raise InvalidInputError(f"line {line}, column {column}: {message}", kind=kind, line=line, column=column)
+        raise InvalidInputError(
+            f"line {line}, column {column}: {message}", kind=kind, line=line, column=column
+        )
 
     def found(self) -> str:
         if self.is_done:
@@ -191,7 +195,9 @@ class TokenStream:
         if self.is_done:
             self.fail(what)
         token = self.tokens[self.at]
-        is_plain = token.token_type not in (TokenType.STRING, TokenType.NUMBER) and _NAME_WORD.fullmatch(token.text)
+        is_plain = token.token_type not in (TokenType.STRING, TokenType.NUMBER) and _NAME_WORD.fullmatch(
+            token.text
+        )
         if token.token_type is not TokenType.IDENTIFIER and not is_plain:
             self.fail(what)
         self.at += 1
@@ -284,7 +290,9 @@ def parse_tree(text: str, start: int, end: int) -> exp.Expr:
         raise syntax_error(text, start, "less deeply nested expressions", "too many levels") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
         # Some malformed calls trip sqlglot's builders before its own checks do.
-        raise syntax_error(text, start, "a well-formed expression", repr(text[start:end][:_FOUND_LENGTH_MAX])) from error
+        raise syntax_error(
+            text, start, "a well-formed expression", repr(text[start:end][:_FOUND_LENGTH_MAX])
+        ) from error
 
 
 def _translated(text: str, start: int, error: ParseError) -> InvalidInputError:

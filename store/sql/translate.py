@@ -14,7 +14,14 @@ from sqlglot.errors import SqlglotError
 
 from store.errors import InvalidInputError
 from store.schema import hidden_name
-from store.sql.functions import Surroundings, add_interval, call, constant_time, translate_call, unknown_function
+from store.sql.functions import (
+    Surroundings,
+    add_interval,
+    call,
+    constant_time,
+    translate_call,
+    unknown_function,
+)
 from store.sql.relations import Relation, shown_name
 
 _FORBIDDEN: Final = (
@@ -47,14 +54,12 @@ _LOCAL_TIMES: Final[dict[type[exp.Expr], str]] = {
 Variables = Callable[[str, str], "str | None"]
 
 
-def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> exp.Query:
-    """A copy of a query with functions, casts and operators as DuckDB needs them; tables are left as they are.
+def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> None:
+    """Gives functions, casts, operators and variables of a checked tree the form DuckDB needs.
 
     Raises:
-        InvalidInputError: something that queries here may not hold.
+        InvalidInputError: no such function, or arguments it does not take.
     """
-    check(tree)
-    _refuse_empty(tree)
 
     def rewrite(node: exp.Expr) -> exp.Expr:
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
@@ -68,30 +73,28 @@ def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> ex
         return rewriter(node) if rewriter is not None else node
 
     # Leaves first: what a rewriter returns must not be rewritten again.
-    return _bottom_up(tree.copy(), rewrite)
-
-
-def _bottom_up(tree: exp.Query, rewrite: Callable[[exp.Expr], exp.Expr]) -> exp.Query:
     for node in reversed(list(tree.walk(bfs=True))):
         new = rewrite(node)
         if new is not node and node is not tree:
             node.replace(new)
-    return tree
 
 
 def check(tree: exp.Expr) -> None:
-    """Refuses nodes that are no part of a query on stored tables."""
+    """Refuses what is no part of a query on stored tables.
+
+    Raises:
+        InvalidInputError: names it.
+    """
     for node in tree.walk():
         if isinstance(node, exp.Query):
             continue
         if isinstance(node, _FORBIDDEN):
             what = type(node).__name__
-            raise InvalidInputError(f"a query may not hold {what.upper()} ({node.sql()[:60]})", kind="not_supported")
+            raise InvalidInputError(
+                f"a query may not hold {what.upper()} ({node.sql()[:60]})", kind="not_supported"
+            )
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise unknown_function(node.sql())
-
-
-def _refuse_empty(tree: exp.Expr) -> None:
     for select in tree.find_all(exp.Select):
         if not select.expressions:
             raise InvalidInputError("expected something to select behind SELECT", kind="syntax")
@@ -108,7 +111,9 @@ def place_sources(relations: list[Relation], largeint: Mapping[int, list[str]]) 
     for number, relation in enumerate(relations):
         alias = exp.to_identifier(relation.alias, quoted=True)
         source = exp.Table(
-            this=exp.to_identifier(source_name(number), quoted=True), db=exp.to_identifier("main"), catalog=exp.to_identifier("temp")
+            this=exp.to_identifier(source_name(number), quoted=True),
+            db=exp.to_identifier("main"),
+            catalog=exp.to_identifier("temp"),
         )
         if not largeint[number]:
             source.set("alias", exp.TableAlias(this=alias))
@@ -121,7 +126,9 @@ def place_sources(relations: list[Relation], largeint: Mapping[int, list[str]]) 
                 else exp.column(name, quoted=True)
                 for name in map(source_column, relation.columns)
             ]
-            replacement = exp.select(*items).from_(source).subquery(alias=exp.TableAlias(this=alias), copy=False)
+            replacement = (
+                exp.select(*items).from_(source).subquery(alias=exp.TableAlias(this=alias), copy=False)
+            )
         for argument in ("joins", "laterals"):
             if relation.node.args.get(argument):
                 replacement.set(argument, relation.node.args[argument])
@@ -155,10 +162,16 @@ def name_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: boo
         if not (relation.is_starred and named and isinstance(select, exp.Select)):
             continue
         for item in select.expressions:
-            star = item.this if isinstance(item, exp.Column) and item.table.lower() == relation.alias.lower() else item
+            star = (
+                item.this
+                if isinstance(item, exp.Column) and item.table.lower() == relation.alias.lower()
+                else item
+            )
             if isinstance(star, exp.Star):
                 known = {identifier.name for identifier in star.args.get("except_") or []}
-                new = [exp.to_identifier(shown_name(n), quoted=True) for n in named if shown_name(n) not in known]
+                new = [
+                    exp.to_identifier(shown_name(n), quoted=True) for n in named if shown_name(n) not in known
+                ]
                 star.set("except_", [*(star.args.get("except_") or []), *new])
 
 
@@ -171,13 +184,23 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             return
         select = inner
     items = select.expressions
-    written = headings if headings is not None and len(headings) == len(items) else tuple(i.sql("doris") for i in items)
+    written = (
+        headings
+        if headings is not None and len(headings) == len(items)
+        else tuple(i.sql("doris") for i in items)
+    )
     named = []
     for item, text in zip(items, written, strict=True):
-        if isinstance(item, (exp.Alias, exp.Star)) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+        if isinstance(item, (exp.Alias, exp.Star)) or (
+            isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+        ):
             named.append(item)
             continue
-        shown = text.split(".")[-1].strip().strip("`") if isinstance(item, (exp.Column, exp.Dot)) else text.strip()
+        shown = (
+            text.split(".")[-1].strip().strip("`")
+            if isinstance(item, (exp.Column, exp.Dot))
+            else text.strip()
+        )
         named.append(exp.alias_(item, shown or item.name, quoted=True))
     select.set("expressions", named)
 
@@ -191,7 +214,9 @@ def render(tree: exp.Expr) -> str:
     try:
         return tree.sql(dialect="duckdb", comments=False)
     except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InvalidInputError(f"the query cannot be evaluated: {error or type(error).__name__}", kind="query") from error
+        raise InvalidInputError(
+            f"the query cannot be evaluated: {error or type(error).__name__}", kind="query"
+        ) from error
 
 
 def _variable(node: exp.Expr, variables: Variables) -> exp.Expr:
@@ -210,7 +235,12 @@ def _cast(node: exp.Expr) -> exp.Expr:
     """A value that cannot be converted gives NULL; fractions are cut, not rounded; VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
-    if name.startswith("U") and name[1:] in ("INT", "BIGINT", "SMALLINT", "TINYINT"):  # MySQL's CAST(x AS UNSIGNED)
+    if name.startswith("U") and name[1:] in (
+        "INT",
+        "BIGINT",
+        "SMALLINT",
+        "TINYINT",
+    ):  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]
         to = exp.DataType.build(name)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):

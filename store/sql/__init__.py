@@ -1,0 +1,19 @@
+"""SQL in Doris's dialect: `Session(store).execute("SELECT ...")`.
+
+tokens.py        a text's tokens, positions, errors
+parser.py, table_parser.py    statements, by hand over the tokens
+statements.py    the statements as values
+session.py       runs them
+insert.py, show.py            INSERT; what DESC and SHOW print
+select.py        queries: straight from a scan or look-up, else through DuckDB
+relations.py, predicates.py   which tables, columns and rows a query reads
+translate.py, functions.py, dialect.py    Doris's meaning in DuckDB's words
+duck.py          DuckDB without files, network or settings
+variables.py, result.py       session variables; what a statement answers
+"""
+
+from store.sql.parser import parse
+from store.sql.result import Result
+from store.sql.session import Session
+
+__all__ = ["Result", "Session", "parse"]

@@ -1,0 +1,273 @@
+"""Queries on snapshots: straight from a scan or a look-up where the query is that simple, else through DuckDB.
+
+Straight means: columns of one table, conditions the scan decides itself, a LIMIT. Such a query keeps every value as it
+is stored, stops reading at its limit, and with the whole key given reads only those rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from store.snapshot import Snapshot
+from store.sql import duck
+from store.sql.functions import Surroundings
+from store.sql.predicates import Condition, conjuncts
+from store.sql.relations import Relation, choose_columns, choose_conditions, find_relations, own_conditions
+from store.sql.statements import Query, TableName
+from store.sql.translate import (
+    Variables,
+    check,
+    name_answers,
+    name_columns,
+    place_sources,
+    render,
+    source_column,
+    source_name,
+    translate,
+)
+from store.types import ColumnType
+
+_KEYS_MAX: Final = 10_000
+_STRAIGHT_CLAUSES: Final = frozenset(["expressions", "from_", "where", "limit", "offset"])
+
+
+@dataclass(frozen=True)
+class QueryContext:
+    """What a query needs of its session.
+
+    Attributes:
+        open_snapshot: the version of a table that the statement reads; the same for every mention of it.
+        connect: the session's DuckDB connection.
+        show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
+    """
+
+    open_snapshot: Callable[[TableName, int | None], Snapshot]
+    connect: Callable[[], duckdb.DuckDBPyConnection]
+    around: Surroundings
+    variables: Variables
+    show_hidden: bool = False
+
+
+@contextmanager
+def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchReader]:
+    """Runs a query; its rows come as they are read.
+
+    Raises:
+        NotFoundError: a table or version that does not exist.
+        InvalidInputError: what queries may not hold, or a value that cannot be computed.
+    """
+    tree = query.tree.copy()
+    check(tree)
+    name_answers(tree, query.headings)
+    relations = find_relations(tree, context.open_snapshot)
+    choose_columns(tree, relations, show_hidden=context.show_hidden)
+    straight = _straight(tree, relations, context)
+    if straight is not None:
+        with straight:
+            yield straight
+        return
+    choose_conditions(relations)
+    name_columns(tree, relations, show_hidden=context.show_hidden)
+    translate(tree, context.around, context.variables)
+    with _evaluated(tree, relations, context) as reader:
+        yield reader
+
+
+@contextmanager
+def _evaluated(
+    tree: exp.Query, relations: list[Relation], context: QueryContext
+) -> Iterator[pa.RecordBatchReader]:
+    """The DuckDB way."""
+    sources = [_source(relation, deleted=context.show_hidden) for relation in relations]
+    place_sources(relations, {number: source.largeint_columns for number, source in enumerate(sources)})
+    has_largeint = any(source.largeint_columns for source in sources) or any(
+        kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)
+    )
+    named = {source_name(number): source for number, source in enumerate(sources)}
+    reader, close = duck.run(context.connect(), render(tree), named, has_largeint=has_largeint)
+    try:
+        with reader:
+            yield reader
+    finally:
+        close()
+
+
+def _source(relation: Relation, *, deleted: bool) -> duck.Source:
+    names = list(map(source_column, relation.columns))
+    schema = _scanned_schema(relation, names)
+    return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema))
+
+
+def _scanned_schema(relation: Relation, names: list[str]) -> pa.Schema:
+    fields = []
+    for name, canonical in zip(names, relation.columns, strict=True):
+        known = relation.column_type(canonical)
+        assert known is not None, canonical
+        fields.append(pa.field(name, known[1].arrow))
+    return pa.schema(fields)
+
+
+def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        with reader:
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
+    """The rows of a relation: by key when its conditions give the whole key, else by a scan."""
+    expression = None
+    for condition in relation.conditions:
+        expression = condition.expression if expression is None else expression & condition.expression
+    keys = _keys(relation)
+    if keys is None or expression is None:
+        return relation.snapshot.scan(relation.columns, expression, deleted=deleted)
+    rows = relation.snapshot.get(keys, relation.columns, deleted=deleted)
+    return rows.filter(expression).to_reader()
+
+
+def _keys(relation: Relation) -> pa.Table | None:
+    """Every key the conditions allow, when they fix each key column to a few values."""
+    fixed: dict[str, Condition] = {}
+    for condition in relation.conditions:
+        if condition.is_equality and condition.column in relation.schema.key:
+            fixed.setdefault(condition.column, condition)
+    if len(fixed) < len(relation.schema.key):
+        return None
+    choices = [list(dict.fromkeys(v.as_py() for v in fixed[name].values)) for name in relation.schema.key]
+    count = 1
+    for values in choices:
+        count *= len(values)
+    if count > _KEYS_MAX:
+        return None
+    columns = list(zip(*itertools.product(*choices), strict=True))
+    fields = [relation.schema.arrow.field(name) for name in relation.schema.key]
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _straight(
+    tree: exp.Query, relations: list[Relation], context: QueryContext
+) -> pa.RecordBatchReader | None:
+    """The answer to a query that needs no evaluation, None when it does."""
+    if not isinstance(tree, exp.Select) or len(relations) != 1:
+        return None
+    relation = relations[0]
+    source = tree.args.get("from_")
+    if source is None or source.this is not relation.node or relation.node.args.get("joins"):
+        return None
+    if any(value for name, value in tree.args.items() if name not in _STRAIGHT_CLAUSES):
+        return None
+    bounds = _bounds(tree)
+    where = tree.args.get("where")
+    parts = [
+        own_conditions(part, relation, is_alone=True) for part in conjuncts(where.this if where else None)
+    ]
+    if bounds is None or any(part is None for part in parts):
+        return None
+    if _is_count(tree) and not parts and bounds == (0, None) and not context.show_hidden:
+        name = tree.expressions[0].alias
+        return pa.table({name: pa.array([relation.snapshot.count()], pa.int64())}).to_reader()
+    items = _items(tree, relation, show_hidden=context.show_hidden)
+    if items is None:
+        return None
+    relation.conditions = [condition for part in parts for condition in part or []]
+    return _projected(relation, items, bounds, deleted=context.show_hidden)
+
+
+def _is_count(tree: exp.Select) -> bool:
+    item = tree.expressions[0].unalias() if len(tree.expressions) == 1 else None
+    return isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
+
+
+def _bounds(tree: exp.Select) -> tuple[int, int | None] | None:
+    """Offset and limit when they are plain numbers."""
+    numbers: list[int | None] = []
+    for clause in ("offset", "limit"):
+        node = tree.args.get(clause)
+        if node is None:
+            numbers.append(None)
+            continue
+        value = node.expression if isinstance(node, (exp.Limit, exp.Offset)) else None
+        if (
+            not isinstance(value, exp.Literal)
+            or value.is_string
+            or not value.this.isdigit()
+            or node.expressions
+        ):
+            return None
+        numbers.append(int(value.this))
+    return numbers[0] or 0, numbers[1]
+
+
+def _items(
+    tree: exp.Select, relation: Relation, *, show_hidden: bool
+) -> list[tuple[str, ColumnType, str]] | None:
+    """Canonical name, type and heading of each column of the answer, None when one is no plain column."""
+    items: list[tuple[str, ColumnType, str]] = []
+    for item in tree.expressions:
+        star = item.this if isinstance(item, exp.Column) else item
+        if isinstance(star, exp.Star):
+            if any(star.args.values()) or (item is not star and item.table.lower() != relation.alias.lower()):
+                return None
+            names = list(relation.schema.names)
+            names += [field.name for field in relation.schema.hidden_fields()] if show_hidden else []
+            for name in names:
+                known = relation.column_type(name)
+                assert known is not None, name
+                items.append((*known, source_column(name)))
+            continue
+        column = item.unalias()
+        known = _column(column, relation)
+        if known is None:
+            return None
+        items.append((*known, item.alias))
+    return items
+
+
+def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None:
+    if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
+        return None
+    if node.table and node.table.lower() != relation.alias.lower():
+        return None
+    return relation.column_type(node.name)
+
+
+def _projected(
+    relation: Relation,
+    items: list[tuple[str, ColumnType, str]],
+    bounds: tuple[int, int | None],
+    *,
+    deleted: bool,
+) -> pa.RecordBatchReader:
+    schema = pa.schema([pa.field(heading, kind.arrow) for _, kind, heading in items])
+    skip, limit = bounds
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        to_skip, left = skip, limit
+        if left == 0:
+            return
+        with _open_rows(relation, deleted=deleted) as reader:
+            for batch in reader:
+                cut = batch.slice(to_skip, left) if left is not None else batch.slice(to_skip)
+                to_skip = max(to_skip - batch.num_rows, 0)
+                if cut.num_rows:
+                    yield pa.RecordBatch.from_arrays(
+                        [cut.column(name) for name, _, _ in items], schema=schema
+                    )
+                if left is not None:
+                    left -= cut.num_rows
+                    if left == 0:
+                        return
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

@@ -1,0 +1,99 @@
+"""What DESC and SHOW print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from store.schema import SEQUENCE_COL, Column, TableSchema
+from store.sql.relations import shown_name
+from store.sql.result import Result, text_rows
+from store.types import type_from_arrow
+
+_DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
+
+
+def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
+    """DESC as the Doris documents print it; with hidden columns as T5 says."""
+    rows: list[tuple[str, ...]] = []
+    for column in schema.columns:
+        is_key = column.name in schema.key
+        extra = "" if is_key else "REPLACE"
+        rows.append(
+            (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
+        )
+    if show_hidden:
+        for field in schema.hidden_fields():
+            is_sequence = field.name == SEQUENCE_COL
+            kind = schema.sequence_type if is_sequence else None
+            shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
+            default = "NULL" if is_sequence else "0"
+            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "REPLACE"))
+    return text_rows(_DESC_HEADINGS, rows)
+
+
+def _yes(value: bool) -> str:
+    return "Yes" if value else "No"
+
+
+def _true(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _default(column: Column) -> str:
+    default = column.default
+    if default is None or default.kind == "null":
+        return "NULL"
+    return default.text if default.kind == "constant" else default.sql
+
+
+def create_table_text(name: str, schema: TableSchema) -> str:
+    """CREATE TABLE that makes a table like this one again."""
+    lines = [f"  {_column(column)}" for column in schema.columns]
+    parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
+    parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
+    if schema.comment:
+        parts.append(f"COMMENT {literal(schema.comment)}")
+    if schema.distribution:
+        parts.append(f"DISTRIBUTED BY {schema.distribution}")
+    if schema.properties:
+        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in schema.properties.items())
+        parts.append(f"PROPERTIES (\n{pairs}\n)")
+    return "\n".join(parts) + ";"
+
+
+def _column(column: Column) -> str:
+    words = [quoted(column.name), column.type.sql.lower(), "NULL" if column.nullable else "NOT NULL"]
+    if column.default is not None:
+        words += ["DEFAULT", column.default.sql]
+    if column.comment:
+        words += ["COMMENT", literal(column.comment)]
+    return " ".join(words)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def matching(names: Iterable[str], like: str | None) -> list[str]:
+    """Names that match a LIKE pattern, all without one; case aside, as MySQL compares them."""
+    if like is None:
+        return list(names)
+    pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def _regex(like: str) -> str:
+    parts: list[str] = []
+    letters = iter(like)
+    for letter in letters:
+        if letter == "\\":
+            parts.append(re.escape(next(letters, "\\")))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
+    return "".join(parts)
