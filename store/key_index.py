@@ -25,6 +25,7 @@ import pyarrow.ipc as ipc
 
 from store.keys import Codes
 from store.sequence import SequenceVector
+from store.workers import map_all
 
 Positions = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.intp]
@@ -33,6 +34,7 @@ Rows = npt.NDArray[np.intp]
 # memory than its own segment's mapped index.
 _MERGE_FAN_IN: Final = 4
 _MERGE_ROWS_MAX: Final = 2_000_000
+_PARALLEL_NEEDLES: Final = 20_000
 _SEQUENCE_FIELDS: Final = ("sequence", "sequence_2", "sequence_3")
 
 
@@ -192,7 +194,9 @@ class Run:
 
 def probe_runs(runs: Sequence[Run], needles: Codes, *, with_sequence: bool) -> Matches:
     """All stored rows whose code is among the ascending needles."""
-    found = [matches for run in runs if (matches := run.probe(needles)) is not None]
+    large = len(needles) >= _PARALLEL_NEEDLES
+    probed = map_all(lambda run: run.probe(needles), runs, worth_it=large)
+    found = [matches for matches in probed if matches is not None]
     return Matches.concatenate(found) if found else Matches.none(with_sequence)
 
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from store.keys import encode_keys, is_exact
 from store.schema import DELETE_SIGN
 from store.scan import Projection, column_source, constant_column
 from store.table_state import LiveSegment, TableState, rows_by_slot
+from store.workers import map_all
+
+_PARALLEL_KEYS: Final = 2_000
 
 
 def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted: bool = False) -> pa.Table:
@@ -42,23 +45,39 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
         return projection.arrow.empty_table()
     needles, matches = find(state, arrays)
     arrow = projection.arrow
-    parts: list[pa.Table] = []
-    orders: list[npt.NDArray[np.intp]] = []
-    for slot, rows in rows_by_slot(matches.slots):
-        live = state.segments[slot]
-        positions = matches.positions[rows]
-        if live.segment.meta.tombstones and not deleted:
-            signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
-            alive = np.asarray(pc.equal(signs, 0).combine_chunks())
-            rows, positions = rows[alive], positions[alive]
-        parts.append(_take(state, live, positions, projection, arrow))
-        orders.append(needles[rows])
-    if not parts:
+    groups = list(rows_by_slot(matches.slots))
+    found = map_all(
+        lambda group: _take_slot(state, group, needles, matches, projection, deleted=deleted),
+        groups,
+        worth_it=len(needles) >= _PARALLEL_KEYS,
+    )
+    if not found:
         return arrow.empty_table()
+    parts, orders = [table for table, _ in found], [rows for _, rows in found]
     if len(parts) == 1 and len(orders[0]) == 1:
         return parts[0]
     order = np.argsort(np.concatenate(orders), kind="stable")
     return pa.concat_tables(parts).combine_chunks().take(pa.array(order))
+
+
+def _take_slot(
+    state: TableState,
+    group: tuple[int, npt.NDArray[np.intp]],
+    needles: npt.NDArray[np.intp],
+    matches: Matches,
+    projection: Projection,
+    *,
+    deleted: bool,
+) -> tuple[pa.Table, npt.NDArray[np.intp]]:
+    """The rows found in one segment, and which of the given keys each belongs to."""
+    slot, rows = group
+    live = state.segments[slot]
+    positions = matches.positions[rows]
+    if live.segment.meta.tombstones and not deleted:
+        signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
+        alive = np.asarray(pc.equal(signs, 0).combine_chunks())
+        rows, positions = rows[alive], positions[alive]
+    return _take(state, live, positions, projection, projection.arrow), needles[rows]
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:

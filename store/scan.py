@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -31,9 +31,9 @@ from store.errors import InvalidInputError
 from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, default_scalar, hidden_name
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
+from store.workers import THREADS, pool
 
-_THREADS: Final = 2
-_AHEAD: Final = 6
+_AHEAD: Final = 2 * THREADS
 
 
 @dataclass(frozen=True)
@@ -119,19 +119,18 @@ def _batches(
     if len(tasks) <= 2:
         yield from _non_empty(read_batch(live, number, projection, deleted=deleted) for live, number in tasks)
         return
-    with ThreadPoolExecutor(_THREADS) as pool:
-        pending: deque[Future[pa.RecordBatch]] = deque()
-        waiting = iter(tasks)
-        try:
-            for live, number in waiting:
-                pending.append(pool.submit(read_batch, live, number, projection, deleted=deleted))
-                if len(pending) >= _AHEAD:
-                    yield from _non_empty([pending.popleft().result()])
-            while pending:
+    threads = pool()
+    pending: deque[Future[pa.RecordBatch]] = deque()
+    try:
+        for live, number in tasks:
+            pending.append(threads.submit(read_batch, live, number, projection, deleted=deleted))
+            if len(pending) >= _AHEAD:
                 yield from _non_empty([pending.popleft().result()])
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:
+            yield from _non_empty([pending.popleft().result()])
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def _non_empty(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,6 @@ class Settings:
         batch_rows_max: rows of one record batch: what is read, verified and pruned at a time.
         batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
         clustered_rows_min: from this many rows on, a segment is sorted by key rather than by key code.
-        prepare_threads: threads that build the segments of one large load.
         label_keep_seconds: how long the label of a finished load stays taken (X18).
         rejected_rows_max: rejected rows a result lists; all are counted.
     """
@@ -34,7 +33,6 @@ class Settings:
     batch_rows_max: int = 65_536
     batch_bytes_max: int = 64 * _MIB
     clustered_rows_min: int = 262_144
-    prepare_threads: int = 2
     label_keep_seconds: int = 3 * 24 * 3600
     rejected_rows_max: int = 1_000
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +33,7 @@ from store.segment import Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings
 from store.transaction import this_process
+from store.workers import map_all
 
 _serial = itertools.count()
 
@@ -90,8 +90,7 @@ class Stager:
         if parts is None:
             segment, kept = self._build(rows, keys, codes, None)
             return Staged((segment,), len(rows) - kept)
-        with ThreadPoolExecutor(self.settings.prepare_threads) as pool:
-            built = list(pool.map(lambda part: self._build(rows, keys, codes, part), parts))
+        built = map_all(lambda part: self._build(rows, keys, codes, part), parts, worth_it=True)
         return Staged(tuple(segment for segment, _ in built), len(rows) - sum(kept for _, kept in built))
 
     def sync(self) -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.cast.nested import to_json, to_nested, to_text
+from store.cast.nested import evaluate, to_json, to_nested, to_text
 from store.cast.numbers import to_boolean, to_decimal, to_float, to_integer
 from store.cast.outcome import Cast, by_slices, masked, outcome
 from store.cast.times import check_zone, to_date, to_datetime
 from store.errors import InvalidInputError
 from store.types import INTEGER_RANGES, ColumnType
 
-__all__ = ["Cast", "check_zone", "try_cast"]
+__all__ = ["Cast", "check_zone", "evaluate", "try_cast"]
 
 _TEXT = ("CHAR", "VARCHAR", "STRING")
 _NUMERIC = {"FLOAT": to_float, "DOUBLE": to_float, "DECIMAL": to_decimal, "BOOLEAN": to_boolean}

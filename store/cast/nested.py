@@ -45,14 +45,14 @@ _MAYBE_BARE: Final = frozenset(
 def to_json(source: pa.Array, to: ColumnType) -> Cast | None:
     """JSON: text that is valid JSON stays as it is; other types become JSON."""
     if pa.types.is_string(source.type):
-        valid = _evaluate(source, "json_valid(c)").cast(pa.bool_())
+        valid = evaluate(source, "json_valid(c)").cast(pa.bool_())
         return Cast(source) if pc.all(valid).as_py() is not False else outcome(source, masked(source, valid))
-    return Cast(_evaluate(source, "to_json(c)::VARCHAR"))
+    return Cast(evaluate(source, "to_json(c)::VARCHAR"))
 
 
 def to_text(source: pa.Array) -> pa.Array:
     """Nested values as JSON text (J11)."""
-    return masked(_evaluate(source, "to_json(c)::VARCHAR"), pc.is_valid(source))
+    return masked(evaluate(source, "to_json(c)::VARCHAR"), pc.is_valid(source))
 
 
 def to_nested(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast | None:
@@ -86,9 +86,9 @@ def _from_text(text: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
     # from_json raises on text that is no JSON, so such rows are taken out first
     outer = "ARRAY" if to.name == "ARRAY" else "OBJECT"
     fits = f"CASE WHEN json_valid(c) THEN json_type(c) = '{outer}' END"
-    parsed = _evaluate(text, f"CASE WHEN {fits} THEN from_json(c, '{shape}') END")
+    parsed = evaluate(text, f"CASE WHEN {fits} THEN from_json(c, '{shape}') END")
     if to.name == "ARRAY" and to.children[0].name in _MAYBE_BARE and parsed.null_count > text.null_count:
-        relaxed = _evaluate(text, "CASE WHEN c LIKE '[%' THEN TRY_CAST(c AS VARCHAR[]) END")
+        relaxed = evaluate(text, "CASE WHEN c LIKE '[%' THEN TRY_CAST(c AS VARCHAR[]) END")
         parsed = pc.if_else(pc.is_valid(parsed), parsed, relaxed.cast(parsed.type))
     inner = to_nested(parsed, to, cast) or all_failed(parsed, to.arrow)
     shapeless = pc.and_(pc.is_valid(text), pc.is_null(inner.values))
@@ -109,7 +109,7 @@ def _skeleton(to: ColumnType) -> str:
     return "VARCHAR"
 
 
-def _evaluate(source: pa.Array, expression: str) -> pa.Array:
+def evaluate(source: pa.Array, expression: str) -> pa.Array:
     """One expression of our own over column `c`; the connection can reach no file and change no setting."""
     connection = _connection()
     connection.register("source", pa.table({"c": source}))

@@ -31,6 +31,7 @@ _CONFIG: Final = {
 # What DuckDB adds behind its message: the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+_UNKNOWN_COLUMN: Final = re.compile(r"(?:Referenced column|Column) \"(.*?)\" (?:not found in|referenced that exists in)")
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
@@ -133,6 +134,9 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     if "INTERRUPT" in text.upper()[:60]:
         return KeyboardInterrupt()
     message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
+    unknown = _UNKNOWN_COLUMN.search(text)
+    if unknown is not None:
+        return InvalidInputError(f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1])
     if isinstance(error, duckdb.OutOfMemoryException):
         return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
     return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")

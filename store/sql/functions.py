@@ -115,7 +115,6 @@ _MACROS: Final = {
     "json_type": "(j) AS CASE WHEN json_valid(j) THEN lower(json_type(j)) END",
     "json_unquote": "(j) AS CASE WHEN j LIKE '\"%\"' AND json_valid(j) THEN json_extract_string(j, '$') ELSE j END",
     "json_valid": "(j) AS CAST(json_valid(j) AS INTEGER)",
-    "last_day": "(x) AS last_day(d_date(x))",
     "length": "(x) AS octet_length(encode(CAST(x AS VARCHAR)))",
     "locate": "(s, x) AS instr(x, s), "
     "(s, x, p) AS CASE WHEN instr(substring(x, p), s) = 0 THEN 0 ELSE instr(substring(x, p), s) + p - 1 END",
@@ -131,7 +130,7 @@ _MACROS: Final = {
     "text": "(x) AS CASE WHEN typeof(x) = 'BOOLEAN' "
     "THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END",
     "time_to_sec": "(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT)",
-    "to_days": "(x) AS date_diff('day', DATE '0001-01-01', d_date(x)) + 366",
+    "to_days": "(x) AS date_diff('day', DATE '0001-01-01', x) + 366",
     "ts": "(x TIMESTAMP) AS x, (x DATE) AS CAST(x AS TIMESTAMP), (x VARCHAR) AS TRY_CAST(x AS TIMESTAMP)",
     "unhex": "(x) AS TRY(decode(unhex(x)))",
 }
@@ -421,6 +420,9 @@ def _group_concat(name: str, arguments: list[exp.Expr], _around: Surroundings) -
     if distinct is not None:
         text = exp.Distinct(expressions=[text])
     if order is not None:
+        for ordered in order.expressions:
+            if ordered.this == parts[0]:  # DISTINCT wants the very same expression in ORDER BY
+                ordered.set("this", call("d_text", ordered.this.copy()))
         return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
     return exp.GroupConcat(this=text, separator=separator)
 
@@ -431,6 +433,21 @@ def _session(name: str, _arguments: list[exp.Expr], around: Surroundings) -> exp
     if name == "connection_id":
         return exp.Literal.number(0)
     return exp.Literal.string(SERVER_VERSION if name == "version" else f"{around.user}@%")
+
+
+def _map(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`map(k1, v1, ..)`; DuckDB takes a list of keys and one of values."""
+    if len(arguments) % 2:
+        raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
+    return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
+
+
+def _named_struct(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`named_struct('name', value, ..)`."""
+    if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
+        raise InvalidInputError(f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument")
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return exp.Struct(expressions=[exp.PropertyEQ(this=exp.to_identifier(k.name), expression=v) for k, v in pairs])
 
 
 def _weekday(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
@@ -450,6 +467,11 @@ def _log(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Exp
 def _to_date(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
     _check_count(name, arguments, 1)
     return call("d_date", *arguments)
+
+
+def _last_day(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    _check_count(name, arguments, 1)
+    return call("last_day" if name == "last_day" else "d_to_days", call("d_date", *arguments))
 
 
 def _week(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
@@ -486,12 +508,16 @@ _SPECIAL: Final[dict[str, _Special]] = {
     "datediff": _datediff,
     "from_unixtime": _from_unixtime,
     "group_concat": _group_concat,
+    "last_day": _last_day,
     "log": _log,
+    "map": _map,
     "microsecond": _microsecond,
+    "named_struct": _named_struct,
     "str_to_date": _str_to_date,
     "timestampadd": _timestampadd,
     "timestampdiff": _timestampdiff,
     "to_date": _to_date,
+    "to_days": _last_day,
     "unix_timestamp": _unix_timestamp,
     "week": _week,
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from store.errors import InvalidInputError
 from store.schema import hidden_name
@@ -32,8 +32,6 @@ _FORBIDDEN: Final = (
     exp.Lock,
     exp.Pivot,
     exp.Placeholder,
-    exp.ReadCSV,
-    exp.ReadParquet,
     exp.Set,
     exp.Show,
     exp.Drop,
@@ -187,7 +185,7 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
     written = (
         headings
         if headings is not None and len(headings) == len(items)
-        else tuple(i.sql("doris") for i in items)
+        else tuple(map(_text, items))
     )
     named = []
     for item, text in zip(items, written, strict=True):
@@ -205,6 +203,11 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
     select.set("expressions", named)
 
 
+def _text(item: exp.Expr) -> str:
+    """An item of which the written text is not at hand."""
+    return str(item.sql("doris", unsupported_level=ErrorLevel.IGNORE))
+
+
 def render(tree: exp.Expr) -> str:
     """DuckDB's text of a translated tree.
 
@@ -212,7 +215,7 @@ def render(tree: exp.Expr) -> str:
         InvalidInputError: the tree cannot be written in DuckDB's dialect.
     """
     try:
-        return tree.sql(dialect="duckdb", comments=False)
+        return str(tree.sql(dialect="duckdb", comments=False, unsupported_level=ErrorLevel.RAISE))
     except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidInputError(
             f"the query cannot be evaluated: {error or type(error).__name__}", kind="query"
