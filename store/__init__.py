@@ -1,6 +1,6 @@
 """The engine of seqstore: unique-key tables with versions, sequences and snapshots, embedded in one process.
 
-    from store import Store, TableSchema
+from store import Store, TableSchema
 """
 
 from store.check_rows import RejectedRow

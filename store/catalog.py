@@ -1,8 +1,9 @@
 """The catalog: every fact that is not in a segment file, in one LMDB environment.
 
-One write transaction of LMDB is *the switch*: a version is visible when its record in `versions` is committed, and what
-it consists of (segments, bitmaps, label, transaction, new head) is committed with it. LMDB admits one writer at a time
-over all processes of the host; readers never wait. Keys are big-endian, so a prefix lists in order. Databases inside:
+One write transaction of LMDB is *the switch*: a version is visible when its record in `versions` is
+committed, and what it consists of (segments, bitmaps, label, transaction, new head) is committed with it.
+LMDB admits one writer at a time over all processes of the host; readers never wait. Keys are big-endian, so
+a prefix lists in order. Databases inside:
 
     meta       name                               -> format, ids to give next
     databases  name                               -> {id}
@@ -17,7 +18,8 @@ over all processes of the host; readers never wait. Keys are big-endian, so a pr
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
 
-An environment is opened once per path and process, lazily, and never used across a fork. No read transaction outlives a
+An environment is opened once per path and process, lazily, and never used across a fork. No read
+transaction outlives a
 method: a reader that lingers would keep LMDB from reusing pages.
 """
 
@@ -93,7 +95,7 @@ class Transaction:
                 key = bytes(cursor.key())
                 if not key.startswith(prefix):
                     return
-                yield key, cursor.value()
+                yield key, memoryview(cursor.value())
                 found = cursor.next()
 
     def next_id(self, name: str) -> int:
@@ -140,7 +142,8 @@ class Catalog:
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """The only way to change the catalog. Commits durably at the end; any exception leaves everything as it was.
+        """The only way to change the catalog. Commits durably at the end; any exception leaves everything
+        as it was.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.
@@ -199,8 +202,8 @@ class _Environment:
                 _commit(txn)
         except lmdb.MapFullError as error:
             raise UnavailableError(
-                f"the catalog has used its {self.env.info()['map_size']} bytes; raise [store] catalog_bytes_max "
-                "and open the store again",
+                f"the catalog has used its {self.env.info()['map_size']} bytes; raise [store] "
+                "catalog_bytes_max and open the store again",
                 kind="map_full",
             ) from error
         except lmdb.DiskError as error:
@@ -226,7 +229,8 @@ class _Environment:
             raise
 
     def _adopt_size(self) -> None:
-        """Another process has opened the catalog with a larger map: take its size, with no transaction of ours open."""
+        """Another process has opened the catalog with a larger map: take its size, with no transaction of
+        ours open."""
         with self._idle:
             self._active -= 1
             self._idle.wait_for(lambda: self._active == 0)
@@ -256,7 +260,8 @@ def _refuse_foreign(path: Path) -> None:
     foreign = [entry.name for entry in parent.iterdir()]
     if foreign:
         raise FormatError(
-            f"{parent}: not a store: it holds {foreign[0]!r} and no catalog; name an empty or a new directory",
+            f"{parent}: not a store: it holds {foreign[0]!r} and no catalog; "
+            "name an empty or a new directory",
             path=str(parent),
         )
 

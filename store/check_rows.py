@@ -2,11 +2,12 @@
 
 Given data with any column order and castable types:
 
-1. Columns are matched by name, case aside (P31); hidden columns in either spelling. Unknown, doubled and missing ones are
-   errors of the whole load (A1, M8), as is a missing sequence (SL6) or one too many (SL13).
-2. Each column is cast to its exact type. A value that cannot be cast, is NULL in a NOT NULL column (A2, Y2) or is longer
-   than CHAR or VARCHAR allow (Y5, bytes) rejects its row, not the load. Tombstones need their key only (D9); their
-   missing NOT NULL cells take the type's zero (D10).
+1. Columns are matched by name, case aside (P31); hidden columns in either spelling. Unknown, doubled and
+   missing ones are errors of the whole load (A1, M8), as is a missing sequence (SL6) or one too many
+   (SL13).
+2. Each column is cast to its exact type. A value that cannot be cast, is NULL in a NOT NULL column (A2, Y2)
+   or is longer than CHAR or VARCHAR allow (Y5, bytes) rejects its row, not the load. Tombstones need their
+   key only (D9); their missing NOT NULL cells take the type's zero (D10).
 3. Columns not supplied take their default, one moment per load for CURRENT_TIMESTAMP (A3).
 
 Result: `CheckedRows` without the rejected rows, and the list of those.
@@ -26,7 +27,15 @@ import pyarrow.compute as pc
 
 from store.cast import try_cast
 from store.errors import InvalidInputError
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, Column, TableSchema, default_scalar, hidden_name
+from store.schema import (
+    DELETE_SIGN,
+    SEQUENCE_COL,
+    VERSION_COL,
+    Column,
+    TableSchema,
+    default_scalar,
+    hidden_name,
+)
 from store.stage import CheckedRows
 
 Mask = npt.NDArray[np.bool_]
@@ -48,7 +57,8 @@ class RowChecker:
     Attributes:
         schema: the table's.
         table: its name, for messages.
-        sequence: name of the column of the data that gives the hidden sequence (SL1), if the caller names one.
+        sequence: name of the column of the data that gives the hidden sequence (SL1), if the caller names
+        one.
         delete_all: every row is a tombstone (merge type DELETE, G1).
         now: the load's one moment, in its time zone, without a zone.
         require_sequence: False lets rows in without a sequence; it is then NULL (SL12).
@@ -71,7 +81,9 @@ class RowChecker:
         rejected: dict[int, RejectedRow] = {}
         signs = self._signs(given, len(data), rejected)
         is_tombstone = np.asarray(signs).astype(np.bool_) if signs is not None else None
-        columns = [self._column(column, given, len(data), is_tombstone, rejected) for column in self.schema.columns]
+        columns = [
+            self._column(column, given, len(data), is_tombstone, rejected) for column in self.schema.columns
+        ]
         sequence = self._hidden_sequence(given, len(data), rejected)
         visible = pa.Table.from_arrays(columns, schema=self.schema.arrow)
         rows = CheckedRows(visible, signs, sequence)
@@ -96,7 +108,8 @@ class RowChecker:
         self._check_sequence_source(given)
         if self.sequence is not None and SEQUENCE_COL not in given and not self._is_mapped(self.sequence):
             raise InvalidInputError(
-                f"{self.table}: the sequence source {self.sequence!r} is neither a column of the data nor of the table",
+                f"{self.table}: the sequence source {self.sequence!r} is neither a column of the data nor of "
+                "the table",
                 kind="unknown_column",
                 column=self.sequence,
             )
@@ -140,7 +153,8 @@ class RowChecker:
             if mapped in given or (default is not None and default.kind == "current_timestamp"):
                 return
         raise InvalidInputError(
-            f"Table {self.table} has sequence column, need to specify the sequence column", kind="sequence_missing"
+            f"Table {self.table} has sequence column, need to specify the sequence column",
+            kind="sequence_missing",
         )
 
     def _signs(
@@ -154,7 +168,9 @@ class RowChecker:
         try:
             signs = pc.fill_null(given[DELETE_SIGN].cast(sign_type).combine_chunks(), 0)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInputError(f"{self.table}: {DELETE_SIGN} takes 0 or 1: {error}", kind="bad_sign") from error
+            raise InvalidInputError(
+                f"{self.table}: {DELETE_SIGN} takes 0 or 1: {error}", kind="bad_sign"
+            ) from error
         bad = np.asarray(pc.greater(pc.bit_wise_and(signs, ~1), 0)) | np.asarray(pc.less(signs, 0))
         for row in np.flatnonzero(bad):
             _reject(rejected, int(row), DELETE_SIGN, f"delete sign {signs[int(row)]} is neither 0 nor 1")
@@ -190,7 +206,8 @@ class RowChecker:
     ) -> pa.Array:
         if column.name in self.schema.key:
             raise InvalidInputError(
-                f"{self.table}: key column {column.name!r} is missing; the data has {', '.join(given) or 'no columns'}",
+                f"{self.table}: key column {column.name!r} is missing; "
+                f"the data has {', '.join(given) or 'no columns'}",
                 kind="missing_column",
                 column=column.name,
             )
@@ -216,7 +233,8 @@ class RowChecker:
         if SEQUENCE_COL in given:
             column = Column(SEQUENCE_COL, sequence_type)
             return self._cast(self.sequence or SEQUENCE_COL, given[SEQUENCE_COL], column, rejected)
-        # Without a source (SL12) a table with a hidden sequence gets NULL, one with a mapped column follows it.
+        # Without a source (SL12) a table with a hidden sequence gets NULL, one with a mapped column follows
+        # it.
         return pa.nulls(rows, sequence_type.arrow) if self.schema.sequence_column is None else None
 
     def _cast(

@@ -3,8 +3,8 @@
 Given codes, sequences and key columns of n rows:
 
 1. Order rows by (code, arrival). Only rows that share their code with another are looked at further.
-2. Hashed keys: compare the key columns of neighbours. If all agree, equal codes are equal keys; otherwise the rows of
-   those codes are numbered by their real key (hash collisions: a handful of rows).
+2. Hashed keys: compare the key columns of neighbours. If all agree, equal codes are equal keys; otherwise
+   the rows of those codes are numbered by their real key (hash collisions: a handful of rows).
 3. Among rows of one key choose by sequence, NULL lowest, then by arrival.
 
 Result: indices of the winning rows in ascending order of their codes.
@@ -71,8 +71,9 @@ def choose_winners(
 def argsort_codes(codes: Codes) -> Rows:
     """Stable order of codes, faster than a stable argsort.
 
-    Codes are even, so their leading bits nearly always tell them apart: those bits and the row number are packed into
-    one integer and sorted as values. Where two codes differ only below the cut, the plain sort decides.
+    Codes are even, so their leading bits nearly always tell them apart: those bits and the row number are
+    packed into one integer and sorted as values. Where two codes differ only below the cut, the plain sort
+    decides.
     """
     rows = len(codes)
     bits = max(rows - 1, 1).bit_length()
@@ -94,7 +95,8 @@ def equal_keys(
     right: Sequence[pa.Array | pa.ChunkedArray],
     right_rows: Rows | None,
 ) -> npt.NDArray[np.bool_]:
-    """Row by row: are the keys equal, NULL being an ordinary value (T3)? Row lists of None mean "as they are"."""
+    """Row by row: are the keys equal, NULL being an ordinary value (T3)? Row lists of None mean "as they
+    are"."""
     result: npt.NDArray[np.bool_] | None = None
     for a, b in zip(left, right, strict=True):
         x = a if left_rows is None else a.take(pa.array(left_rows))

@@ -1,17 +1,19 @@
 """Delete bitmaps: which rows of each segment no longer count, at every version.
 
-**Stored.** Every version writes one record: for each segment in which rows are hidden, a Roaring bitmap of row positions.
-To find all rows hidden at version v without reading one record per load, the record of version v holds the union over the
-versions (v - span(v), v], where span(v) is the largest power of 8 that divides v (a Fenwick tree of radix 8):
+**Stored.** Every version writes one record: for each segment in which rows are hidden, a Roaring bitmap of
+row positions. To find all rows hidden at version v without reading one record per load, the record of
+version v holds the union over the versions (v - span(v), v], where span(v) is the largest power of 8 that
+divides v (a Fenwick tree of radix 8):
 
 1. write(v): unite the version's own rows with the records `children(v)`, which cover (v - span(v), v - 1].
 2. prefix(v): unite the records `chain(v)` = v, v - span(v), ... down to 0; about 3.5 per octal digit of v.
 
-Each addition is rewritten once per octal digit, so a load's share grows with the logarithm of the versions. Radix 8 is
-where writing about three times as much buys reading some fifteen records for a thousand versions.
+Each addition is rewritten once per octal digit, so a load's share grows with the logarithm of the versions.
+Radix 8 is where writing about three times as much buys reading some fifteen records for a thousand
+versions.
 
-**In memory.** A `DeleteVector` is one bit per row (1 = live), so that a scan uses it as an Arrow mask in place and a probe
-tests positions by shifting. It is immutable: `hide` returns another.
+**In memory.** A `DeleteVector` is one bit per row (1 = live), so that a scan uses it as an Arrow mask in
+place and a probe tests positions by shifting. It is immutable: `hide` returns another.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ class DeleteVector:
         if self._live is None:
             return np.ones(len(positions), dtype=np.bool_)
         shifted = self._live[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
-        return (shifted & np.uint8(1)).view(np.bool_)
+        live: npt.NDArray[np.bool_] = (shifted & np.uint8(1)).view(np.bool_)
+        return live
 
     def live_mask(self, start: int, length: int) -> pa.BooleanArray | None:
         """Rows [start, start + length) as an Arrow mask in place, None when all of them are live."""

@@ -1,7 +1,8 @@
 """Where segment files live: create, sync, map, list, delete. The only module that touches them.
 
-Files are written once under their final name and never changed. A file counts only after the catalog names it, so no
-rename is needed (on object stores a rename is a copy); files no catalog names are swept by their age and owner.
+Files are written once under their final name and never changed. A file counts only after the catalog names
+it, so no rename is needed (on object stores a rename is a copy); files no catalog names are swept by their
+age and owner.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Disk:
             failpoint.hit("disk.written")
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise UnavailableError(f"{path}: cannot be written: {error}", kind="disk", path=str(path)) from error
+            raise UnavailableError(
+                f"{path}: cannot be written: {error}", kind="disk", path=str(path)
+            ) from error
 
     def sync_directory(self, name: str) -> None:
         """Makes the names of the files in a directory durable."""
@@ -63,7 +66,9 @@ class Disk:
             return pa.memory_map(str(self.path(name))).read_buffer()
         except FileNotFoundError as error:
             path = str(self.path(name))
-            raise CorruptionError(f"{path}: the catalog names this file, but it is missing", path=path) from error
+            raise CorruptionError(
+                f"{path}: the catalog names this file, but it is missing", path=path
+            ) from error
 
     def list(self, directory: str) -> list[str]:
         """Names of the files in a directory, sorted; empty when there is no such directory."""
@@ -93,8 +98,9 @@ def _write_through_cache(path: Path, data: memoryview) -> None:
 def _write_directly(path: Path, data: memoryview) -> bool:
     """Writes past the page cache, False where the file system cannot.
 
-    A new file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past it on the
-    machine this was measured on. What was just loaded is seldom read at once, and then at disk speed.
+    A new file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past
+    it on the machine this was measured on. What was just loaded is seldom read at once, and then at disk
+    speed.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DIRECT, 0o644)

@@ -14,8 +14,9 @@
     ├── CommitUnknownError              the outcome is not known; reopen and look up the label
     └── CorruptionError                 stored bytes are wrong; .path
 
-A class exists where a caller would do something different. What differs only in the telling is a `kind`. All of them
-pickle (Spark carries them between processes): the constructor takes the message and keyword fields, nothing else.
+A class exists where a caller would do something different. What differs only in the telling is a `kind`.
+All of them pickle (Spark carries them between processes): the constructor takes the message and keyword
+fields, nothing else.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class AlreadyExistsError(StoreError):
 
 
 class LabelExistsError(AlreadyExistsError):
-    """The label names an earlier load. `.txn_id`, `.status` (PREPARE, PRECOMMITTED, COMMITTED, VISIBLE), `.version`."""
+    """The label names an earlier load. `.txn_id`, `.status` (PREPARE, PRECOMMITTED, COMMITTED, VISIBLE),
+    `.version`."""
 
 
 class ConflictError(StoreError):

@@ -1,7 +1,7 @@
 """Named points where a test may stop the process: the seam of the crash tests.
 
-`SEQSTORE_FAILPOINT=name` (or `name:k`) in the environment makes the k-th pass of that point end the process with SIGKILL,
-as a power cut would. Without the variable a point costs one dictionary look-up.
+`SEQSTORE_FAILPOINT=name` (or `name:k`) in the environment makes the k-th pass of that point end the process
+with SIGKILL, as a power cut would. Without the variable a point costs one dictionary look-up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The full check of a table: reads everything the newest version consists of and lists what is wrong.
 
-For each live segment: every batch and the key index match their checksums; the index is ascending, has one entry per row,
-and its codes and sequences are those of the rows; the counted tombstones are there. Over all segments: no key has two
-live rows.
+For each live segment: every batch and the key index match their checksums; the index is ascending, has one
+entry per row, and its codes and sequences are those of the rows; the counted tombstones are there. Over all
+segments: no key has two live rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def check_table(state: TableState) -> list[str]:
 def _check_segment(live: LiveSegment) -> Iterator[str]:
     segment = live.segment
     name = segment.meta.id
-    rows = pa.Table.from_batches([segment.batch(i) for i in range(segment.meta.batches)], segment.stored_schema)
+    rows = pa.Table.from_batches(
+        [segment.batch(i) for i in range(segment.meta.batches)], segment.stored_schema
+    )
     if len(rows) != segment.rows:
         yield f"segment {name}: expected {segment.rows} rows, found {len(rows)}"
         return
@@ -77,7 +79,9 @@ def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[
         yield f"segment {name}: the key index is not ascending"
     if index.sequence is not None and schema.sequence_type is not None:
         source = SEQUENCE_COL if SEQUENCE_COL in segment.meta.hidden else schema.sequence_column
-        stored = SequenceVector.encode(rows.column(source).combine_chunks(), schema.sequence_type).take(positions)
+        stored = SequenceVector.encode(rows.column(source).combine_chunks(), schema.sequence_type).take(
+            positions
+        )
         if stored.less(index.sequence).any() or index.sequence.less(stored).any():
             yield f"segment {name}: the key index has other sequences than the rows"
 

@@ -1,14 +1,16 @@
 """Key indexes: from key codes to row positions.
 
-A `KeyIndex` belongs to one segment: its codes in ascending order, for each the row's position in the segment and its
-sequence. Segments hold a key once, so equal codes inside one are hash collisions (rare, and flagged). Stored as an
-uncompressed Arrow IPC file that is mapped, never parsed:
+A `KeyIndex` belongs to one segment: its codes in ascending order, for each the row's position in the
+segment and its sequence. Segments hold a key once, so equal codes inside one are hash collisions (rare, and
+flagged). Stored as an uncompressed Arrow IPC file that is mapped, never parsed:
 
-    code uint64 | position uint32 (absent: row i has position i) | sequence, sequence_2, sequence_3 int64 (as needed)
+    code uint64 | position uint32 (absent: row i has position i) | sequence, sequence_2, sequence_3 int64
+    (as needed)
 
-A `Run` is what gets probed: the indexes of one or several segments in one sorted array. Probing costs a binary search
-per needle and run, so small runs are merged in memory as they pile up (`merge_runs`), dead rows left out; the few large
-runs are the mapped indexes themselves, whose code ranges are disjoint after a bulk load or a compaction.
+A `Run` is what gets probed: the indexes of one or several segments in one sorted array. Probing costs a
+binary search per needle and run, so small runs are merged in memory as they pile up (`merge_runs`), dead
+rows left out; the few large runs are the mapped indexes themselves, whose code ranges are disjoint after a
+bulk load or a compaction.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from store.workers import map_all
 Positions = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.intp]
 
-# Four runs of a size class become one of the next. Above the limit a run is left alone: merging it would cost more
-# memory than its own segment's mapped index.
+# Four runs of a size class become one of the next. Above the limit a run is left alone: merging it would
+# cost more memory than its own segment's mapped index.
 _MERGE_FAN_IN: Final = 4
 _MERGE_ROWS_MAX: Final = 2_000_000
 _PARALLEL_NEEDLES: Final = 20_000
@@ -69,7 +71,9 @@ class KeyIndex:
         if self.positions is not None:
             arrays.append(pa.array(self.positions))
             names.append("position")
-        for column, name in zip(self.sequence.columns if self.sequence else (), _SEQUENCE_FIELDS, strict=False):
+        for column, name in zip(
+            self.sequence.columns if self.sequence else (), _SEQUENCE_FIELDS, strict=False
+        ):
             arrays.append(pa.array(column))
             names.append(name)
         batch = pa.record_batch(arrays, names=names)

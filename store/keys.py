@@ -2,13 +2,13 @@
 
 Given the key columns of n rows as Arrow arrays, the code of a row is found so:
 
-1. A key of one fixed-width column of up to 8 bytes is *exact*: its value, NULL given a value that the type never takes,
-   goes through a bijection of 64-bit integers. Equal codes mean equal keys.
-2. Any other key is *hashed*: each column gives 64 bits a row (words of 8 bytes folded one after the other, the length
-   first; NULL gives a constant), the columns are folded in key order. Equal codes mean that keys *may* be equal: whoever
-   acts on them compares the key columns as well.
-3. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a fair share
-   of the rows: buckets, tasks and segments split by code range.
+1. A key of one fixed-width column of up to 8 bytes is *exact*: its value, NULL given a value that the type
+   never takes, goes through a bijection of 64-bit integers. Equal codes mean equal keys.
+2. Any other key is *hashed*: each column gives 64 bits a row (words of 8 bytes folded one after the other,
+   the length first; NULL gives a constant), the columns are folded in key order. Equal codes mean that keys
+   *may* be equal: whoever acts on them compares the key columns as well.
+3. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a
+   fair share of the rows: buckets, tasks and segments split by code range.
 
 Codes are stored in key indexes. What this module computes may never change without a new format number.
 """
@@ -28,7 +28,15 @@ from store.schema import Column
 
 Codes: TypeAlias = npt.NDArray[np.uint64]
 
-_EXACT_BYTES: Final = {"BOOLEAN": 1, "TINYINT": 1, "SMALLINT": 2, "INT": 4, "DATE": 4, "BIGINT": 8, "DATETIME": 8}
+_EXACT_BYTES: Final = {
+    "BOOLEAN": 1,
+    "TINYINT": 1,
+    "SMALLINT": 2,
+    "INT": 4,
+    "DATE": 4,
+    "BIGINT": 8,
+    "DATETIME": 8,
+}
 # NULL of an exact key. Types narrower than 8 bytes never reach it and DATETIME ends at the year 9999.
 _NULL_VALUE: Final = np.int64(-(2**63))
 _NULL_HASH: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -37,7 +45,8 @@ _MIX_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT: Final = np.uint64(33)
 _FOLD_SHIFT: Final = np.uint64(29)
-# Strings longer than this are hashed one at a time: a vectorised step per 8 bytes no longer pays for a few rows.
+# Strings longer than this are hashed one at a time: a vectorised step per 8 bytes no longer pays for a few
+# rows.
 _VECTOR_BYTES: Final = 128
 
 
@@ -119,7 +128,7 @@ def _column_hash(array: pa.Array) -> Codes:
 
 
 def decimal_words(array: pa.Array) -> Codes:
-    """A decimal column as little-endian 64-bit words, shape (rows, 2 or 4); words of NULL rows mean nothing."""
+    """A decimal column as little-endian 64-bit words, shape (rows, 2 or 4); NULL rows mean nothing."""
     width = array.type.byte_width // 8
     data = np.frombuffer(array.buffers()[1], dtype=np.uint64)
     start = array.offset * width

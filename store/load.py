@@ -4,9 +4,9 @@
         load.write(batch)          # check, stage; as often as needed, memory stays that of a batch
         result = load.commit()     # publish once
 
-The phases of `commit`: plan against the newest state, switch, tell. Three outcomes: it returns (visible and durable), it
-raises a `StoreError` (certainly not visible, the label is free again), or the process dies (the label tells on reopening:
-VISIBLE, or free). Leaving the block without a commit aborts.
+The phases of `commit`: plan against the newest state, switch, tell. Three outcomes: it returns (visible and
+durable), it raises a `StoreError` (certainly not visible, the label is free again), or the process dies
+(the label tells on reopening: VISIBLE, or free). Leaving the block without a commit aborts.
 """
 
 from __future__ import annotations
@@ -99,7 +99,13 @@ class Load:
         self._is_open = True
         self.label = transactions.check_label(label) if label is not None else str(uuid.uuid4())
         self._transaction = TransactionRecord(
-            0, table.database_id, table.name, self.label, transactions.PREPARE, operation, transactions.now_ms()
+            0,
+            table.database_id,
+            table.name,
+            self.label,
+            transactions.PREPARE,
+            operation,
+            transactions.now_ms(),
         )
         if label is not None:
             self._begin()
@@ -258,7 +264,8 @@ class Load:
         raise LoadRejectedError(message, kind="too_many_filtered", rejected=self._rejected, total=total)
 
     def abort(self, reason: str) -> None:
-        """Ends the load without a version; its label is free again. Its files go when nothing can need them."""
+        """Ends the load without a version; its label is free again. Its files go when nothing can need
+        them."""
         if not self._is_open:
             return
         self._is_open = False
@@ -325,5 +332,3 @@ def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
             gathered, rows, size, is_first = [], 0, 0, False
     if gathered or is_first:
         yield pa.Table.from_batches(gathered, schema=reader.schema)
-
-

@@ -2,7 +2,8 @@
 
 1. Cast the given keys to the key columns' types, code them, order them by code.
 2. Probe the state; hashed keys are compared with the stored key columns.
-3. Take the wanted columns of each matched row from its segment, tombstones left out, in the order the keys were given.
+3. Take the wanted columns of each matched row from its segment, tombstones left out, in the order the keys
+   were given.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.cast import try_cast
+from store.columns import take_columns
 from store.dedupe import argsort_codes, equal_keys
 from store.errors import InvalidInputError
 from store.key_index import Matches
 from store.keys import encode_keys, is_exact
+from store.scan import Projection
 from store.schema import DELETE_SIGN
-from store.scan import Projection, column_source, constant_column
-from store.table_state import LiveSegment, TableState, rows_by_slot
+from store.table_state import TableState, rows_by_slot
 from store.workers import map_all
 
 _PARALLEL_KEYS: Final = 2_000
@@ -77,7 +79,10 @@ def _take_slot(
         signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
         alive = np.asarray(pc.equal(signs, 0).combine_chunks())
         rows, positions = rows[alive], positions[alive]
-    return _take(state, live, positions, projection, projection.arrow), needles[rows]
+    taken = take_columns(
+        state.schema, live.segment, live.created, positions, projection.names, projection.arrow
+    )
+    return taken, needles[rows]
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
@@ -89,7 +94,9 @@ def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
     by_name: dict[str, Any] = {}
     for i, name in enumerate(keys.schema.names):
         if name.lower() in by_name:
-            raise InvalidInputError(f"key column {name!r} is given twice", kind="duplicate_column", column=name)
+            raise InvalidInputError(
+                f"key column {name!r} is given twice", kind="duplicate_column", column=name
+            )
         by_name[name.lower()] = keys.column(i)
     arrays = []
     for column in state.schema.key_columns:
@@ -104,7 +111,9 @@ def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
         if result.failed is not None:
             row = int(np.flatnonzero(np.asarray(result.failed))[0])
             raise InvalidInputError(
-                f"key column {column.name!r}: row {row} is no {column.type}", kind="bad_key", column=column.name
+                f"key column {column.name!r}: row {row} is no {column.type}",
+                kind="bad_key",
+                column=column.name,
             )
         arrays.append(result.values)
     return arrays
@@ -122,25 +131,3 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
         same = equal_keys(arrays, needles, stored.columns, None)
         needles, matches = needles[same], matches.take(same)
     return needles, matches
-
-
-def _take(
-    state: TableState,
-    live: LiveSegment,
-    positions: npt.NDArray[np.uint32],
-    projection: Projection,
-    arrow: pa.Schema,
-) -> pa.Table:
-    sources = [column_source(projection.schema, live.segment, name) for name in projection.names]
-    stored = list(dict.fromkeys(source for source in sources if source is not None))
-    taken = live.segment.take(positions, stored) if stored else None
-    if taken is not None and len(stored) == len(sources) and taken.schema.equals(arrow):
-        return taken
-    columns = []
-    for field, name, source in zip(arrow, projection.names, sources, strict=True):
-        if source is not None and taken is not None:
-            column = taken.column(source)
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
-        else:
-            columns.append(constant_column(state.schema, live, name, len(positions), field.type))
-    return pa.Table.from_arrays(columns, schema=arrow)

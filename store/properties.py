@@ -1,8 +1,9 @@
 """Table properties: which names are known, which values they take, what each does here.
 
-Three groups. *Ours* change what the table does. *Carried* are Doris properties without meaning on one host (replicas,
-buckets in memory, row store): they are kept, shown by SHOW CREATE TABLE and otherwise ignored. *Refused* ask for a
-behaviour this store does not have, so accepting them would be a lie. Any other name is an error that lists its nearest.
+Three groups. *Ours* change what the table does. *Carried* are Doris properties without meaning on one host
+(replicas, buckets in memory, row store): they are kept, shown by SHOW CREATE TABLE and otherwise ignored.
+*Refused* ask for a behaviour this store does not have, so accepting them would be a lie. Any other name is
+an error that lists its nearest.
 """
 
 from __future__ import annotations
@@ -30,11 +31,31 @@ _COMPRESSIONS: Final = {
     "ZSTD": "zstd",
 }
 _CARRIED: Final = frozenset(
-    """replication_num replication_allocation in_memory light_schema_change store_row_column row_store_page_size
-    row_store_columns disable_auto_compaction enable_single_replica_compaction group_commit_interval_ms
-    group_commit_data_bytes compaction_policy bloom_filter_columns bloom_filter_fpp storage_medium
-    storage_cooldown_time storage_policy min_load_replica_num estimate_partition_size is_being_synced
-    enable_mow_light_delete colocate_with skip_write_index_on_load""".split()
+    [
+        "replication_num",
+        "replication_allocation",
+        "in_memory",
+        "light_schema_change",
+        "store_row_column",
+        "row_store_page_size",
+        "row_store_columns",
+        "disable_auto_compaction",
+        "enable_single_replica_compaction",
+        "group_commit_interval_ms",
+        "group_commit_data_bytes",
+        "compaction_policy",
+        "bloom_filter_columns",
+        "bloom_filter_fpp",
+        "storage_medium",
+        "storage_cooldown_time",
+        "storage_policy",
+        "min_load_replica_num",
+        "estimate_partition_size",
+        "is_being_synced",
+        "enable_mow_light_delete",
+        "colocate_with",
+        "skip_write_index_on_load",
+    ]
 )
 _REFUSED: Final = {
     "dynamic_partition.": "partitions are not created by a schedule here; add them by ALTER TABLE",
@@ -45,7 +66,9 @@ _REFUSED: Final = {
 def _boolean(name: str, value: str) -> str:
     lowered = value.lower()
     if lowered not in ("true", "false"):
-        raise InvalidInputError(f"property {name!r}: expected true or false, found {value!r}", kind="bad_property")
+        raise InvalidInputError(
+            f"property {name!r}: expected true or false, found {value!r}", kind="bad_property"
+        )
     return lowered
 
 
@@ -64,7 +87,8 @@ def _storage_format(name: str, value: str) -> str:
         return "arrow"
     if lowered not in STORAGE_FORMATS:
         raise InvalidInputError(
-            f"property {name!r}: expected one of {', '.join(STORAGE_FORMATS)}, found {value!r}", kind="bad_property"
+            f"property {name!r}: expected one of {', '.join(STORAGE_FORMATS)}, found {value!r}",
+            kind="bad_property",
         )
     return lowered
 

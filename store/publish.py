@@ -3,12 +3,12 @@
 Within one write transaction of the catalog, given a plan made against the version that is still the newest:
 
 1. Refuse when the table's schema has another revision, or the label was taken meanwhile.
-2. The new version is head + 1. Store its segments, the bitmaps of the rows it hides, the version record, the transaction
-   as VISIBLE and the new head.
+2. The new version is head + 1. Store its segments, the bitmaps of the rows it hides, the version record,
+   the transaction as VISIBLE and the new head.
 
-LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and `HeadMoved` says so:
-the plan is brought up to date (`realign`) and publishing is tried again; after a few tries under the writer lock, so that
-a load always gets through.
+LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and
+`HeadMoved` says so: the plan is brought up to date (`realign`) and publishing is tried again; after a few
+tries under the writer lock, so that a load always gets through.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Figures:
 def realign(plan: Plan, before: TableState, now: TableState, staged: Sequence[Segment]) -> Plan:
     """A plan for the newest state, from one made at an earlier state.
 
-    When only segments were added in between, staged rows are tested against those alone; otherwise against everything.
+    When only segments were added in between, staged rows are tested against those alone; otherwise against
+    everything.
     """
     if now.version == before.version:
         return plan
@@ -81,8 +82,8 @@ def publish(
     head, current_revision = catalog.head(tx, table_id)
     if current_revision != revision:
         raise ConflictError(
-            f"{transaction.operation} {transaction.label!r} on {transaction.table} was prepared for schema revision "
-            f"{revision}, but the table has {current_revision}; run it again",
+            f"{transaction.operation} {transaction.label!r} on {transaction.table} was prepared for schema "
+            f"revision {revision}, but the table has {current_revision}; run it again",
             kind="metadata_changed",
             table=transaction.table,
         )

@@ -1,6 +1,6 @@
 """Catalog records as msgpack, each wrapped with its format number and a checksum.
 
-    record = xxh3_64 of the rest (8 bytes, little endian) | format number (1 byte) | msgpack
+record = xxh3_64 of the rest (8 bytes, little endian) | format number (1 byte) | msgpack
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEADER: Final = 9
 
 def pack(value: Any) -> bytes:
     """A value of lists, dicts with string keys, strings, bytes, numbers, booleans and None as a record."""
-    body = bytes([FORMAT]) + msgpack.packb(value, use_bin_type=True)
+    body: bytes = bytes([FORMAT]) + msgpack.packb(value, use_bin_type=True)
     return xxhash.xxh3_64_digest(body) + body
 
 

@@ -1,8 +1,9 @@
 """What opening a store repairs after a crash: segment files that no version names.
 
-A process writes segment files before it publishes them. If it died in between they are nobody's. A file is removed when
-the process that made it (its name tells) is gone and the catalog does not know the segment; the catalog is asked last, so
-what was published just before the maker ended is kept. Files of living processes are left alone.
+A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
+removed when the process that made it (its name tells) is gone and the catalog does not know the segment;
+the catalog is asked last, so what was published just before the maker ended is kept. Files of living
+processes are left alone.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ Given the segments of one load, in order, and a state of the table:
 
 1. Probe the codes of a segment against the state: live rows, tombstones included, one per key at most.
 2. Hashed keys: compare the key columns, keep true matches.
-3. A staged row loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the stored row is
-   hidden. Signs are not looked at: a tombstone wins and loses like any row.
-4. The next segment of the same load is tested against the earlier ones too, as if each were a version of its own; so of
-   equal sequences the later segment wins (SO11).
+3. A staged row loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
+   stored row is hidden. Signs are not looked at: a tombstone wins and loses like any row.
+4. The next segment of the same load is tested against the earlier ones too, as if each were a version of
+   its own; so of equal sequences the later segment wins (SO11).
 
-The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from the start, so
-that what a segment holds never depends on the state it was tested against; a plan can be made again at any later state.
+The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from
+the start, so that what a segment holds never depends on the state it was tested against; a plan can be made
+again at any later state.
 """
 
 from __future__ import annotations
@@ -89,13 +90,12 @@ def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
 def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segment) -> Plan:
     """A plan of a one-segment load for a later state that only has more segments.
 
-    The staged rows are tested against the new segments alone. A stored row that the plan hides may have been hidden by
-    others since: then it is theirs. A staged row that lost cannot win any more, for a key's sequence only grows.
+    The staged rows are tested against the new segments alone. A stored row that the plan hides may have
+    been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
+    sequence only grows.
     """
     fresh = tuple(slot for slot in now.segments if slot not in before.segments)
-    arrived = replace(
-        now, segments={slot: now.segments[slot] for slot in fresh}, prior_runs=(), fresh=fresh
-    )
+    arrived = replace(now, segments={slot: now.segments[slot] for slot in fresh}, prior_runs=(), fresh=fresh)
     extended = Plan(now.version)
     for segment_id, parts in plan.stored.items():
         deletes = now.segments[now.slot_of[segment_id]].deletes
@@ -167,6 +167,4 @@ def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState
     slot = state.next_slot
     lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
     segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
-    return TableState(
-        state.table_id, state.version, state.schema, segments, state.runs, (slot,), slot + 1
-    )
+    return TableState(state.table_id, state.version, state.schema, segments, state.runs, (slot,), slot + 1)

@@ -3,13 +3,14 @@
 For each live segment, batch by batch (64 Ki rows):
 
 1. Skip batches whose zone maps rule the filter out.
-2. Take the columns asked for, by column id; columns younger than the segment read as their default. Buffers of plain Arrow
-   segments are used in place.
-3. Drop rows that are hidden (one mask per batch, in place from the delete vector) and tombstones. A batch without either
-   passes through untouched.
+2. Take the columns asked for, by column id; columns younger than the segment read as their default. Buffers
+   of plain Arrow segments are used in place.
+3. Drop rows that are hidden (one mask per batch, in place from the delete vector) and tombstones. A batch
+   without either passes through untouched.
 4. Apply the filter to what is left, in Arrow's own scanner.
 
-Rows come segment by segment; no order is promised. Batches are prepared by a few threads ahead of the consumer.
+Rows come segment by segment; no order is promised. Batches are prepared by a few threads ahead of the
+consumer.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from store.columns import column_source, constant_column
 from store.errors import InvalidInputError
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, default_scalar, hidden_name
+from store.schema import DELETE_SIGN, SEQUENCE_COL, TableSchema, hidden_name
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
@@ -58,10 +58,7 @@ class Projection:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The columns as a schema."""
-        if self.names == tuple(self.schema.names):
-            return self.schema.arrow
-        hidden = {field.name: field for field in self.schema.hidden_fields()}
-        return pa.schema([hidden.get(n) or self.schema.arrow.field(n) for n in self.names])
+        return self.schema.arrow_of(self.names)
 
 
 def _canonical(schema: TableSchema, name: str) -> str:
@@ -69,7 +66,9 @@ def _canonical(schema: TableSchema, name: str) -> str:
     if hidden is None:
         return schema.column(name).name
     if hidden == SEQUENCE_COL and not schema.has_sequence:
-        raise InvalidInputError("There is no sequence column in the table", kind="unknown_column", column=name)
+        raise InvalidInputError(
+            "There is no sequence column in the table", kind="unknown_column", column=name
+        )
     return hidden
 
 
@@ -90,7 +89,8 @@ def scan_state(
         batches = _batches(state, projection, None, deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, batches)
     text = str(predicate)
-    # The expression does not tell its columns; a column whose name does not occur in its text is not among them.
+    # The expression does not tell its columns; a column whose name does not occur in its text is not among
+    # them.
     everything = [*state.schema.names, *(field.name for field in state.schema.hidden_fields())]
     needed = dict.fromkeys([*projection.names, *(name for name in everything if name in text)])
     wide = Projection(state.schema, tuple(needed))
@@ -100,7 +100,9 @@ def scan_state(
             reader, schema=wide.arrow, columns=list(dict.fromkeys(projection.names)), filter=predicate
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(f"filter {text} does not fit the table: {error}", kind="bad_filter") from error
+        raise InvalidInputError(
+            f"filter {text} does not fit the table: {error}", kind="bad_filter"
+        ) from error
     filtered = scanner.to_reader()
     return pa.RecordBatchReader.from_batches(
         projection.arrow, (batch.select(list(projection.names)).cast(projection.arrow) for batch in filtered)
@@ -172,33 +174,7 @@ def project(live: LiveSegment, number: int, rows: int, projection: Projection) -
             array = batch.column(source)
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
         else:
-            arrays.append(constant_column(projection.schema, live, name, rows, field.type))
+            arrays.append(constant_column(projection.schema, live.created, name, rows, field.type))
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
-
-
-def column_source(schema: TableSchema, segment: Segment, name: str) -> str | None:
-    """The stored column that holds a reader's column, None when all rows share one value."""
-    if hidden_name(name):
-        if name in segment.meta.hidden:
-            return name
-        return segment.schema.sequence_column if name == SEQUENCE_COL else None
-    if schema.revision == segment.schema.revision:
-        return name
-    wanted = schema.column(name).id
-    return next((column.name for column in segment.schema.columns if column.id == wanted), None)
-
-
-def constant_column(
-    schema: TableSchema, live: LiveSegment, name: str, rows: int, arrow: pa.DataType
-) -> pa.Array:
-    """A column that a segment does not store: row version, sign 0, no sequence, or a younger column's default."""
-    if name == VERSION_COL:
-        return pa.array(np.full(rows, live.created, dtype=np.int64))
-    if name == DELETE_SIGN:
-        return pa.array(np.zeros(rows, dtype=np.int8))
-    if name == SEQUENCE_COL:
-        return pa.nulls(rows, arrow)
-    value = default_scalar(schema.column(name), datetime.now())
-    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, arrow)

@@ -1,7 +1,7 @@
 """Table schemas: columns, the unique key, where the sequence comes from, and their checks.
 
-A column is known by its id; names may change, ids never do and are never used again. A `TableSchema` is one immutable
-revision. Files keep the names of the revision that wrote them and are read through ids.
+A column is known by its id; names may change, ids never do and are never used again. A `TableSchema` is one
+immutable revision. Files keep the names of the revision that wrote them and are read through ids.
 """
 
 from __future__ import annotations
@@ -145,13 +145,16 @@ class TableSchema:
     def from_arrow(
         cls, schema: pa.Schema, key: Sequence[str], *, properties: Mapping[str, str] | None = None
     ) -> TableSchema:
-        """A declaration taken from an Arrow schema; key columns are moved to the front, other columns may be NULL.
+        """A declaration taken from an Arrow schema; key columns are moved to the front, other columns may
+        be NULL.
 
         A STRING key column becomes VARCHAR(65533), for STRING may not be a key.
         """
         missing = [name for name in key if name not in schema.names]
         if missing:
-            raise InvalidInputError(f"key column {missing[0]!r} is not among {schema.names}", kind="unknown_column")
+            raise InvalidInputError(
+                f"key column {missing[0]!r} is not among {schema.names}", kind="unknown_column"
+            )
         columns = []
         for name in [*key, *(n for n in schema.names if n not in key)]:
             arrow = schema.field(name)
@@ -184,7 +187,7 @@ class TableSchema:
 
     @property
     def compression(self) -> str:
-        """Codec of new segments: none, lz4 or zstd. Arrow defaults to none (mapped files are read in place)."""
+        """Codec of new segments: none, lz4 or zstd. Arrow defaults to none: it is read in place."""
         chosen = self.properties.get(props.COMPRESSION, "default")
         return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
 
@@ -210,7 +213,9 @@ class TableSchema:
         found = self.find(name)
         if found is None:
             raise InvalidInputError(
-                f"unknown column {name!r}; the table has {', '.join(self.names)}", kind="unknown_column", column=name
+                f"unknown column {name!r}; the table has {', '.join(self.names)}",
+                kind="unknown_column",
+                column=name,
             )
         return found
 
@@ -220,6 +225,13 @@ class TableSchema:
         if self.sequence_type is not None:
             fields.append(pa.field(SEQUENCE_COL, self.sequence_type.arrow, True))
         return fields
+
+    def arrow_of(self, names: Sequence[str]) -> pa.Schema:
+        """Some columns as an Arrow schema, hidden ones by their canonical names."""
+        if list(names) == self.names:
+            return self.arrow
+        hidden = {field.name: field for field in self.hidden_fields()}
+        return pa.schema([hidden.get(name) or self.arrow.field(name) for name in names])
 
     def to_record(self) -> dict[str, Any]:
         """For the catalog; `from_record` reads it back."""
@@ -288,7 +300,9 @@ def _check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]
     by_name = {column.name.lower(): column for column in columns}
     for name in key:
         if name.lower() not in by_name:
-            raise InvalidInputError(f"key column {name!r} is not a column of the table", kind="unknown_column")
+            raise InvalidInputError(
+                f"key column {name!r} is not a column of the table", kind="unknown_column"
+            )
         column = by_name[name.lower()]
         if not column.type.can_be_key:
             hint = "; use VARCHAR" if column.type.name == "STRING" else ""
@@ -325,9 +339,13 @@ def _sequence(
     if column is None:
         raise InvalidInputError(f"The specified sequence column[{mapped}] not exists", kind="unknown_column")
     if not column.type.can_be_sequence:
-        raise InvalidInputError("Sequence type only support integer types and date types", kind="bad_property")
+        raise InvalidInputError(
+            "Sequence type only support integer types and date types", kind="bad_property"
+        )
     if column.name in key:
-        raise InvalidInputError(f"The sequence column[{column.name}] cannot be a key column", kind="bad_property")
+        raise InvalidInputError(
+            f"The sequence column[{column.name}] cannot be a key column", kind="bad_property"
+        )
     properties[props.SEQUENCE_COL] = column.name
     return column.name, column.type
 

@@ -1,14 +1,17 @@
 """Segments: the immutable pieces of a table's data, their files and their description.
 
-A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its rows. Three homes:
+A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its
+rows. Three homes:
 
 - `arrow`: `<id>.arrow`, an Arrow IPC file (buffers plain, LZ4 or zstd), mapped;
 - `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively;
-- `inline`: one batch in the catalog record itself, for small loads; its key index is computed when it is read.
+- `inline`: one batch in the catalog record itself, for small loads; its key index is computed when it is
+  read.
 
-The file holds the visible columns under the names of the schema revision that wrote them, then those hidden columns whose
-value is not the same for all rows: `__DELETE_SIGN__` if there are tombstones, `__SEQUENCE_COL__` if it is not simply the
-mapped column, `__VERSION_COL__` after a compaction. Bytes are verified batch by batch when first read in a process.
+The file holds the visible columns under the names of the schema revision that wrote them, then those hidden
+columns whose value is not the same for all rows: `__DELETE_SIGN__` if there are tombstones,
+`__SEQUENCE_COL__` if it is not simply the mapped column, `__VERSION_COL__` after a compaction. Bytes are
+verified batch by batch when first read in a process.
 """
 
 from __future__ import annotations
@@ -115,7 +118,15 @@ def write_segment(
     home, compression = schema.storage_format, schema.compression
     hidden = tuple(rows.schema.names[len(schema.columns) :])
     meta = SegmentMeta(
-        segment_id, home, compression, schema.revision, len(rows), batch_rows, tombstones, hidden, data_bytes=0
+        segment_id,
+        home,
+        compression,
+        schema.revision,
+        len(rows),
+        batch_rows,
+        tombstones,
+        hidden,
+        data_bytes=0,
     )
     batches = rows.combine_chunks().to_batches(max_chunksize=batch_rows)
     encode = _encode_arrow if home == "arrow" else _encode_parquet

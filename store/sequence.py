@@ -1,7 +1,7 @@
 """Sequence values in comparable form.
 
-A `SequenceVector` holds the sequence of n rows as one or more int64 columns compared from left to right. NULL is the
-smallest (SO4) and ties with NULL. How a type is laid out:
+A `SequenceVector` holds the sequence of n rows as one or more int64 columns compared from left to right.
+NULL is the smallest (SO4) and ties with NULL. How a type is laid out:
 
 - TINYINT to INT, DATE, DATETIME: one column, NULL is the smallest int64, which these types never reach.
 - BIGINT: the same, and a second column (0 NULL, 1 value) only when a value really is the smallest int64.

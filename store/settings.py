@@ -1,4 +1,5 @@
-"""Engine settings: sizes, times and switches, units in the names. `conf/default.toml` says the reason of each."""
+"""Engine settings: sizes, times and switches, units in the names. `conf/default.toml` says the reason of
+each."""
 
 from __future__ import annotations
 
@@ -51,6 +52,7 @@ class Settings:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [store]", kind="bad_setting")
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InvalidInputError(
-                    f"{path}: setting {name!r} expects a positive integer, found {value!r}", kind="bad_setting"
+                    f"{path}: setting {name!r} expects a positive integer, found {value!r}",
+                    kind="bad_setting",
                 )
         return cls(**given)

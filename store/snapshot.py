@@ -63,8 +63,8 @@ class Snapshot:
         """Rows of some keys.
 
         Args:
-            keys: an Arrow table or batch, or an object with the Arrow PyCapsule interface, holding the key columns; n
-                rows, duplicates allowed.
+            keys: an Arrow table or batch, or an object with the Arrow PyCapsule interface, holding the key
+                columns; n rows, duplicates allowed.
 
         Returns:
             At most n rows, in the order of `keys`; keys without a live row are left out.

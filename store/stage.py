@@ -1,12 +1,13 @@
 """Staging: checked rows of a load become segments.
 
-Steps, all of them a pure function of rows, schema and settings; nothing is looked up in the table and the catalog is not
-opened, so the caller's thread, a thread pool or a Spark executor can do it:
+Steps, all of them a pure function of rows, schema and settings; nothing is looked up in the table and the
+catalog is not opened, so the caller's thread, a thread pool or a Spark executor can do it:
 
-1. Code the keys. A large batch is split by ranges of codes into parts of about `segment_rows` rows, built side by side.
+1. Code the keys. A large batch is split by ranges of codes into parts of about `segment_rows` rows, built
+   side by side.
 2. Keep one row per key (store.dedupe); the others are superseded.
-3. Bring the winners into stored order: by key code, which is the order they come in, or by key where the segment is large
-   enough for zone maps to pay.
+3. Bring the winners into stored order: by key code, which is the order they come in, or by key where the
+   segment is large enough for zone maps to pay.
 4. Write data and key index, or serialise both for the catalog when the load is small.
 
 Rows that will lose to stored rows are written as well; hiding them is the plan's business (store.resolve).
@@ -58,7 +59,8 @@ class CheckedRows:
 
 @dataclass(frozen=True)
 class Staged:
-    """Segments of a load, in the order of their input; `superseded` rows lost to another row of the same batch."""
+    """Segments of a load, in the order of their input; `superseded` rows lost to another row of the same
+    batch."""
 
     segments: tuple[Segment, ...]
     superseded: int
@@ -80,7 +82,8 @@ class Stager:
     settings: Settings
 
     def stage(self, rows: CheckedRows) -> Staged:
-        """Builds the segments of a batch; their files are durable, their names are when `sync` has been called."""
+        """Builds the segments of a batch; their files are durable, their names are when `sync` has been
+        called."""
         if not len(rows):
             return Staged((), 0)
         key_columns = self.schema.key_columns
@@ -171,7 +174,8 @@ class Stager:
 
 
 def new_segment_id() -> str:
-    """Unique without coordination, ascending in time, and it names its maker: time, process id, its start, serial."""
+    """Unique without coordination, ascending in time, and it names its maker: time, process id, its start,
+    serial."""
     pid, started = this_process()
     return f"{time.time_ns():016x}-{pid:x}-{started:x}-{next(_serial):x}"
 
@@ -189,7 +193,7 @@ def _take(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
 
 def _batch_rows(stored: pa.Table, settings: Settings) -> int:
     bytes_per_row = max(stored.nbytes // max(len(stored), 1), 1)
-    return max(1, min(settings.batch_rows_max, settings.batch_bytes_max // bytes_per_row))
+    return max(1, min(settings.batch_rows_max, settings.batch_bytes_max // int(bytes_per_row)))
 
 
 def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> npt.NDArray[np.intp]:
@@ -202,7 +206,8 @@ def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> npt.NDArray[np.
 
 
 def _code_ranges(codes: Codes, segment_rows: int) -> list[npt.NDArray[np.intp]] | None:
-    """Splits rows by equal ranges of their codes, None when they fit one segment; input order within each part."""
+    """Splits rows by equal ranges of their codes, None when they fit one segment; input order within each
+    part."""
     parts = round(len(codes) / segment_rows)
     if parts < 2 or len(codes) <= segment_rows * 1.5:
         return None

@@ -3,7 +3,8 @@
     DATA_DIR/catalog/              LMDB, the one switch (store.catalog)
     DATA_DIR/tables/<table id>/    segment files (store.segment)
 
-Any number of processes of one host may have a directory open at once. A store handle is safe to share between threads.
+Any number of processes of one host may have a directory open at once. A store handle is safe to share
+between threads.
 """
 
 from __future__ import annotations

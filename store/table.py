@@ -1,7 +1,8 @@
 """A table: the handle through which rows come in and go out.
 
-A handle keeps the newest state it has seen and advances it when it is used again; states of earlier versions are loaded
-when asked for and a few are kept. Handles are cheap, safe to share between threads, and follow a table across processes.
+A handle keeps the newest state it has seen and advances it when it is used again; states of earlier
+versions are loaded when asked for and a few are kept. Handles are cheap, safe to share between threads, and
+follow a table across processes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,13 @@ class Table:
     """
 
     def __init__(
-        self, name: str, table_id: int, database_id: int, loader: StateLoader, catalog: Catalog, settings: Settings
+        self,
+        name: str,
+        table_id: int,
+        database_id: int,
+        loader: StateLoader,
+        catalog: Catalog,
+        settings: Settings,
     ) -> None:
         self.name = name
         self.id = table_id
@@ -106,8 +113,8 @@ class Table:
         """Loads rows: per key the largest sequence wins, then the later version, then the later row.
 
         Args:
-            data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface. Columns by name;
-                `__DELETE_SIGN__` and `__SEQUENCE_COL__` may be among them.
+            data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface. Columns
+                by name; `__DELETE_SIGN__` and `__SEQUENCE_COL__` may be among them.
             label: makes the load idempotent: a second one with the same label is refused.
             sequence: the column of `data` that gives the hidden sequence.
             merge_type: `APPEND` or `MERGE` (rows whose delete sign is 1 delete), `DELETE` (all rows do).
@@ -121,7 +128,9 @@ class Table:
             LoadRejectedError: too many rejected rows; nothing was applied.
             LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` tell by what.
         """
-        with self.begin_load(label=label, operation=operation, sequence=sequence, merge_type=merge_type) as load:
+        with self.begin_load(
+            label=label, operation=operation, sequence=sequence, merge_type=merge_type
+        ) as load:
             load.write(data)
             return load.commit(max_filter_ratio=max_filter_ratio)
 
@@ -129,7 +138,8 @@ class Table:
         """Deletes rows by key.
 
         Args:
-            keys: the key columns; tables with a sequence need it too, for a delete is a row like any other (D1).
+            keys: the key columns; tables with a sequence need it too, for a delete is a row like any other
+            (D1).
         """
         return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE")
 
@@ -268,5 +278,3 @@ class Table:
                 self._older.popitem(last=False)
         self._older.move_to_end(version)
         return known
-
-

@@ -1,23 +1,25 @@
 """The state of a table at one version, as one immutable value held in memory.
 
-A `TableState` is what a reader or a writer works on: the segments that are live at the version, which of their rows are
-hidden, and the runs through which keys are probed. It is loaded from the catalog, or advanced from an earlier state by
-the versions committed since:
+A `TableState` is what a reader or a writer works on: the segments that are live at the version, which of
+their rows are hidden, and the runs through which keys are probed. It is loaded from the catalog, or
+advanced from an earlier state by the versions committed since:
 
-1. segments a version dropped leave, those it added come in (each gets a slot, a small number that matches carry);
+1. segments a version dropped leave, those it added come in (each gets a slot, a small number that matches
+   carry);
 2. rows a version hid are hidden in the delete vectors of their segments (vectors are copied, never changed);
-3. runs, made when first probed: new segments bring one each, small ones are merged; when segments were dropped all runs
-   are taken anew.
+3. runs, made when first probed: new segments bring one each, small ones are merged; when segments were
+   dropped all runs are taken anew.
 
 The catalog is read in one short transaction; segment files are opened later, when rows are asked for.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog, delete_bitmap
+from store.columns import take_columns
 from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from store.disk import Disk
 from store.errors import VersionExpiredError
@@ -33,6 +36,9 @@ from store.keys import Codes
 from store.records import unpack
 from store.schema import DELETE_SIGN, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
+from store.workers import map_all
+
+_PARALLEL_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class TableState:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """What is probed: the runs of an earlier state and those of the slots since, merged. Opens key indexes."""
+        """What is probed: the runs of an earlier state and those of the slots since, merged. Opens key
+        indexes."""
         runs = (*self.prior_runs, *(Run(self.segments[slot].segment.index, slot) for slot in self.fresh))
         return merge_runs(runs, self.is_live)
 
@@ -133,18 +140,23 @@ class TableState:
             segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
         return _grown(self, version, self.schema, segments, added)
 
-    def take(self, matches: Matches, columns: list[str]) -> pa.Table:
-        """Stored columns, by the names of this state's schema, of matched rows, in the order of the matches."""
-        parts: list[pa.Table] = []
-        orders: list[npt.NDArray[np.intp]] = []
-        for slot, rows in rows_by_slot(matches.slots):
-            segment = self.segments[slot].segment
-            names = [stored_name(self.schema, segment.schema, name) for name in columns]
-            parts.append(segment.take(matches.positions[rows], names).rename_columns(columns))
-            orders.append(rows)
+    def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
+        """Columns of matched rows, hidden ones too, by this state's names; in the order of the matches."""
+        arrow = self.schema.arrow_of(names)
+        groups = list(rows_by_slot(matches.slots))
+        if not groups:
+            return arrow.empty_table()
+
+        def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
+            slot, rows = group
+            live = self.segments[slot]
+            positions = matches.positions[rows]
+            return take_columns(self.schema, live.segment, live.created, positions, names, arrow)
+
+        parts = map_all(take_slot, groups, worth_it=len(matches) >= _PARALLEL_ROWS)
         if len(parts) == 1:
             return parts[0]
-        order = np.concatenate(orders) if orders else np.empty(0, dtype=np.intp)
+        order = np.concatenate([rows for _, rows in groups])
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
@@ -164,16 +176,6 @@ def _grown(
     return TableState(state.table_id, version, schema, segments, prior, fresh, state.next_slot + len(added))
 
 
-def stored_name(reader: TableSchema, writer: TableSchema, name: str) -> str:
-    """The name that a column of the reader's schema has in segments of the writer's; columns are matched by id."""
-    if reader.revision == writer.revision:
-        return name
-    wanted = reader.find(name)
-    if wanted is None:
-        return name  # hidden columns keep theirs
-    return next(column.name for column in writer.columns if column.id == wanted.id)
-
-
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if not len(slots):
@@ -182,7 +184,7 @@ def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArr
     ordered = slots[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     bounds = [*starts.tolist(), len(order)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         yield int(ordered[low]), order[low:high]
 
 

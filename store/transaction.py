@@ -1,9 +1,10 @@
 """Transaction records and labels.
 
-A record tells what became of one load: PREPARE (running), VISIBLE (published; here COMMITTED and VISIBLE are one step) or
-ABORTED (with the reason). A label names at most one transaction that is not ABORTED within its database (X16), until it
-is older than `label_keep_seconds` (X18). A PREPARE record names its owner, the process that runs it; when that process
-is gone, whatever it staged is gone with it, so the record counts as ABORTED.
+A record tells what became of one load: PREPARE (running), VISIBLE (published; here COMMITTED and VISIBLE
+are one step) or ABORTED (with the reason). A label names at most one transaction that is not ABORTED within
+its database (X16), until it is older than `label_keep_seconds` (X18). A PREPARE record names its owner, the
+process that runs it; when that process is gone, whatever it staged is gone with it, so the record counts as
+ABORTED.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class TransactionRecord:
 
 
 def check_label(label: str) -> str:
-    """A label is 1 to 128 letters, digits, `_`, `-`, `.`, `:`, `/`, or other printable characters without blanks.
+    """A label is 1 to 128 letters, digits, `_`, `-`, `.`, `:`, `/`, or other printable characters without
+    blanks.
 
     Raises:
         InvalidInputError: with what was found.
@@ -70,7 +72,7 @@ def check_label(label: str) -> str:
     printable = bool(label) and all(c.isprintable() and not c.isspace() for c in label)
     if not printable or len(label.encode()) > _LABEL_LENGTH_MAX:
         raise InvalidInputError(
-            f"label {label[:140]!r}: expected 1 to {_LABEL_LENGTH_MAX} bytes of printable text without blanks",
+            f"label {label[:140]!r}: expected 1 to {_LABEL_LENGTH_MAX} bytes of printable text, no blanks",
             kind="bad_label",
         )
     return label
@@ -147,7 +149,9 @@ def refuse_used_label(
     if record is None or record.status == ABORTED:
         return
     if record.status == PREPARE and not is_alive(record.owner):
-        abandoned = replace(record, status=ABORTED, finished_ms=now_ms(), reason="the process that ran it ended")
+        abandoned = replace(
+            record, status=ABORTED, finished_ms=now_ms(), reason="the process that ran it ended"
+        )
         put_transaction(tx, abandoned)
         return
     if record.status == VISIBLE and now_ms() - record.finished_ms > keep_seconds * 1000:

@@ -1,8 +1,8 @@
 """Column types: Doris spellings, their Arrow types, their limits.
 
-One row of `_SCALARS` per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and STRUCT take
-types. What Doris calls DECIMALV3, DATEV2, DATETIMEV2, JSONB or TEXT parses to the plain name. LARGEINT is
-`decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
+One row of `_SCALARS` per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
+STRUCT take types. What Doris calls DECIMALV3, DATEV2, DATETIMEV2, JSONB or TEXT parses to the plain name.
+LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,19 @@ _ALIASES: Final = {
     "JSONB": "JSON",
 }
 _REFUSED: Final = frozenset(
-    "VARIANT BITMAP HLL QUANTILE_STATE AGG_STATE IPV4 IPV6 TIME UUID TIMESTAMPTZ VARBINARY".split()
+    [
+        "VARIANT",
+        "BITMAP",
+        "HLL",
+        "QUANTILE_STATE",
+        "AGG_STATE",
+        "IPV4",
+        "IPV6",
+        "TIME",
+        "UUID",
+        "TIMESTAMPTZ",
+        "VARBINARY",
+    ]
 )
 
 INTEGER_RANGES: Final[dict[str, tuple[int, int]]] = {
@@ -68,7 +80,8 @@ class ColumnType:
 
     Attributes:
         name: canonical Doris name without parameters, upper case.
-        params: `(precision, scale)` of DECIMAL, `(bytes,)` of CHAR and VARCHAR, `(fraction digits,)` of DATETIME.
+        params: `(precision, scale)` of DECIMAL, `(bytes,)` of CHAR and VARCHAR, `(fraction digits,)` of
+        DATETIME.
         children: `(element,)` of ARRAY, `(key, value)` of MAP, field types of STRUCT.
         names: field names of STRUCT.
     """

@@ -1,11 +1,13 @@
-"""Zone maps: smallest and largest value of each column in each record batch of a segment, and pruning by them.
+"""Zone maps: smallest and largest value of each column in each record batch of a segment, and pruning by
+them.
 
-Kept for every fixed-width column and for string key columns. A batch is pruned by handing Arrow's own expression
-simplifier the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs): what it proves unsatisfiable is
-not read. Any expression works; one it cannot reason about prunes nothing. Float batches with NaN give no guarantee.
+Kept for every fixed-width column and for string key columns. A batch is pruned by handing Arrow's own
+expression simplifier the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs): what it
+proves unsatisfiable is not read. Any expression works; one it cannot reason about prunes nothing. Float
+batches with NaN give no guarantee.
 
-Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as their integers,
-decimals as text, strings cut to 64 bytes (a cut maximum is left open).
+Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as
+their integers, decimals as text, strings cut to 64 bytes (a cut maximum is left open).
 """
 
 from __future__ import annotations
@@ -103,7 +105,9 @@ class Pruner:
     def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
         file_format, filesystem = _formats()
         fragments = [
-            file_format.make_fragment(str(i), filesystem, partition_expression=_guarantee(zones, names, schema, i))
+            file_format.make_fragment(
+                str(i), filesystem, partition_expression=_guarantee(zones, names, schema, i)
+            )
             for i in range(batches)
         ]
         self._dataset = ds.FileSystemDataset(fragments, schema, file_format, filesystem)
@@ -116,5 +120,3 @@ class Pruner:
 @cache
 def _formats() -> tuple[Any, Any]:
     return ds.IpcFileFormat(), fs.LocalFileSystem()
-
-

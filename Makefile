@@ -1,0 +1,71 @@
+# `make demo` and `make test` each take a fresh machine from nothing to done; everything lives in .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_DIR := demo-data
+TORTURE_MINUTES ?= 30
+
+# The first of these that is Python 3.11 or later and can make environments.
+PYTHONS := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
+FOUND_PYTHON := $(shell for python in $(PYTHONS); do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+# 17 or later, or empty. Version 8 calls itself 1.8.
+JAVA := $(shell version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	[ "$${version:-0}" -ge 17 ] && echo "$$version")
+
+# Without Java the Spark parts cannot run, so their half gigabyte is not installed either.
+comma := ,
+EXTRAS := test$(if $(JAVA),$(comma)spark)
+INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench torture clean python java
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) java ## create .venv and install everything in it
+
+demo: setup ## the worked example, then 336,776 flights as late, shuffled, repeated events (2-3 minutes)
+	@rm -rf $(DEMO_DIR)
+	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
+
+test: lint ## lint, format, types and all tests
+	@echo '== pytest'
+	@$(BIN)/pytest
+
+lint: setup ## ruff, format check and mypy --strict
+	@echo '== ruff check'
+	@$(BIN)/ruff check
+	@echo '== ruff format --check'
+	@$(BIN)/ruff format --check
+	@echo '== mypy --strict'
+	@$(BIN)/mypy
+
+format: setup ## sort imports and lay out the code
+	@$(BIN)/ruff check --fix --select I
+	@$(BIN)/ruff format
+
+bench: setup ## measure the named workloads on this machine (minutes, gigabytes in bench/work)
+	@$(BIN)/python -m bench.run
+
+torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
+	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
+
+clean: ## remove .venv, caches and what demo and bench left
+	@rm -rf $(VENV) $(DEMO_DIR) bench/work build dist *.egg-info spark-warehouse metastore_db derby.log
+	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml | python
+	@echo "[1/2] $(VENV): $$($(FOUND_PYTHON) --version)"
+	@$(FOUND_PYTHON) -m venv $(VENV)
+	@echo '[2/2] installing seqstore[$(EXTRAS)] (one to three minutes the first time)'
+	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+python:
+	@[ -n '$(FOUND_PYTHON)' ] || { echo 'Python 3.11 or later (with venv) was not found. Install it, e.g. apt-get install python3 python3-venv, or: make PYTHON=/path/to/python3.11 ...' >&2; exit 1; }
+
+java:
+	@[ -n '$(JAVA)' ] || echo 'Spark parts: skipped, Java 17 or later was not found. To run them too: apt-get install openjdk-17-jre-headless (or set JAVA_HOME).'
