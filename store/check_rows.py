@@ -37,6 +37,7 @@ from store.schema import (
     hidden_name,
 )
 from store.stage import CheckedRows
+from store.zero import fill_zero
 
 Mask = npt.NDArray[np.bool_]
 
@@ -173,7 +174,7 @@ class RowChecker:
             ) from error
         bad = np.asarray(pc.greater(pc.bit_wise_and(signs, ~1), 0)) | np.asarray(pc.less(signs, 0))
         for row in np.flatnonzero(bad):
-            _reject(rejected, int(row), DELETE_SIGN, f"delete sign {signs[int(row)]} is neither 0 nor 1")
+            reject(rejected, int(row), DELETE_SIGN, f"delete sign {signs[int(row)]} is neither 0 nor 1")
         return signs
 
     def _column(
@@ -192,14 +193,19 @@ class RowChecker:
         if limit is not None:
             self._check_length(column, values, limit, rejected)
         if not column.nullable and values.null_count:
-            missing = np.asarray(values.is_null())
+            missing = self._must_have_value(column, np.asarray(values.is_null()))
             if is_tombstone is not None and column.name not in self.schema.key:
-                values = _fill_zero(values, pa.array(missing & is_tombstone))
+                values = fill_zero(values, pa.array(missing & is_tombstone))
                 missing &= ~is_tombstone
             for row in np.flatnonzero(missing):
                 reason = f"column({column.name}) values is null while columns is not nullable"
-                _reject(rejected, int(row), column.name, reason)
+                reject(rejected, int(row), column.name, reason)
         return values
+
+    def _must_have_value(self, column: Column, missing: Mask) -> Mask:
+        """Which of the NULL cells of a NOT NULL column reject their row: all, unless a subclass knows
+        better."""
+        return missing
 
     def _omitted(
         self, column: Column, given: Mapping[str, Any], rows: int, is_tombstone: Mask | None
@@ -217,7 +223,7 @@ class RowChecker:
             scalar = default_scalar(column, self.now)
             return pa.repeat(scalar, rows) if scalar.is_valid else pa.nulls(rows, column.type.arrow)
         if is_tombstone is not None and is_tombstone.all():
-            return _fill_zero(pa.nulls(rows, column.type.arrow), pa.repeat(True, rows))
+            return fill_zero(pa.nulls(rows, column.type.arrow), pa.repeat(True, rows))
         raise InvalidInputError(
             f"{self.table}: column {column.name!r} is missing; it is NOT NULL and has no default",
             kind="missing_column",
@@ -246,7 +252,7 @@ class RowChecker:
             for row in np.flatnonzero(np.asarray(result.failed)):
                 shown = str(flat[int(row)].as_py())[:80]
                 reason = f"column({name}) value {shown!r} is no {column.type}"
-                _reject(rejected, int(row), name, reason)
+                reject(rejected, int(row), name, reason)
         return result.values
 
     def _check_length(
@@ -263,25 +269,12 @@ class RowChecker:
                 f"the length of input is too long than schema. column_name: {column.name}; "
                 f"schema length: {limit}; actual length: {actual}"
             )
-            _reject(rejected, int(row), column.name, reason)
+            reject(rejected, int(row), column.name, reason)
 
 
-def _reject(rejected: dict[int, RejectedRow], row: int, column: str, reason: str) -> None:
+def reject(rejected: dict[int, RejectedRow], row: int, column: str, reason: str) -> None:
+    """Notes a rejected row; the first reason stands."""
     rejected.setdefault(row, RejectedRow(row, column, reason))
-
-
-def _fill_zero(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
-    """The type's zero in some cells: 0, the epoch, the empty string or list."""
-    arrow = values.type
-    if pa.types.is_nested(arrow):
-        zero = pa.scalar({} if pa.types.is_struct(arrow) else [], arrow)
-    elif pa.types.is_string(arrow):
-        zero = pa.scalar("")
-    elif pa.types.is_decimal(arrow):
-        zero = pa.scalar(0, pa.int64()).cast(arrow)
-    else:
-        zero = pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)
-    return pc.if_else(where, zero, values)
 
 
 def _filtered(rows: CheckedRows, keep: Mask) -> CheckedRows:

@@ -36,36 +36,60 @@ class Winners:
     has_equal_codes: bool = False
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Rows brought together by key.
+
+    Attributes:
+        order: row numbers by (code, key, arrival).
+        group: number of each ordered row's group, ascending from 0.
+        has_equal_codes: distinct keys share a code.
+    """
+
+    order: Rows
+    group: npt.NDArray[np.int64]
+    has_equal_codes: bool = False
+
+    @property
+    def starts(self) -> Rows:
+        """Where each group begins within `order`."""
+        return np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
+
+
+def group_rows(codes: Codes, keys: Sequence[pa.Array], *, exact: bool) -> Groups:
+    """Steps 1 and 2 of the module, for at least one row.
+
+    Args:
+        codes: one per row, in input order.
+        keys: key columns, used only when `exact` is False.
+    """
+    order = argsort_codes(codes)
+    ordered = codes[order]
+    same = ordered[1:] == ordered[:-1]
+    group = np.zeros(len(codes), dtype=np.int64)
+    np.cumsum(~same, out=group[1:])
+    neighbours = np.flatnonzero(same) if not exact else np.empty(0, dtype=np.intp)
+    if len(neighbours) and not equal_keys(keys, order[neighbours], keys, order[neighbours + 1]).all():
+        order, group = _regroup(order, group, same, keys)
+        return Groups(order, group, has_equal_codes=True)
+    return Groups(order, group)
+
+
 def choose_winners(
     codes: Codes, sequence: SequenceVector | None, keys: Sequence[pa.Array], *, exact: bool
 ) -> Winners:
     """Applies the module's steps.
 
     Args:
-        codes: one per row, in input order.
         sequence: one per row, None in tables without a sequence.
-        keys: key columns, used only when `exact` is False.
     """
-    order = argsort_codes(codes)
-    ordered = codes[order]
-    same = ordered[1:] == ordered[:-1]
+    groups = group_rows(codes, keys, exact=exact)
+    order, same = groups.order, groups.group[1:] == groups.group[:-1]
     if not same.any():
-        return Winners(order)
-    group = np.empty(len(codes), dtype=np.int64)
-    group[0] = 0
-    np.cumsum(~same, out=group[1:])
-    collided = False
-    if not exact:
-        neighbours = np.flatnonzero(same)
-        equal = equal_keys(keys, order[neighbours], keys, order[neighbours + 1])
-        if not equal.all():
-            collided = True
-            order, group = _regroup(order, group, same, keys)
-            same = group[1:] == group[:-1]
+        return Winners(order, groups.has_equal_codes)
     if sequence is not None:
-        order = _order_by_sequence(order, group, same, sequence)
-    last = np.append(~same, True)
-    return Winners(order[last], collided)
+        order = _order_by_sequence(order, groups.group, same, sequence)
+    return Winners(order[np.append(~same, True)], groups.has_equal_codes)
 
 
 def argsort_codes(codes: Codes) -> Rows:

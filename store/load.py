@@ -4,31 +4,37 @@
         load.write(batch)          # check, stage; as often as needed, memory stays that of a batch
         result = load.commit()     # publish once
 
-The phases of `commit`: plan against the newest state, switch, tell. Three outcomes: it returns (visible and
-durable), it raises a `StoreError` (certainly not visible, the label is free again), or the process dies
-(the label tells on reopening: VISIBLE, or free). Leaving the block without a commit aborts.
+The phases of `commit`: fill (partial updates only), plan against the newest state, switch, tell. Three
+outcomes: it returns (visible and durable), it raises a `StoreError` (certainly not visible, the label is
+free again), or the process dies (the label tells on reopening: VISIBLE, or free). Leaving the block without
+a commit aborts.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from store import failpoint
 from store import transaction as transactions
 from store.catalog import Transaction
-from store.check_rows import RejectedRow, RowChecker
+from store.check_partial import PartialChecker
+from store.check_rows import Mask, RejectedRow, RowChecker
+from store.dedupe import Rows
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
-from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, publish, realign
-from store.resolve import Plan, make_plan
+from store.partial import Delta, FillOptions, fill, keys_of
+from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, publish
+from store.resolve import Plan, extend_plan, make_plan
 from store.segment import INLINE, Segment
-from store.stage import Stager
+from store.stage import CheckedRows, Stager
+from store.table_state import TableState
 from store.transaction import ABORTED, TransactionRecord
 
 if TYPE_CHECKING:
@@ -87,11 +93,23 @@ class Load:
     """
 
     def __init__(
-        self, table: Table, checker: RowChecker, stager: Stager, *, label: str | None, operation: str
+        self,
+        table: Table,
+        checker: RowChecker,
+        stager: Stager,
+        *,
+        label: str | None,
+        operation: str,
+        filling: FillOptions | None = None,
     ) -> None:
         self._table = table
         self._checker = checker
         self._stager = stager
+        self._filling = filling
+        self._deltas: list[Delta] = []
+        self._delta: Delta | None = None
+        self._late = 0
+        self._prepared: tuple[Plan, TableState] | None = None
         self._staged: list[Segment] = []
         self._rejected: list[RejectedRow] = []
         self._figures = Figures()
@@ -129,11 +147,13 @@ class Load:
                 keep_seconds=self._table.settings.label_keep_seconds,
             )
 
-    def write(self, data: Any) -> WriteResult:
+    def write(self, data: Any, *, supplied: Mapping[str, Mask] | None = None) -> WriteResult:
         """Checks and stages rows; nothing is visible before `commit`.
 
         Args:
             data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface.
+            supplied: in flexible partial updates, which rows supply a column: boolean arrays as long as
+                `data`, by column name; a column without one is supplied by all rows.
 
         Returns:
             How many rows were given, and the rejected ones by their position in `data`.
@@ -142,31 +162,46 @@ class Load:
             InvalidInputError: the columns do not fit the table.
         """
         self._check_open()
+        self._prepared = None
         given = 0
         rejected: list[RejectedRow] = []
         for batch in _tables(data):
-            left_out = self._write(batch)
+            masks = {name: mask[given : given + len(batch)] for name, mask in (supplied or {}).items()}
+            left_out = self._write(batch, masks)
             rejected += [replace(row, row=row.row + given) for row in left_out]
             given += len(batch)
         return WriteResult(given, rejected)
 
-    def _write(self, batch: pa.Table) -> list[RejectedRow]:
-        rows, rejected = self._checker.check(batch)
-        staged = self._stager.stage(rows)
-        self._staged += staged.segments
+    def _write(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
+        if isinstance(self._checker, PartialChecker):
+            delta, rejected = self._checker.check_delta(batch, supplied)
+            if len(delta):
+                self._deltas.append(delta)
+            accepted = len(delta)
+        else:
+            rows, rejected = self._checker.check(batch)
+            self._stage(rows)
+            accepted = len(rows)
         before = self._figures
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
         self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]
         self._figures = replace(
             before,
             rows_total=before.rows_total + len(batch),
-            rows_loaded=before.rows_loaded + len(rows),
+            rows_loaded=before.rows_loaded + accepted,
             rows_filtered=before.rows_filtered + len(rejected),
-            rows_superseded=before.rows_superseded + staged.superseded,
-            bytes_written=before.bytes_written
-            + sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),
         )
         return rejected
+
+    def _stage(self, rows: CheckedRows) -> None:
+        staged = self._stager.stage(rows)
+        self._staged += staged.segments
+        written = sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments)
+        self._figures = replace(
+            self._figures,
+            rows_superseded=self._figures.rows_superseded + staged.superseded,
+            bytes_written=self._figures.bytes_written + written,
+        )
 
     def commit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
         """Publishes what was written as one version.
@@ -181,9 +216,6 @@ class Load:
         """
         self._check_open()
         self._check_ratio(max_filter_ratio)
-        if any(segment.meta.home != INLINE for segment in self._staged):
-            self._stager.sync()
-        failpoint.hit("load.staged")
         try:
             done, figures = self._publish()
         except CommitUnknownError:
@@ -209,9 +241,23 @@ class Load:
             rejected=self._rejected,
         )
 
-    def _publish(self) -> tuple[TransactionRecord, Figures]:
+    def prepare(self) -> None:
+        """Does everything but the switch: fills, stages and plans against the newest version, and makes it durable.
+
+        `commit` does so by itself; calling it before moves the work out of the commit.
+        """
+        self._check_open()
         state = self._table.state()
-        plan = make_plan(state, self._staged)
+        self._fill(state)
+        self._sync()
+        failpoint.hit("load.staged")
+        self._prepared = (make_plan(state, self._staged), state)
+
+    def _publish(self) -> tuple[TransactionRecord, Figures]:
+        if self._prepared is None:
+            self.prepare()
+        assert self._prepared is not None
+        plan, state = self._prepared
         for _ in range(TRIES_BEFORE_LOCK):
             try:
                 with self._table.catalog.write() as tx:
@@ -219,22 +265,65 @@ class Load:
                 break
             except HeadMoved:
                 newest = self._table.state()
-                plan, state = realign(plan, state, newest, self._staged), newest
+                plan, state = self._realigned(plan, state, newest), newest
         else:
             with self._table.catalog.write() as tx:
                 newest = self._table.advance(tx, state)
-                plan, state = realign(plan, state, newest, self._staged), newest
+                plan, state = self._realigned(plan, state, newest), newest
                 done, figures = self._switch(tx, plan)
         failpoint.hit("publish.after_switch")
         if self._staged:
             self._table.remember(state.after_load(done.version, self._staged, plan.positions()))
         return done, figures
 
+    def _fill(self, state: TableState) -> None:
+        """Turns what partial updates wrote into whole rows, as of a state."""
+        if not self._deltas:
+            return
+        assert self._filling is not None
+        self._delta = Delta.concatenate(self._deltas, self._checker.schema)
+        self._deltas = []
+        filled = fill(self._delta, state, self._filling)
+        self._stage(filled.rows)
+        self._late = filled.late
+        superseded = self._figures.rows_superseded + filled.superseded
+        self._figures = replace(self._figures, rows_superseded=superseded)
+
+    def _realigned(self, plan: Plan, before: TableState, now: TableState) -> Plan:
+        """The plan for a newer state; rows of a partial update that others touched since are filled again."""
+        if now.version == before.version:
+            return plan
+        only_grew = set(before.segments) <= set(now.segments)
+        if self._delta is not None and self._filling is not None:
+            touched = self._touched_rows(before, now) if only_grew else np.arange(len(self._delta))
+            if len(touched):
+                # A new key may have been somebody else's a moment ago: that was checked at the first
+                # filling (C13).
+                again = replace(self._filling, refuse_new_keys=False)
+                self._stage(fill(self._delta.take(touched), now, again).rows)
+                self._sync()
+                return make_plan(now, self._staged)
+        if only_grew and len(self._staged) == 1:
+            return extend_plan(plan, before, now, self._staged[0])
+        return make_plan(now, self._staged)
+
+    def _touched_rows(self, before: TableState, now: TableState) -> Rows:
+        """Rows of the delta whose key code occurs in segments that came since a state."""
+        assert self._delta is not None
+        _, codes = keys_of(self._delta, self._checker.schema)
+        order = np.argsort(codes, kind="stable")
+        matches = now.since(before).probe(codes[order])
+        return np.sort(order[np.unique(matches.needles)])
+
+    def _sync(self) -> None:
+        if any(segment.meta.home != INLINE for segment in self._staged):
+            self._stager.sync()
+
     def _switch(self, tx: Transaction, plan: Plan) -> tuple[TransactionRecord, Figures]:
         replaced, deleted = plan.effects()
         figures = replace(
             self._figures,
-            rows_late=plan.rows_late,
+            rows_late=plan.rows_late + self._late,
             rows_replaced=replaced,
             rows_deleted=deleted,
             milliseconds=self._elapsed(),

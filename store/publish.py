@@ -7,7 +7,7 @@ Within one write transaction of the catalog, given a plan made against the versi
    the transaction as VISIBLE and the new head.
 
 LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and
-`HeadMoved` says so: the plan is brought up to date (`realign`) and publishing is tried again; after a few
+`HeadMoved` says so: the plan is brought up to date (store.load) and publishing is tried again; after a few
 tries under the writer lock, so that a load always gets through.
 """
 
@@ -21,9 +21,9 @@ from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
 from store.delete_bitmap import bitmap_of
 from store.errors import ConflictError
-from store.resolve import Plan, extend_plan, make_plan
+from store.resolve import Plan
 from store.segment import INLINE, Segment
-from store.table_state import TableState, read_hidden
+from store.table_state import read_hidden
 from store.transaction import VISIBLE, TransactionRecord, now_ms, put_transaction, refuse_used_label
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -46,19 +46,6 @@ class Figures:
     rows_deleted: int = 0
     bytes_written: int = 0
     milliseconds: int = 0
-
-
-def realign(plan: Plan, before: TableState, now: TableState, staged: Sequence[Segment]) -> Plan:
-    """A plan for the newest state, from one made at an earlier state.
-
-    When only segments were added in between, staged rows are tested against those alone; otherwise against
-    everything.
-    """
-    if now.version == before.version:
-        return plan
-    if set(before.segments) <= set(now.segments) and len(staged) == 1:
-        return extend_plan(plan, before, now, staged[0])
-    return make_plan(now, staged)
 
 
 def publish(

@@ -33,7 +33,7 @@ from store.segment import Segment
 from store.table_state import LiveSegment, TableState, rows_by_slot
 
 # What hiding a stored row means for its key.
-_TOMBSTONE: Final = 0  # it was deleted before
+_UNSEEN: Final = 0  # a tombstone, or a row of the same load
 _REPLACED: Final = 1
 _DELETED: Final = 2
 
@@ -94,8 +94,7 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
     been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
     sequence only grows.
     """
-    fresh = tuple(slot for slot in now.segments if slot not in before.segments)
-    arrived = replace(now, segments={slot: now.segments[slot] for slot in fresh}, prior_runs=(), fresh=fresh)
+    arrived = now.since(before)
     extended = Plan(now.version)
     for segment_id, parts in plan.stored.items():
         deletes = now.segments[now.slot_of[segment_id]].deletes
@@ -128,7 +127,13 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
     for slot, rows in rows_by_slot(matches.slots):
         live = state.segments[slot]
         positions = matches.positions[rows]
-        effects = _effects(live.segment, positions, segment, staged_positions[rows])
+        # A row of the load's own earlier segments was never seen by a reader.
+        is_own = live.created > state.version
+        effects = (
+            np.full(len(positions), _UNSEEN, dtype=np.uint8)
+            if is_own
+            else _effects(live.segment, positions, segment, staged_positions[rows])
+        )
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
 
 
@@ -139,7 +144,7 @@ def _effects(
     if staged.meta.tombstones:
         effects[signs_of(staged, staged_positions) == 1] = _DELETED
     if stored.meta.tombstones:
-        effects[signs_of(stored, positions) == 1] = _TOMBSTONE
+        effects[signs_of(stored, positions) == 1] = _UNSEEN
     return effects
 
 

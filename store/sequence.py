@@ -78,6 +78,17 @@ class SequenceVector:
             smaller = (a < b) | ((a == b) & smaller)
         return smaller
 
+    def ranks(self) -> npt.NDArray[np.int64]:
+        """Dense ranks from 0, equal values alike, NULL lowest."""
+        order = np.lexsort(tuple(reversed(self.columns)))
+        differs = np.zeros(len(order), dtype=np.bool_)
+        for column in self.columns:
+            ordered = column[order]
+            differs[1:] |= ordered[1:] != ordered[:-1]
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.cumsum(differs)
+        return ranks
+
     @staticmethod
     def concatenate(parts: list[SequenceVector]) -> SequenceVector:
         width = max(len(part.columns) for part in parts)

@@ -19,10 +19,12 @@ import pyarrow.compute as pc
 
 from store import catalog as records
 from store.catalog import Catalog, Transaction
+from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
 from store.errors import InvalidInputError, VersionExpiredError
 from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
+from store.partial import FillOptions
 from store.publish import Figures
 from store.records import unpack
 from store.schema import TableSchema
@@ -109,6 +111,9 @@ class Table:
         merge_type: str = "APPEND",
         max_filter_ratio: float = 0.0,
         operation: str = "LOAD",
+        mode: str = UPSERT,
+        new_keys: str = "APPEND",
+        ignore_null: bool = False,
     ) -> LoadResult:
         """Loads rows: per key the largest sequence wins, then the later version, then the later row.
 
@@ -119,6 +124,11 @@ class Table:
             sequence: the column of `data` that gives the hidden sequence.
             merge_type: `APPEND` or `MERGE` (rows whose delete sign is 1 delete), `DELETE` (all rows do).
             max_filter_ratio: share of rejected rows the load may have.
+            mode: `UPSERT` (whole rows), `UPDATE_FIXED_COLUMNS` (only the columns of `data`, the rest is
+                kept) or `UPDATE_FLEXIBLE_COLUMNS` (see `Load.write`).
+            new_keys: in partial updates, `APPEND` inserts keys the table does not have, `ERROR` fails the
+            load.
+            ignore_null: in partial updates, a NULL value cell means "keep".
 
         Returns:
             What became of the rows. They are durable and visible.
@@ -135,13 +145,13 @@ class Table:
             return load.commit(max_filter_ratio=max_filter_ratio)
 
     def delete(self, keys: Any, *, label: str | None = None) -> LoadResult:
-        """Deletes rows by key.
+        """Deletes rows by key: a tombstone each, which keeps the sequence of the row it deletes (D8).
 
         Args:
-            keys: the key columns; tables with a sequence need it too, for a delete is a row like any other
-            (D1).
+            keys: the key columns; a sequence column may be among them, an older one than stored deletes
+            nothing (D2).
         """
-        return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE")
+        return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE", mode=FIXED)
 
     def begin_load(
         self,
@@ -152,12 +162,16 @@ class Table:
         merge_type: str = "APPEND",
         now: datetime | None = None,
         require_sequence: bool = True,
+        mode: str = UPSERT,
+        new_keys: str = "APPEND",
+        ignore_null: bool = False,
     ) -> Load:
         """Starts a load of several batches.
 
         Args:
             now: the one moment of CURRENT_TIMESTAMP defaults (A3), without a zone; None means this second.
             require_sequence: False admits rows without a sequence (SL12).
+            mode, new_keys, ignore_null: see `upsert`.
 
         Raises:
             LabelExistsError: the label names a running or finished load.
@@ -165,16 +179,24 @@ class Table:
         if merge_type.upper() not in MERGE_TYPES:
             raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
         schema = self.schema
-        checker = RowChecker(
-            schema,
-            self.name.partition(".")[2],
-            sequence=sequence,
-            delete_all=merge_type.upper() == "DELETE",
-            now=now or datetime.now().replace(microsecond=0),
-            require_sequence=require_sequence,
-        )
+        moment = now or datetime.now().replace(microsecond=0)
+        table_name = self.name.partition(".")[2]
+        delete_all = merge_type.upper() == "DELETE"
+        filling = None
+        mode, behavior = parse_mode(mode), parse_new_key_behavior(new_keys)
+        checker: RowChecker
+        if mode == UPSERT:  # ERROR is of no effect here (P13)
+            checker = RowChecker(
+                schema, table_name, sequence, delete_all, moment, require_sequence=require_sequence
+            )
+        else:
+            flexible = mode == FLEXIBLE
+            checker = PartialChecker(
+                schema, table_name, sequence, delete_all, moment, flexible=flexible, ignore_null=ignore_null
+            )
+            filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
         stager = Stager(schema, self.loader.disk, self.loader.directory, self.settings)
-        return Load(self, checker, stager, label=label, operation=operation)
+        return Load(self, checker, stager, label=label, operation=operation, filling=filling)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """A version held open for reading, the newest when None.

@@ -119,6 +119,12 @@ class TableState:
         live = self.is_live(found.slots, found.positions)
         return found if live.all() else found.take(live)
 
+    def since(self, before: TableState) -> TableState:
+        """This version with only those segments that an earlier state does not have."""
+        fresh = tuple(slot for slot in self.segments if slot not in before.segments)
+        segments = {slot: self.segments[slot] for slot in fresh}
+        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
     ) -> TableState:

@@ -1,7 +1,7 @@
-"""DuckDB as the evaluator of queries: a connection without files, network or settings, and exact types on both sides.
+"""DuckDB as the evaluator of queries: no files, network or settings, and exact types on both sides.
 
-LARGEINT is wider than any decimal DuckDB reads, but its 128 bits are what DuckDB's HUGEINT is made of: the values travel
-as `decimal128(38, 0)` whatever their number of digits, and are read as HUGEINT at once.
+LARGEINT is wider than any decimal DuckDB reads, but its 128 bits are what DuckDB's HUGEINT is made of: the
+values travel as `decimal128(38, 0)` whatever their number of digits, and are read as HUGEINT at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.errors import InvalidInputError, StoreError, UnavailableError
-from store.sql.functions import macro_statements
+from store.sql.macros import macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 _CARRIER: Final = pa.decimal128(38, 0)
@@ -31,7 +31,9 @@ _CONFIG: Final = {
 # What DuckDB adds behind its message: the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
-_UNKNOWN_COLUMN: Final = re.compile(r"(?:Referenced column|Column) \"(.*?)\" (?:not found in|referenced that exists in)")
+_UNKNOWN_COLUMN: Final = re.compile(
+    r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
+)
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
@@ -87,13 +89,15 @@ def run(
 
     Args:
         sources: by the name under which the statement reads them, in the schema `temp.main`.
-        has_largeint: LARGEINT values take part; sums stay LARGEINT then, else they are BIGINT as far as they fit.
+        has_largeint: LARGEINT values take part; sums stay LARGEINT then, else they are BIGINT as far as they
+            fit.
 
     Returns:
         The answer, and a function that ends the statement.
 
     Raises:
-        InvalidInputError: DuckDB does not take the statement or a value; its words, without the rendered text.
+        InvalidInputError: DuckDB does not take the statement or a value; its words, without the rendered
+            text.
     """
     cursor = connection.cursor()
     try:
@@ -122,7 +126,7 @@ def run(
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
-    """The error to raise for one that came out of DuckDB: what a scan raised goes first, ours stay themselves."""
+    """The error to raise for one that came out of DuckDB: what a scan raised goes first."""
     for source in sources:
         if source.error is not None:
             return source.error if isinstance(source.error, StoreError) else error
@@ -136,7 +140,9 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
     unknown = _UNKNOWN_COLUMN.search(text)
     if unknown is not None:
-        return InvalidInputError(f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1])
+        return InvalidInputError(
+            f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
+        )
     if isinstance(error, duckdb.OutOfMemoryException):
         return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
     return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")

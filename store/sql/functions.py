@@ -1,8 +1,9 @@
-"""Doris functions in DuckDB: which exist, under which name, and the macros that give them their Doris meaning.
+"""Doris functions in DuckDB: which exist, their names, and the macros that give them their Doris meaning.
 
-A call that sqlglot has no tree of its own for must be named in one of the tables below; any other name is refused, so
-that no function of DuckDB (files, settings, catalog) can be reached by accident. Dates given as text are read as dates,
-text that is none gives NULL, and clocks show one moment of the statement in the session's time zone.
+A call that sqlglot has no tree of its own for must be named in one of the tables below; any other name is
+refused, so that no function of DuckDB (files, settings, catalog) can be reached by accident. Dates given as
+text are read as dates, text that is none gives NULL, and clocks show one moment of the statement in the
+session's time zone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 from sqlglot import exp
 
 from store.errors import InvalidInputError
+from store.sql.macros import macro_names
 
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 SERVER_VERSION: Final = "5.7.99"
@@ -81,61 +83,7 @@ _RENAMED: Final = {
     "uuid": "uuid",
     "variance": "var_pop",
 }
-# Macros of our own, called by the Doris name with `d_` before it.
-_MACROS: Final = {
-    "add_date": "(x DATE, i INTERVAL) AS CAST(x + i AS DATE), (x TIMESTAMP, i INTERVAL) AS x + i, "
-    "(x VARCHAR, i INTERVAL) AS TRY_CAST(x AS TIMESTAMP) + i",
-    "array_join": "(a, s) AS array_to_string(a, s)",
-    "array_max": "(a) AS list_max(a)",
-    "array_min": "(a) AS list_min(a)",
-    "array_sum": "(a) AS list_sum(a)",
-    "bitand": "(a, b) AS a & b",
-    "bitor": "(a, b) AS a | b",
-    "bitnot": "(a) AS ~a",
-    "collect_list": "(x) AS list(x) FILTER (x IS NOT NULL)",
-    "collect_set": "(x) AS list(DISTINCT x) FILTER (x IS NOT NULL)",
-    "date": "(x DATE) AS x, (x TIMESTAMP) AS CAST(x AS DATE), (x VARCHAR) AS TRY_CAST(x AS DATE)",
-    "date_trunc": "(u, x DATE) AS CAST(date_trunc(u, x) AS DATE), (u, x TIMESTAMP) AS date_trunc(u, x), "
-    "(u, x VARCHAR) AS date_trunc(u, TRY_CAST(x AS TIMESTAMP))",
-    "e": "() AS exp(1.0::DOUBLE)",
-    "element_at": "(a, k) AS a[k]",
-    "find_in_set": "(s, l) AS CASE WHEN s IS NULL OR l IS NULL THEN NULL "
-    "ELSE coalesce(list_position(string_split(l, ','), s), 0) END",
-    "from_base64": "(x) AS TRY(decode(from_base64(x)))",
-    "get_json_bigint": "(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT)",
-    "get_json_bool": "(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN)",
-    "get_json_double": "(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE)",
-    "get_json_int": "(j, p) AS TRY_CAST(d_get_json_string(j, p) AS INTEGER)",
-    "integer": "(x HUGEINT) AS x, (x DOUBLE) AS trunc(x), (x DECIMAL(38, 10)) AS trunc(x), (x BOOLEAN) AS CAST(x AS INTEGER), "
-    "(x DATE) AS CAST(strftime(x, '%Y%m%d') AS BIGINT), (x TIMESTAMP) AS CAST(strftime(x, '%Y%m%d%H%M%S') AS BIGINT), "
-    r"(x VARCHAR) AS regexp_replace(trim(x), '^([+-]?\d+)\.\d*$', '\1')",
-    "json_extract": "(j, p) AS CASE WHEN json_valid(j) THEN CAST(json_extract(j, p) AS VARCHAR) END",
-    "json_length": "(j) AS CASE WHEN json_valid(j) THEN CASE json_type(j) WHEN 'ARRAY' THEN json_array_length(j) "
-    "WHEN 'OBJECT' THEN len(json_keys(j)) ELSE 1 END END",
-    "json_type": "(j) AS CASE WHEN json_valid(j) THEN lower(json_type(j)) END",
-    "json_unquote": "(j) AS CASE WHEN j LIKE '\"%\"' AND json_valid(j) THEN json_extract_string(j, '$') ELSE j END",
-    "json_valid": "(j) AS CAST(json_valid(j) AS INTEGER)",
-    "length": "(x) AS octet_length(encode(CAST(x AS VARCHAR)))",
-    "locate": "(s, x) AS instr(x, s), "
-    "(s, x, p) AS CASE WHEN instr(substring(x, p), s) = 0 THEN 0 ELSE instr(substring(x, p), s) + p - 1 END",
-    "log2": "(x) AS log2(x)",
-    "pmod": "(a, b) AS ((a % b) + b) % b",
-    "positive": "(x) AS x",
-    "regexp_replace": "(x, p, r) AS regexp_replace(x, p, r, 'g')",
-    "space": "(n) AS repeat(' ', n)",
-    "split_part": "(x, d, n) AS string_split(x, d)[n]",
-    "substring_index": "(x, d, n) AS CASE WHEN n = 0 THEN '' "
-    "WHEN n > 0 THEN array_to_string(list_slice(string_split(x, d), 1, n), d) "
-    "ELSE array_to_string(list_slice(string_split(x, d), n, -1), d) END",
-    "text": "(x) AS CASE WHEN typeof(x) = 'BOOLEAN' "
-    "THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END",
-    "time_to_sec": "(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT)",
-    "to_days": "(x) AS date_diff('day', DATE '0001-01-01', x) + 366",
-    "ts": "(x TIMESTAMP) AS x, (x DATE) AS CAST(x AS TIMESTAMP), (x VARCHAR) AS TRY_CAST(x AS TIMESTAMP)",
-    "unhex": "(x) AS TRY(decode(unhex(x)))",
-}
-_GET_JSON_STRING: Final = "(j, p) AS CASE WHEN json_valid(j) THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END"
-
+_MACROS: Final = macro_names()
 _DATE_PARTS: Final = {
     "day": "day",
     "day_of_year": "dayofyear",
@@ -153,13 +101,23 @@ _DATE_PARTS: Final = {
     "year": "year",
 }
 _CONSTANT_TIMES: Final = frozenset(
-    "now current_timestamp localtime localtimestamp sysdate curdate current_date utc_timestamp".split()
+    [
+        "now",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+        "sysdate",
+        "curdate",
+        "current_date",
+        "utc_timestamp",
+    ]
 )
 # MySQL's format letters -> strftime's of DuckDB.
 _FORMAT_LETTERS: Final = {
-    "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a", "b": "%b",
-    "c": "%-m", "d": "%d", "e": "%-d", "f": "%f", "h": "%I", "i": "%M", "j": "%j", "k": "%-H", "l": "%-I", "m": "%m",
-    "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G", "y": "%y",
+    "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
+    "b": "%b", "c": "%-m", "d": "%d", "e": "%-d", "f": "%f", "h": "%I", "i": "%M", "j": "%j", "k": "%-H",
+    "l": "%-I", "m": "%m", "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G",
+    "y": "%y",
 }  # fmt: skip
 _NAMED_FORMATS: Final = {
     "yyyyMMdd": "%Y%m%d",
@@ -192,12 +150,6 @@ class Surroundings:
     user: str = "root"
 
 
-def macro_statements() -> list[str]:
-    """CREATE MACRO statements for a DuckDB connection, in an order in which each finds those it calls."""
-    macros = {"date": _MACROS["date"], "get_json_string": _GET_JSON_STRING, **_MACROS}
-    return [f"CREATE MACRO d_{name}{body}" for name, body in macros.items()]
-
-
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:
     """A call by its DuckDB name."""
     return exp.Anonymous(this=name, expressions=list(arguments))
@@ -220,7 +172,7 @@ def translate_call(node: exp.Anonymous, around: Surroundings) -> exp.Expr:
         return call(_DATE_PARTS[name], call("d_ts", *arguments))
     if name in _RENAMED:
         return call(_RENAMED[name], *arguments)
-    if name in _MACROS and name not in _INTERNAL or name == "get_json_string":
+    if name in _MACROS:
         return call(f"d_{name}", *arguments)
     raise unknown_function(name)
 
@@ -235,8 +187,7 @@ def unknown_function(name: str) -> InvalidInputError:
 
 def function_names() -> list[str]:
     """Names that only this module knows; sqlglot's own (sum, lower, ..) come on top."""
-    macros = set(_MACROS) - _INTERNAL
-    return sorted({*_RENAMED, *macros, *_DATE_PARTS, *_SPECIAL, *_CONSTANT_TIMES, "get_json_string"})
+    return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *_CONSTANT_TIMES})
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
@@ -245,7 +196,9 @@ def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> e
         return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
     digits = _literal_integer(name, arguments[0]) if arguments else 0
     if not 0 <= digits <= 6:
-        raise InvalidInputError(f"{name}({digits}): expected 0 to 6 fraction digits", kind="bad_argument")
+        raise InvalidInputError(
+            f"function {name!r}: expected 0 to 6 fraction digits, found {digits}", kind="bad_argument"
+        )
     shown = moment.utc if name == "utc_timestamp" else moment.local
     step = 10 ** (6 - digits)
     cut = shown.replace(microsecond=shown.microsecond // step * step)
@@ -331,9 +284,8 @@ def _unix_timestamp(name: str, arguments: list[exp.Expr], around: Surroundings) 
     if not arguments:
         return exp.Literal.number(int((around.moment.utc - datetime(1970, 1, 1)).total_seconds()))
     local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, around)
-    return exp.cast(
-        call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True)), "BIGINT"
-    )
+    seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True))
+    return exp.cast(call("floor", seconds), "BIGINT")
 
 
 def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
@@ -445,9 +397,13 @@ def _map(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Exp
 def _named_struct(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
     """`named_struct('name', value, ..)`."""
     if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
-        raise InvalidInputError(f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument")
+        raise InvalidInputError(
+            f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument"
+        )
     pairs = zip(arguments[::2], arguments[1::2], strict=True)
-    return exp.Struct(expressions=[exp.PropertyEQ(this=exp.to_identifier(k.name), expression=v) for k, v in pairs])
+    return exp.Struct(
+        expressions=[exp.PropertyEQ(this=exp.to_identifier(k.name), expression=v) for k, v in pairs]
+    )
 
 
 def _weekday(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
@@ -487,7 +443,6 @@ def _microsecond(name: str, arguments: list[exp.Expr], _around: Surroundings) ->
 
 
 _Special = Callable[[str, list[exp.Expr], Surroundings], exp.Expr]
-_INTERNAL: Final = frozenset(["add_date", "integer", "text", "ts"])
 _SPECIAL: Final[dict[str, _Special]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
     **dict.fromkeys(

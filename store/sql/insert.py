@@ -34,6 +34,7 @@ _EXPRESSIONS_AT_ONCE: Final = 500
 _ROWS_AT_ONCE: Final = 1_000_000
 _WARNINGS_MAX: Final = 64
 _SIGN_TYPE: Final = parse_type("TINYINT")
+_TEXT: Final = parse_type("STRING")
 
 # Evaluates a query without tables of the statement's own: one row, or many.
 Evaluate = Callable[[Query], Any]
@@ -44,7 +45,8 @@ class InsertOptions:
     """What the session says about INSERT.
 
     Attributes:
-        strict: a row that cannot be stored fails the statement (Y10); else its bad values become NULL (Y1) and rows that
+        strict: a row that cannot be stored fails the statement (Y10); else its bad values become NULL (Y1)
+            and rows that
             still cannot be stored are left out.
         max_filter_ratio: share of rows that may be left out when not strict.
         require_sequence: False admits rows without a sequence (SL12).
@@ -202,8 +204,16 @@ def _evaluated(rows: Sequence[tuple[Cell, ...]], evaluate: Evaluate) -> Sequence
         with evaluate(Query(exp.select(*items), None)) as reader:
             values = reader.read_all()
         for (r, c), column in zip(chunk, values.columns, strict=True):
-            changed.setdefault(r, list(rows[r]))[c] = column[0].as_py() if len(column) else None
+            changed.setdefault(r, list(rows[r]))[c] = _value(column)
     return [tuple(changed[r]) if r in changed else row for r, row in enumerate(rows)]
+
+
+def _value(column: pa.ChunkedArray) -> Any:
+    """The value of an expression; nested ones stay Arrow's: as Python values, maps are lists."""
+    value = column[0] if len(column) else None
+    if value is None or not value.is_valid:
+        return None
+    return value if pa.types.is_nested(value.type) else value.as_py()
 
 
 def _expression(cell: Cell) -> exp.Expr:
@@ -216,6 +226,9 @@ def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.
     if Word.DEFAULT in cells:
         default = _default(target, options.now)
         cells = [default if cell is Word.DEFAULT else cell for cell in cells]
+    nested = {cell.type for cell in cells if isinstance(cell, pa.Scalar)}
+    if nested:
+        return _nested_array(cells, nested)
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int, Decimal} or len(kinds) == 1:
         try:
@@ -223,6 +236,20 @@ def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass  # integers beyond 64 bits, decimals too far apart, lists of mixed kinds
     return pa.array([None if cell is None else _text(cell) for cell in cells], pa.string())
+
+
+def _nested_array(cells: Sequence[Any], kinds: set[pa.DataType]) -> pa.Array:
+    """Values of one nested type, or their text where other kinds stand among them."""
+    if len(kinds) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
+        values = [cell.as_py() if isinstance(cell, pa.Scalar) else None for cell in cells]
+        return pa.array(values, next(iter(kinds)))
+    texts = [
+        try_cast(pa.array([cell.as_py()], cell.type), _TEXT).values[0].as_py()
+        if isinstance(cell, pa.Scalar)
+        else cell
+        for cell in cells
+    ]
+    return pa.array([None if cell is None else _text(cell) for cell in texts], pa.string())
 
 
 def _default(target: _Target, now: datetime) -> Any:
@@ -302,7 +329,7 @@ def _check_filtered(filtered: list[RejectedRow], total: int, options: InsertOpti
         )
     if len(filtered) > total * options.max_filter_ratio:
         raise LoadRejectedError(
-            f"Insert has too many filtered data: {count}; at most {options.max_filter_ratio:g} may be left out",
+            f"Insert has too many filtered data: {count}; at most {options.max_filter_ratio:g} may",
             kind="too_many_filtered",
             rejected=filtered,
             total=total,

@@ -5,6 +5,7 @@ A new statement is one dataclass in `statements`, one method here and one in `se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
@@ -17,8 +18,14 @@ from store.sql.table_parser import parse_create_table, parse_table_name
 from store.sql.tokens import TokenStream, parse_tree, split_statements
 
 _LATER: Final = frozenset(
-    """ADMIN ALTER BEGIN CALL CANCEL COMMIT COPY DELETE EXPLAIN EXPORT GRANT KILL LOAD MERGE OPTIMIZE PAUSE RECOVER
-    REFRESH REORG REPLACE RESTORE RESUME REVOKE ROLLBACK START STOP SYNC TRUNCATE UNSET UPDATE VACUUM""".split()
+    re.findall(
+        r"\w+",
+        """
+        ADMIN ALTER BEGIN CALL CANCEL COMMIT COPY DELETE EXPLAIN EXPORT GRANT KILL LOAD MERGE
+        OPTIMIZE PAUSE RECOVER REFRESH REORG REPLACE RESTORE RESUME REVOKE ROLLBACK START STOP SYNC
+        TRUNCATE UNSET UPDATE VACUUM
+        """,
+    )
 )
 _QUERY_STARTS: Final = frozenset(["SELECT", "WITH", "("])
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
@@ -301,8 +308,8 @@ def _select_list(stream: TokenStream, first: int) -> int | None:
     return None
 
 
-_LIST_ENDS: Final = (
-    "FROM WHERE GROUP HAVING ORDER LIMIT UNION INTERSECT EXCEPT MINUS QUALIFY WINDOW FOR INTO LATERAL".split()
+_LIST_ENDS: Final = re.findall(
+    r"\w+", "FROM WHERE GROUP HAVING ORDER LIMIT UNION INTERSECT EXCEPT MINUS QUALIFY WINDOW FOR INTO LATERAL"
 )
 _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
     TokenType.STRING: lambda text: text,

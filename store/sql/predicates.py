@@ -1,7 +1,7 @@
 """Conditions that a scan can decide itself: comparisons of one column with constants, joined by AND.
 
-Only comparisons that mean the same in Arrow and in SQL are taken: both sides have the column's own type, floats are left
-out (NaN), a NULL constant is left out. What is left out is decided by DuckDB.
+Only comparisons that mean the same in Arrow and in SQL are taken: both sides have the column's own type,
+floats are left out (NaN), a NULL constant is left out. What is left out is decided by DuckDB.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _listed(node: exp.In, name: str, kind: ColumnType) -> list[Condition] | None
 
 
 def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
-    """A literal as a scalar of the column's own type, None when it is no literal or not exactly of that type."""
+    """A literal as a scalar of the column's own type, None when it is none or not exactly of that type."""
     node = _bare(node)
     negative = isinstance(node, exp.Neg)
     if negative:

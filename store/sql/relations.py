@@ -139,7 +139,7 @@ def _version(node: exp.Table) -> int | None:
 
 
 def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
-    """Decides what each relation reads: columns whose name occurs anywhere, and all where a `*` asks for them."""
+    """Decides what each relation reads: columns whose name occurs anywhere, all where a `*` asks for them."""
     mentioned = {node.name.lower() for node in tree.find_all(exp.Identifier)}
     hidden = {found for name in mentioned if (found := hidden_name(name)) is not None}
     is_natural = any(join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join))
@@ -179,7 +179,7 @@ def choose_conditions(relations: list[Relation]) -> None:
 
 
 def own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
-    """The conditions of one part of a WHERE, None when they are not the relation's or a scan cannot decide them."""
+    """The conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
     column = column_of(part)
     if column is None or isinstance(column.this, exp.Star):
         return None

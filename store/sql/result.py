@@ -13,7 +13,8 @@ class Result:
     """The answer to one statement.
 
     Attributes:
-        rows: for statements that answer with rows; its columns are named as the user wrote them, twice the same name
+        rows: for statements that answer with rows; its columns are named as the user wrote them, twice the
+            same name
             included. None for the others.
         affected_rows: rows a write accepted.
         info: what a write tells besides, in Doris's form: `{'label':'..', 'status':'VISIBLE', 'txnId':'..'}`.

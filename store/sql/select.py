@@ -1,7 +1,7 @@
-"""Queries on snapshots: straight from a scan or a look-up where the query is that simple, else through DuckDB.
+"""Queries on snapshots: straight from a scan or look-up where the query is so simple, else through DuckDB.
 
-Straight means: columns of one table, conditions the scan decides itself, a LIMIT. Such a query keeps every value as it
-is stored, stops reading at its limit, and with the whole key given reads only those rows.
+Straight means: columns of one table, conditions the scan decides itself, a LIMIT. Such a query keeps every
+value as it is stored, stops reading at its limit, and with the whole key given reads only those rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The statements of the SQL front as values: what was asked for, checked for grammar, not yet for existence."""
+"""The statements as values: what was asked for, checked for grammar, not yet for existence."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Query:
 
 
 # A literal, `Word.DEFAULT`, or an expression to be evaluated.
-Cell: TypeAlias = "None | bool | int | Decimal | str | Word | exp.Expr"
+Cell: TypeAlias = "bool | int | Decimal | str | Word | exp.Expr | None"
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,6 @@ class Insert:
 
 
 Statement: TypeAlias = (
-    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | DropTable | Describe | ShowDatabases | ShowTables"
-    " | ShowCreateTable | ShowVariables | ShowWarnings | SetVariables | Query | Insert"
+    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | DropTable | Describe | ShowDatabases"
+    " | ShowTables | ShowCreateTable | ShowVariables | ShowWarnings | SetVariables | Query | Insert"
 )

@@ -14,7 +14,17 @@ from store.sql.tokens import TokenStream, position
 from store.types import ColumnType, parse_type
 
 _AGGREGATES: Final = frozenset(
-    "SUM MIN MAX REPLACE REPLACE_IF_NOT_NULL HLL_UNION BITMAP_UNION QUANTILE_UNION GENERIC".split()
+    [
+        "SUM",
+        "MIN",
+        "MAX",
+        "REPLACE",
+        "REPLACE_IF_NOT_NULL",
+        "HLL_UNION",
+        "BITMAP_UNION",
+        "QUANTILE_UNION",
+        "GENERIC",
+    ]
 )
 _MODELS: Final = {
     "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",

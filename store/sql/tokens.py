@@ -1,4 +1,4 @@
-"""The tokens of a text of statements, walked one by one, and the errors that name line, column and what was expected."""
+"""The tokens of a text of statements, and errors that name line, column and what was expected."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def split_statements(text: str) -> list[TokenStream]:
 
 
 def is_complete(text: str) -> bool:
-    """Whether the last statement of a text is closed by a semicolon, or there is none: what a prompt asks itself."""
+    """Whether the last statement of a text is closed by a semicolon, or there is none."""
     if _first_open(text) is not None:
         return False
     try:
@@ -250,7 +250,7 @@ class TokenStream:
         return found
 
     def slice_to(self, *stops: str) -> tuple[int, int]:
-        """Steps over an expression: up to an outermost `,`, `)` or stop word, or the end. Returns its offsets."""
+        """Steps over an expression, up to an outermost `,`, `)` or stop word; returns its offsets."""
         start, depth, first = self.offset, 0, self.at
         while not self.is_done:
             word = self.word()

@@ -1,7 +1,7 @@
-"""A query in Doris's dialect to the same query in DuckDB's: what is allowed, what means something else, and names.
+"""A query in Doris's dialect to the same query in DuckDB's: what is allowed, what differs, and names.
 
-Only a tree is translated, never text. What the tree may hold is checked first; the tables in it are replaced by sources
-that `store.sql.duck` registers, so nothing but stored tables can be read.
+Only a tree is translated, never text. What the tree may hold is checked first; the tables in it are replaced
+by sources that `store.sql.duck` registers, so nothing but stored tables can be read.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def check(tree: exp.Expr) -> None:
     for node in tree.walk():
         if isinstance(node, exp.Query):
             continue
+        if isinstance(node, (exp.ReadCSV, exp.ReadParquet)):
+            raise unknown_function(node.sql_name())
         if isinstance(node, _FORBIDDEN):
-            what = type(node).__name__
-            raise InvalidInputError(
-                f"a query may not hold {what.upper()} ({node.sql()[:60]})", kind="not_supported"
-            )
+            what = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
+            raise InvalidInputError(f"a query may not hold {what}", kind="not_supported")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
-            raise unknown_function(node.sql())
+            raise unknown_function(f"{node.this.name}.{node.expression.name}")
     for select in tree.find_all(exp.Select):
         if not select.expressions:
             raise InvalidInputError("expected something to select behind SELECT", kind="syntax")
@@ -182,23 +182,15 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             return
         select = inner
     items = select.expressions
-    written = (
-        headings
-        if headings is not None and len(headings) == len(items)
-        else tuple(map(_text, items))
-    )
-    named = []
+    written = headings if headings is not None and len(headings) == len(items) else tuple(map(_text, items))
+    named: list[exp.Expr] = []
     for item, text in zip(items, written, strict=True):
         if isinstance(item, (exp.Alias, exp.Star)) or (
             isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
         ):
             named.append(item)
             continue
-        shown = (
-            text.split(".")[-1].strip().strip("`")
-            if isinstance(item, (exp.Column, exp.Dot))
-            else text.strip()
-        )
+        shown = item.name if isinstance(item, (exp.Column, exp.Dot)) else text.strip()
         named.append(exp.alias_(item, shown or item.name, quoted=True))
     select.set("expressions", named)
 
@@ -248,7 +240,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
         to = exp.DataType.build(name)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
         return exp.TryCast(this=node.this, to=exp.DataType.build("TIMESTAMP"))
-    if name in _INTEGER_TYPES and not isinstance(node.this, exp.Literal):
+    if name in _INTEGER_TYPES:
         return exp.TryCast(this=call("d_integer", node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
         return _text_cast(node.this, to)

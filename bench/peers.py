@@ -1,0 +1,161 @@
+"""Other stores that do the same work, set up in their favour; bench/README.md says how.
+
+`KeyedDuckDB` keeps keys unique as we do. `AppendingDuckDB` does not: it shows what a durable append alone
+costs. `DeltaTable` rewrites files; it is optional, like its package.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from bench.oracle import LoadedRows
+from bench.rows import KEY, SCHEMA, SEQUENCE
+
+_SQL_TYPES: Final = {
+    "int64": "BIGINT",
+    "int32": "INTEGER",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+    "string": "VARCHAR",
+}
+_VALUES: Final = [name for name in SCHEMA.names if name != KEY]
+# ON CONFLICT accepts a key once per statement.
+_UPSERT: Final = f"""
+    INSERT INTO orders
+    SELECT {", ".join(SCHEMA.names)} FROM (SELECT *, row_number() OVER () AS arrival FROM batch)
+    QUALIFY row_number() OVER (PARTITION BY {KEY} ORDER BY {SEQUENCE} DESC, arrival DESC) = 1
+    ON CONFLICT DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _VALUES)}
+    WHERE excluded.{SEQUENCE} >= orders.{SEQUENCE}"""
+
+
+def has_delta() -> bool:
+    """Is the optional peer installed?"""
+    return find_spec("deltalake") is not None
+
+
+class AppendingDuckDB:
+    """A DuckDB table without a key, in a file; every insert is durable when it returns."""
+
+    key: str = ""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = duckdb.connect(str(path))
+        # By default DuckDB would move its log into the table every second batch. The larger log favours it.
+        self._connection.execute("SET checkpoint_threshold = '1GB'")
+        columns = ", ".join(
+            f"{f.name} {_SQL_TYPES[str(f.type)]} {self.key if f.name == KEY else 'NOT NULL'}" for f in SCHEMA
+        )
+        self._connection.execute(f"CREATE TABLE orders ({columns})")
+        self.loads: list[LoadedRows] = []
+
+    def append(self, rows: pa.Table) -> None:
+        self._run("INSERT INTO orders SELECT * FROM batch", rows)
+        self.loads.append(LoadedRows(rows))
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows."""
+        yield from self._connection.sql("SELECT * FROM orders").to_arrow_reader(65_536)
+
+    def count(self) -> int:
+        row = self._connection.execute("SELECT count(*) FROM orders").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def findings(self) -> list[str]:
+        """The state of a table that only appends: every row given is there."""
+        expected = sum(len(load.rows) for load in self.loads)
+        found = self.count()
+        return [] if found == expected else [f"{found} rows, expected {expected}"]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _run(self, statement: str, batch: pa.Table) -> None:
+        self._connection.register("batch", batch)
+        self._connection.execute(statement)
+        self._connection.unregister("batch")
+
+
+class KeyedDuckDB(AppendingDuckDB):
+    """The same with a primary key.
+
+    Args:
+        base: what it starts with.
+
+    Attributes:
+        load_seconds: how long loading the base took, until it was durable.
+    """
+
+    key = "PRIMARY KEY"
+
+    def __init__(self, path: Path, base: pa.Table) -> None:
+        super().__init__(path)
+        started = time.perf_counter()
+        self.append(base)
+        self.load_seconds = time.perf_counter() - started
+        self._connection.execute("CHECKPOINT")
+
+    def upsert(self, rows: pa.Table) -> None:
+        self._run(_UPSERT, rows)
+        self.loads.append(LoadedRows(rows))
+
+    def replace(self, rows: pa.Table) -> None:
+        """Newer rows of known keys: deletes the old ones, then inserts; the quickest way for many."""
+        self.delete(rows)
+        self._run("INSERT INTO orders SELECT * FROM batch", rows)
+        self.loads[-1] = LoadedRows(rows)
+
+    def delete(self, rows: pa.Table) -> None:
+        """Deletes by key."""
+        self._run(f"DELETE FROM orders USING batch WHERE orders.{KEY} = batch.{KEY}", rows)
+        self.loads.append(LoadedRows(rows, is_delete=True))
+
+    def look_up(self, keys: pa.Table) -> pa.Table:
+        self._connection.register("wanted", keys)
+        return self._connection.sql(f"SELECT orders.* FROM orders JOIN wanted USING ({KEY})").to_arrow_table()
+
+    def look_up_one(self, key: int) -> tuple[Any, ...] | None:
+        return self._connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchone()
+
+
+class DeltaTable:
+    """A Delta table kept unique with MERGE, from the package `deltalake`."""
+
+    def __init__(self, path: Path, base: pa.Table) -> None:
+        self._delta = import_module("deltalake")
+        self._path = str(path)
+        self._delta.write_deltalake(self._path, base)
+        self.loads = [LoadedRows(base)]
+
+    def upsert(self, rows: pa.Table) -> None:
+        (
+            self._delta.DeltaTable(self._path)
+            .merge(_winners(rows), predicate=f"t.{KEY} = s.{KEY}", source_alias="s", target_alias="t")
+            .when_matched_update_all(predicate=f"s.{SEQUENCE} >= t.{SEQUENCE}")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+        self.loads.append(LoadedRows(rows))
+
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows."""
+        reader = self._delta.DeltaTable(self._path)
+        for fragment in reader.to_pyarrow_dataset().get_fragments():
+            yield from fragment.to_batches()
+
+
+def _winners(rows: pa.Table) -> pa.Table:
+    """One row per key, for MERGE accepts no more: the largest sequence, then the last."""
+    keys, sequence = np.asarray(rows.column(KEY)), np.asarray(rows.column(SEQUENCE))
+    order = np.lexsort((sequence, keys))
+    ordered = keys[order]
+    return rows.take(pa.array(order[np.append(ordered[1:] != ordered[:-1], True)]))

@@ -1,0 +1,191 @@
+"""Where a run works: its directory, its sizes, and states that several workloads share."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from bench.oracle import LoadedRows, Oracle
+from bench.peers import KeyedDuckDB
+from bench.rows import KEY, Keys, base_rows, key_count, rows_of_keys, table_schema, update_batches
+from store import LoadResult, Store
+
+NAME: Final = "bench.orders"
+_DELETED_SHARE: Final = 0.025
+_REPLACED_SHARE: Final = 0.025
+_READ_STATE_BATCH: Final = 1_000_000_000  # numbers its batch apart from those of the upsert workloads
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large and how often.
+
+    Attributes:
+        rows: stored rows.
+        small_rows: rows of the table that growth is measured against.
+        batch, small_batch: rows of the two upsert workloads.
+        memory_batch: rows of the load whose memory is measured.
+        lookups: keys of the look-up workload.
+        rounds_max: no workload runs more often than this.
+    """
+
+    rows: int
+    small_rows: int = 1_000_000
+    batch: int = 100_000
+    small_batch: int = 1_000
+    memory_batch: int = 1_000_000
+    lookups: int = 10_000
+    rounds_max: int = 1_000
+
+    def rounds(self, wanted: int) -> int:
+        return max(1, min(wanted, self.rounds_max))
+
+
+class OurTable:
+    """A table of the engine under test, made if there is none at the path, and what was loaded into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._store = Store.open(path)
+        self._store.create_database("bench", if_not_exists=True)
+        self.table = self._store.create_table(NAME, table_schema(), if_not_exists=True)
+        self.loads: list[LoadedRows] = []
+
+    def upsert(self, rows: pa.Table) -> LoadResult:
+        self.loads.append(LoadedRows(rows))
+        return self.table.upsert(rows)
+
+    def delete(self, rows: pa.Table) -> LoadResult:
+        self.loads.append(LoadedRows(rows, is_delete=True))
+        return self.table.upsert(rows, merge_type="DELETE")
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class Site:
+    """One run's directory; everything in it goes when the run ends.
+
+    Args:
+        parent: on the disk to be measured.
+        sizes: rows and rounds.
+        seed: of all rows.
+    """
+
+    def __init__(self, parent: Path, sizes: Sizes, seed: int) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        self.sizes = sizes
+        self.seed = seed
+        self._path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+        self._serial = count()
+
+    @property
+    def keys(self) -> int:
+        """Keys of tables over the base are 0 to this, exclusive."""
+        return key_count(self.sizes.rows)
+
+    @cached_property
+    def base(self) -> pa.Table:
+        """The stored rows before anything is changed."""
+        return base_rows(self.sizes.rows, self.seed)
+
+    @cached_property
+    def small_base(self) -> pa.Table:
+        return base_rows(self.sizes.small_rows, self.seed)
+
+    def batches(self, rows: int, *, base: int | None = None) -> Iterator[pa.Table]:
+        """Update batches, without end."""
+        return update_batches(base or self.sizes.rows, rows, self.seed)
+
+    def oracle(self, loads: list[LoadedRows]) -> Oracle:
+        """The state after some loads, the first of them a base."""
+        return Oracle(key_count(len(loads[0].rows)), loads)
+
+    def new_path(self, name: str) -> Path:
+        """A path that does not exist and was not given before: an engine may remember those it has seen."""
+        return self._path / f"{name}-{next(self._serial)}"
+
+    def new_table(self, base: pa.Table | None = None) -> OurTable:
+        """A table of ours, with the base in it if given."""
+        table = OurTable(self.new_path("ours"))
+        if base is not None:
+            table.upsert(base)
+        return table
+
+    def remove(self, path: Path) -> None:
+        """Removes a file or directory of this run."""
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    @cached_property
+    def read_state(self) -> OurTable:
+        """The base, of which then 2.5 % were deleted and 2.5 % replaced: 5 % of its rows are dead."""
+        table = self.new_table(self.base)
+        deleted, replaced = self._changes
+        table.delete(deleted)
+        table.upsert(replaced)
+        return table
+
+    @cached_property
+    def read_state_oracle(self) -> Oracle:
+        return self.oracle(self.read_state.loads)
+
+    @cached_property
+    def keyed_duckdb(self) -> KeyedDuckDB:
+        """DuckDB with a primary key, holding the base."""
+        return KeyedDuckDB(self.new_path("keyed.duckdb"), self.base)
+
+    @cached_property
+    def duckdb_read_state(self) -> KeyedDuckDB:
+        """`keyed_duckdb`, brought to the same rows as `read_state`."""
+        deleted, replaced = self._changes
+        self.keyed_duckdb.delete(deleted)
+        self.keyed_duckdb.replace(replaced)
+        return self.keyed_duckdb
+
+    @cached_property
+    def _changes(self) -> tuple[pa.Table, pa.Table]:
+        rng = np.random.default_rng((self.seed, _READ_STATE_BATCH))
+        rows = self.sizes.rows
+        deleted, replaced = max(1, round(rows * _DELETED_SHARE)), max(1, round(rows * _REPLACED_SHARE))
+        keys = rng.choice(rows, deleted + replaced, replace=False).astype(np.int64)
+        return (
+            rows_of_keys(keys[:deleted], _READ_STATE_BATCH, self.seed),
+            rows_of_keys(keys[deleted:], _READ_STATE_BATCH + 1, self.seed),
+        )
+
+    def wanted_keys(self, number: int, many: int) -> Keys:
+        """Keys to look up in a round; about one in twenty has no row."""
+        rng = np.random.default_rng((self.seed, number, many))
+        return rng.choice(self.keys, min(many, self.keys), replace=False).astype(np.int64)
+
+    def wanted(self, number: int) -> pa.Table:
+        """`wanted_keys` of the look-up workload as a table."""
+        return pa.table({KEY: self.wanted_keys(number, self.sizes.lookups)})
+
+    def close(self) -> None:
+        state: dict[str, Any] = self.__dict__
+        for name in ("read_state", "keyed_duckdb"):
+            if name in state:
+                state[name].close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The `seqstore` command: thin over `store` and `loaders`. Nothing heavy is imported before it is needed."""

@@ -1,0 +1,70 @@
+"""`seqstore demo`: the worked example of the documentation, then a year of real flights as messy events.
+
+worked_example.py   statements and the answers the documentation prints
+flights.py          the flights and the events made of them
+flights_run.py      uploads, comparison with the source, one flight by version
+spark_run.py        the same events through PySpark
+screen.py           what is printed
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cli.demo.flights import event_stream, read_flights
+from cli.demo.flights_run import run_flights
+from cli.demo.screen import Screen
+from cli.demo.spark_run import run_spark
+from cli.demo.worked_example import run_worked_example
+from store import AlreadyExistsError, CorruptionError, Store
+
+__all__ = ["run"]
+
+
+def run(
+    data_dir: Path, *, flights: int | None = None, with_spark: bool = True, screen: Screen | None = None
+) -> None:
+    """Runs the demo in a directory that holds no database yet, and leaves its tables there to look at.
+
+    Args:
+        flights: so many of the 336,776 flights, spread over the year; None means all.
+        with_spark: False leaves the Spark part out.
+        screen: where to print; standard output when None.
+
+    Raises:
+        AlreadyExistsError: the directory has databases; nothing was touched.
+        StoreError: an answer was not the expected one.
+    """
+    screen = screen or Screen()
+    started = time.perf_counter()
+    with Store.open(data_dir) as store:
+        present = store.databases()
+        if present:
+            raise AlreadyExistsError(
+                f"{data_dir} holds the database {present[0]!r}; the demo wants a directory of its own: "
+                "choose another --data-dir or remove this one",
+                kind="not_empty",
+            )
+        compared = run_worked_example(store, screen)
+        screen.say(f"\nAll {compared} answers are those the documentation prints.")
+        stream = event_stream(read_flights(flights))
+        run_flights(store, stream, screen)
+        if with_spark:
+            run_spark(store, stream, screen)
+        check_tables(store, screen)
+    screen.say(f"\nDone in {time.perf_counter() - started:.0f} s; the tables are in {data_dir}. Try:")
+    screen.say(f"  seqstore --data-dir {data_dir} history flights.flights")
+
+
+def check_tables(store: Store, screen: Screen) -> None:
+    """Reads back everything stored.
+
+    Raises:
+        CorruptionError: with the first finding.
+    """
+    names = [f"{database}.{table}" for database in store.databases() for table in store.tables(database)]
+    findings = [f"{name}: {finding}" for name in names for finding in store.table(name).check()]
+    if findings:
+        raise CorruptionError(findings[0], kind="check")
+    screen.say(f"check: {', '.join(names)}: sound.")

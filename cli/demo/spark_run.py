@@ -1,0 +1,173 @@
+"""The same events through PySpark: Structured Streaming over files, a version per epoch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+
+from cli.demo.flights import CREATE_TABLE, EventStream
+from cli.demo.flights_run import show_comparison
+from cli.demo.screen import Screen
+from loaders.spark import EpochReport, foreach_batch_sink, missing_requirement
+from store import Store
+from store.sql import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DATABASE: Final = "flights"
+TABLE: Final = "flights_from_spark"
+_FILES_PER_EPOCH: Final = 3
+
+_LOG_CONFIG: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
+    """Streams every batch as a file and compares the table with the source.
+
+    Returns:
+        False where Spark cannot run; the reason was said.
+
+    Raises:
+        StoreError: the table differs from the source.
+    """
+    screen.title("3. The same events through PySpark's foreachBatch")
+    missing = missing_requirement()
+    if missing is not None:
+        screen.say(f"skipped: {missing}")
+        return False
+    create = CREATE_TABLE.replace("flights.flights (", f"{DATABASE}.{TABLE} (")
+    list(Session(store).execute(create))
+    table = store.table(f"{DATABASE}.{TABLE}")
+    screen.say("Starting Spark in this process (local[2]); some ten seconds.")
+    with (
+        tempfile.TemporaryDirectory(prefix="seqstore-demo-") as directory,
+        spark_session(Path(directory)) as spark,
+    ):
+        events = Path(directory) / "events"
+        events.mkdir()
+        for batch in range(stream.batch_count):
+            pq.write_table(stream.rows(batch), events / f"{batch:03d}.parquet", coerce_timestamps="us")
+        checkpoint = Path(directory) / "checkpoint"
+        started = time.perf_counter()
+        reports = stream_files(spark, events, checkpoint, store.path, table.name)
+        seconds = time.perf_counter() - started
+        forget_last_epoch(checkpoint)
+        replayed = stream_files(spark, events, checkpoint, store.path, table.name)
+    show_epochs(reports, screen)
+    screen.say(
+        f"{stream.row_count:,} rows in {len(reports)} epochs, {_FILES_PER_EPOCH} files each: {seconds:.1f} s."
+    )
+    for report in replayed:
+        outcome = "its label is known: skipped" if report.is_replay else f"loaded as version {report.version}"
+        screen.say(
+            "Then, as after a crash between the store's switch and Spark's checkpoint, "
+            f"epoch {report.epoch} ran again; {outcome}."
+        )
+    show_comparison(table, stream.flights, screen)
+    return True
+
+
+def show_epochs(reports: list[EpochReport], screen: Screen) -> None:
+    """One line an epoch."""
+    loaded = [(report, report.result) for report in reports if report.result is not None]
+    screen.table(
+        ["epoch", "version", "rows", "superseded", "late", "ms in the store"],
+        [
+            (
+                str(at.epoch),
+                str(at.version),
+                done.rows_total,
+                done.rows_superseded,
+                done.rows_late,
+                done.milliseconds,
+            )
+            for at, done in loaded
+        ],
+    )
+
+
+def forget_last_epoch(checkpoint: Path) -> None:
+    """What a crash leaves that strikes after the rows are in and before Spark notes the epoch as done."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def stream_files(
+    spark: SparkSession, events: Path, checkpoint: Path, store: Path, table: str
+) -> list[EpochReport]:
+    """Runs a query over every file there is, then ends; one report an epoch."""
+    reports: list[EpochReport] = []
+    sink = foreach_batch_sink(store, table)
+    query = (
+        spark.readStream.schema(spark.read.parquet(str(events)).schema)
+        .option("maxFilesPerTrigger", _FILES_PER_EPOCH)
+        .parquet(str(events))
+        .writeStream.foreachBatch(lambda df, epoch: reports.append(sink(df, epoch)))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return reports
+
+
+@contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """A quiet local session whose files stay under `directory`."""
+    (directory / "conf").mkdir()
+    (directory / "conf" / "log4j2.properties").write_text(_LOG_CONFIG)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    with _launch_environment("SPARK_CONF_DIR", str(directory / "conf")), warnings.catch_warnings():
+        # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        from pyspark.sql import SparkSession  # here: nobody waits for it who has no Spark
+
+        builder = SparkSession.builder.master("local[2]").appName("seqstore demo")
+        spark = builder.config(map=settings).getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _launch_environment(name: str, value: str) -> Iterator[None]:
+    """An environment variable that only the JVM's launcher is to see."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

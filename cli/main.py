@@ -1,0 +1,88 @@
+"""`seqstore`: the commands, the options they share, and what becomes of errors.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 conflict, 4 data rejected, 5 corruption. An error is one line on
+standard error; `--debug` gives the trace.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from cli import output
+from cli.context import Settings
+from cli.demo_command import demo
+from cli.load import stream_load
+from cli.sql import sql
+from cli.tables import check, history
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+class _Commands(TyperGroup):
+    """Runs a command and turns what it raises into one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of our output has gone: `seqstore ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            code = exit_code(error)
+            settings = ctx.obj
+            if code is None or (isinstance(settings, Settings) and settings.debug):
+                raise
+            output.error(str(error))
+            raise typer.Exit(code) from None
+
+
+def exit_code(error: Exception) -> int | None:
+    """The exit code of an error, None for those that are no fault of the user or the data."""
+    errors = sys.modules.get("store.errors")  # not loaded: it cannot have been raised
+    if errors is not None and isinstance(error, errors.StoreError):
+        codes = ((errors.ConflictError, 3), (errors.LoadRejectedError, 4), (errors.CorruptionError, 5))
+        return next((code for kind, code in codes if isinstance(error, kind)), FAILED)
+    return FAILED if isinstance(error, OSError) else None
+
+
+app = typer.Typer(
+    name="seqstore",
+    cls=_Commands,
+    help="A unique-key table store for data that arrives late, twice and out of order.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", envvar="SEQSTORE_DATA_DIR", metavar="DIR", help="Where the data is."),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+) -> None:
+    """Shared options."""
+    ctx.obj = Settings(data_dir, debug)
+
+
+app.command("sql")(sql)
+app.command("stream-load")(stream_load)
+app.command("history")(history)
+app.command("check")(check)
+app.command("demo")(demo)
+
+if __name__ == "__main__":
+    app()

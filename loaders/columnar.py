@@ -1,0 +1,140 @@
+"""Parquet, ORC and Arrow bodies.
+
+Parquet and ORC keep their table of contents at the end, so the body is written to an unnamed temporary file
+first; Arrow streams and files are read as they come, a file by way of the same temporary file. Columns go by
+name (Q1), and bring their own types.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.orc
+import pyarrow.parquet
+
+from loaders.source import Place, SourceBatch
+from store.errors import InvalidInputError
+
+_ROWS: Final = 64 * 1024
+_COPY_BYTES: Final = 4 << 20
+_ARROW_FILE: Final = b"ARROW1"
+
+
+class ColumnarReader:
+    """Reads one file; fields are its columns, or those of `names` when it has them.
+
+    Args:
+        body: the bytes of the file.
+        file_format: `parquet`, `orc` or `arrow`.
+    """
+
+    def __init__(self, body: BinaryIO, file_format: str) -> None:
+        self._body = body
+        self._format = file_format
+        self._file: Any = None
+        self._opened: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The file's columns.
+
+        Raises:
+            InvalidInputError: the body is no such file.
+        """
+        return [str(name) for name in self._open()[0].names]
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Reads to the end.
+
+        Raises:
+            InvalidInputError: the body is no such file, or breaks off.
+        """
+        _, batches = self._open()
+        before = 0
+        while (batch := self._next(batches)) is not None:
+            if batch.num_rows:
+                yield SourceBatch(pa.Table.from_batches([batch]), _places(before, batch))
+            before += batch.num_rows
+
+    def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        if self._opened is None:
+            try:
+                self._opened = {"parquet": self._parquet, "orc": self._orc, "arrow": self._arrow}[
+                    self._format
+                ]()
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise self._unreadable(error) from error
+        return self._opened
+
+    def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        try:
+            return next(batches, None)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> InvalidInputError:
+        first = str(error).split("\n")[0][:300]
+        return InvalidInputError(f"the body cannot be read as {self._format}: {first}", kind="data_quality")
+
+    def _spooled(self, head: bytes = b"") -> Any:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the reader
+        self._file.write(head)
+        shutil.copyfileobj(self._body, self._file, _COPY_BYTES)
+        self._file.seek(0)
+        return self._file
+
+    def _parquet(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        file = pa.parquet.ParquetFile(self._spooled(), pre_buffer=False)
+        return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
+
+    def _orc(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        file = pa.orc.ORCFile(self._spooled())
+        stripes = (file.read_stripe(i) for i in range(file.nstripes))
+        return file.schema, (piece for stripe in stripes for piece in _cut(stripe))
+
+    def _arrow(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        head = self._body.read(len(_ARROW_FILE))
+        if head == _ARROW_FILE:
+            file = pa.ipc.open_file(self._spooled(head))
+            batches = (file.get_batch(i) for i in range(file.num_record_batches))
+            return file.schema, (piece for batch in batches for piece in _cut(batch))
+        stream = pa.ipc.open_stream(pa.PythonFile(_Prefixed(head, self._body), mode="r"))
+        return stream.schema, (piece for batch in stream for piece in _cut(batch))
+
+
+class _Prefixed:
+    """A body with the bytes that were already read put back."""
+
+    closed = False
+
+    def __init__(self, head: bytes, body: BinaryIO) -> None:
+        self._head = head
+        self._body = body
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._head:
+            return self._body.read(size)
+        taken, self._head = self._head[:size], self._head[size:] if size >= 0 else b""
+        return taken if len(taken) == size else taken + self.read(size - len(taken))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, _ROWS):
+        yield batch.slice(start, _ROWS)
+
+
+def _places(before: int, batch: pa.RecordBatch) -> Any:
+    def places(rows: Sequence[int]) -> list[Place]:
+        return [Place(before + row + 1, str(batch.slice(row, 1).to_pylist()[0])[:2000]) for row in rows]
+
+    return places

@@ -1,0 +1,262 @@
+"""CSV text: any separators, any enclosing character, at the speed of Arrow's own reader.
+
+Arrow reads fields between one byte and lines between `\\n`. So a block of whole lines is rewritten until it
+is that:
+
+1. Line delimiters and separators of several bytes become one byte each; a `\\n` or `\\r` that is part of a
+value becomes a
+   byte that does not occur in the block (see `stand_ins.py`).
+2. With `enclose`, separators and delimiters between an opening and its closing character become stand-ins
+too, and so do
+   escaped characters. Opening is only a character that starts a field (V7); the next unescaped one closes
+   (V4, V6).
+3. Lines whose number of fields is wrong are taken out and counted (V2); Arrow refuses a block that has some,
+and only then
+   are they looked for.
+4. Arrow reads the block; stand-ins turn back, one pair of enclosing characters comes off, `\\N` is NULL (V1).
+
+Step 1 and 2 do nothing for the common file, whose blocks go to Arrow as they came. Blocks end at line ends,
+so a block that ends inside an enclosed field grows by the next piece of the body; memory is that of a few
+blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from loaders.headers import CsvOptions
+from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from loaders.stand_ins import StandIns
+from store.cast import try_cast
+from store.errors import InvalidInputError
+from store.types import ColumnType
+
+BLOCK_BYTES: Final = 8 << 20
+LINE_BYTES_MAX: Final = 256 << 20
+_NULL: Final = "\\N"
+_BOM: Final = b"\xef\xbb\xbf"
+_PARSE_BYTES: Final = 1 << 20  # Arrow parses blocks of this size in parallel
+
+_STRING: Final = ColumnType("STRING")
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Whole lines, rewritten for Arrow.
+
+    Attributes:
+        data: rewritten; empty when the piece of the body held no line end.
+        stand_ins: turns it back.
+        tail: what follows the last line end, as it came.
+        lines_before: lines of the body before this block.
+    """
+
+    data: bytes
+    stand_ins: StandIns
+    tail: bytes
+    lines_before: int
+
+    @cached_property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.data, dtype=np.uint8)
+
+    @cached_property
+    def _ends(self) -> Positions:
+        ends = np.flatnonzero(self.bytes == ord("\n"))
+        is_open = len(self.data) and not self.data.endswith(b"\n")
+        return np.append(ends, len(self.data)) if is_open else ends
+
+    @cached_property
+    def _inner_newlines(self) -> Positions:
+        return self.stand_ins.newlines(self.bytes)
+
+    @cached_property
+    def line_count(self) -> int:
+        ends = self.data.count(b"\n") + (not self.data.endswith(b"\n") if self.data else 0)
+        return ends + len(self._inner_newlines)
+
+    @cached_property
+    def lines(self) -> tuple[Positions, Positions]:
+        """Starts and ends of the lines that are not empty: Arrow and Doris skip the others."""
+        starts = np.concatenate([[0], self._ends[:-1] + 1]).astype(np.int64)
+        lengths = self._ends - starts
+        first = self.bytes[np.minimum(starts, max(len(self.data) - 1, 0))]
+        filled = (lengths > 1) | ((lengths == 1) & (first != ord("\r")))
+        return starts[filled], self._ends[filled]
+
+    def place(self, line: int) -> Place:
+        """Where the n-th line that is not empty was in the body."""
+        start, end = int(self.lines[0][line]), int(self.lines[1][line])
+        before = int(np.searchsorted(self._ends, start) + np.searchsorted(self._inner_newlines, start))
+        text = self.stand_ins.undo(self.data[start:end].removesuffix(b"\r"))
+        return Place(self.lines_before + before + 1, shown(text))
+
+
+class CsvReader:
+    """Reads CSV; fields are text columns by the given names.
+
+    Args:
+        body: plain bytes.
+        names: one for each field of a row, in order; unique.
+        options: separators and the rest.
+    """
+
+    def __init__(
+        self, body: BinaryIO, names: Sequence[str], options: CsvOptions, *, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._body = body
+        self._names = list(names)
+        self._options = options
+        self._block_bytes = block_bytes
+        self._lines_before = 0
+        self._skip = options.skip_lines
+        self._is_first = True
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Reads to the end.
+
+        Raises:
+            InvalidInputError: an enclosed field is never closed (V6), a line is too long, the body is no
+                text.
+        """
+        for block in self._blocks():
+            batch = self._parse(block)
+            self._lines_before += block.line_count
+            if len(batch.rows) or batch.bad_count:
+                yield batch
+
+    def _blocks(self) -> Iterator[_Block]:
+        rest = b""
+        wanted = self._block_bytes
+        while True:
+            piece = self._body.read(wanted)
+            data = self._without_head(rest + piece, is_end=not piece)
+            if not piece:
+                if data:
+                    yield self._block(data, is_end=True)
+                return
+            block = self._block(data, is_end=False)
+            rest = block.tail
+            # a line longer than a block: read ever more at once, so that searching its end again stays cheap
+            wanted = self._block_bytes if block.data else max(self._block_bytes, len(rest))
+            if block.data:
+                yield block
+            elif len(rest) > LINE_BYTES_MAX:
+                raise InvalidInputError(
+                    f"line {self._lines_before + 1} is longer than {LINE_BYTES_MAX >> 20} MB; "
+                    "is line_delimiter right, and is every enclosed field closed?",
+                    kind="data_quality",
+                )
+
+    def _without_head(self, data: bytes, *, is_end: bool) -> bytes:
+        """Takes a byte order mark and the skipped lines off the start of the body."""
+        if self._is_first and (len(data) >= len(_BOM) or is_end):
+            data = data.removeprefix(_BOM)
+            self._is_first = False
+        while self._skip and not self._is_first:
+            end = data.find(self._options.delimiter)
+            if end < 0 and not is_end:
+                return data
+            data = data[end + len(self._options.delimiter) :] if end >= 0 else b""
+            self._skip -= 1
+            self._lines_before += 1
+        return data
+
+    def _block(self, data: bytes, *, is_end: bool) -> _Block:
+        stand_ins = StandIns(self._options)
+        if (self._skip or self._is_first) and not is_end:
+            return _Block(b"", stand_ins, data, self._lines_before)
+        plain = stand_ins.apply(data)
+        if is_end and stand_ins.open_at is not None:
+            before = np.frombuffer(plain[: stand_ins.open_at], dtype=np.uint8)
+            line = self._lines_before + int((before == ord("\n")).sum()) + len(stand_ins.newlines(before)) + 1
+            raise InvalidInputError(
+                f"line {line}: a field that starts with the enclosing character "
+                f"{self._options.enclose.decode('latin-1')} is never closed",
+                kind="data_quality",
+            )
+        end = len(plain) if is_end else plain.rfind(b"\n") + 1
+        return _Block(plain[:end], stand_ins, stand_ins.undo(plain[end:]), self._lines_before)
+
+    # ------------------------------------------------------------------------------------------ one block
+
+    def _parse(self, block: _Block) -> SourceBatch:
+        try:
+            table, good, bad, bad_count = self._read(block, block.data, _PARSE_BYTES), None, [], 0
+        except pa.ArrowInvalid:
+            good, bad, bad_count = self._sort_out(block)
+            starts, ends = block.lines
+            kept = b"".join(block.data[starts[i] : ends[i] + 1] for i in good)
+            table = self._read(block, kept, len(kept) + 1) if len(good) else self._table({})
+        columns, not_text = self._as_text(table, block)
+        if not_text is not None:
+            rows = np.flatnonzero(not_text)
+            lines = (rows if good is None else good[rows])[:BAD_ROWS_DESCRIBED]
+            bad = [*bad, *(BadRow(block.place(int(i)), "the row is not encoded in UTF-8") for i in lines)]
+            bad_count += len(rows)
+            kept_rows = np.flatnonzero(~not_text)
+            good = kept_rows if good is None else good[kept_rows]
+            columns = {name: column.take(pa.array(kept_rows)) for name, column in columns.items()}
+
+        def places(rows: Sequence[int]) -> list[Place]:
+            return [block.place(int(row if good is None else good[row])) for row in rows]
+
+        return SourceBatch(self._table(columns), places, bad_count, bad)
+
+    def _table(self, columns: dict[str, pa.Array]) -> pa.Table:
+        empty = pa.array([], pa.string())
+        return pa.table([columns.get(name, empty) for name in self._names], names=self._names)
+
+    def _read(self, block: _Block, data: bytes, block_size: int) -> pa.Table:
+        return arrow_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=arrow_csv.ReadOptions(column_names=self._names, block_size=block_size),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=block.stand_ins.separator.decode("ascii"),
+                quote_char=False,
+                double_quote=False,
+                escape_char=False,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(self._names, pa.binary()),
+                null_values=["", _NULL] if self._options.empty_field_as_null else [_NULL],
+                strings_can_be_null=True,
+                check_utf8=False,
+            ),
+        )
+
+    def _sort_out(self, block: _Block) -> tuple[Positions, list[BadRow], int]:
+        """Lines with the right number of fields, the first of the others, and how many those are (V2)."""
+        starts, ends = block.lines
+        separators = np.flatnonzero(block.bytes == ord(block.stand_ins.separator))
+        fields = np.searchsorted(separators, ends) - np.searchsorted(separators, starts) + 1
+        is_good = fields == len(self._names)
+        bad = [
+            BadRow(block.place(int(i)), f"expected {len(self._names)} fields, found {fields[i]}")
+            for i in np.flatnonzero(~is_good)[:BAD_ROWS_DESCRIBED]
+        ]
+        return np.flatnonzero(is_good), bad, int((~is_good).sum())
+
+    def _as_text(
+        self, table: pa.Table, block: _Block
+    ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_] | None]:
+        """Fields without stand-ins and enclosing characters; rows with bytes that are no text (V10)."""
+        columns: dict[str, pa.Array] = {}
+        not_text: npt.NDArray[np.bool_] | None = None
+        for name in table.schema.names:
+            text = try_cast(block.stand_ins.finish(table.column(name)), _STRING)
+            columns[name] = text.values
+            if text.failed is not None:
+                flags = np.asarray(text.failed.to_numpy(zero_copy_only=False))
+                not_text = flags if not_text is None else not_text | flags
+        return columns, not_text

@@ -1,0 +1,396 @@
+"""The headers of a stream load, read and checked into one value before anything else happens.
+
+Names are matched without regard to case. A bad value is refused with the text Doris answers where it is known
+(LR, LH); a header that is not known is ignored, as HTTP clients send many of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from store.cast import check_zone
+from store.errors import InvalidInputError
+
+FORMATS: Final = ("csv", "csv_with_names", "csv_with_names_and_types", "json", "parquet", "orc", "arrow")
+UPDATE_MODES: Final = ("UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS")
+DEFAULT_TIME_ZONE: Final = (
+    "Asia/Shanghai"  # LH11: what Doris documents, so that the same script loads the same rows
+)
+_TIMEOUT_MAX: Final = 259_200
+_DEFAULT_TIMEOUT: Final = 600
+_LABEL: Final = re.compile(r"[-_A-Za-z0-9:]{1,128}")
+_COMPRESSIONS: Final = {
+    "gz": "gz", "gzip": "gz", "bz2": "bz2", "lz4": "lz4", "lz4frame": "lz4", "lz4_frame": "lz4", "zstd": "zstd",
+    "deflate": "deflate", "zlib": "zlib", "lz4_block": "lz4_block", "lz4block": "lz4_block",
+    "snappy_block": "snappy_block", "snappyblock": "snappy_block",
+}  # fmt: skip
+_NOT_FLEXIBLE: Final = (
+    "columns", "jsonpaths", "hidden_columns", "function_column.sequence_col", "merge_type", "where", "delete",
+)  # fmt: skip
+_REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How CSV text is cut into fields.
+
+    Attributes:
+        separator, delimiter: between fields and between lines; one or more bytes.
+        enclose, escape: one byte each, or empty.
+        trim_double_quotes: takes one outermost pair of `"` off every field (V8).
+        skip_lines: lines at the start that are no rows.
+        empty_field_as_null: LH21.
+    """
+
+    separator: bytes = b"\t"
+    delimiter: bytes = b"\n"
+    enclose: bytes = b""
+    escape: bytes = b"\\"
+    trim_double_quotes: bool = False
+    skip_lines: int = 0
+    empty_field_as_null: bool = False
+
+
+@dataclass(frozen=True)
+class JsonOptions:
+    """How JSON text is cut into rows.
+
+    Attributes:
+        paths: one JSON path for each field, empty when keys go by name.
+        root: path of the part of each document that holds the rows, or empty (J6).
+        strip_outer_array, by_line: J1, J2.
+        num_as_string: J9.
+        fuzzy_parse: read and accepted; the answer is the same, for keys are always looked up by name (J10).
+    """
+
+    paths: tuple[str, ...] = ()
+    root: str = ""
+    strip_outer_array: bool = False
+    by_line: bool = True
+    num_as_string: bool = False
+    fuzzy_parse: bool = False
+
+
+@dataclass(frozen=True)
+class StreamLoadOptions:
+    """Everything a stream load was asked for; `parse_headers` makes it.
+
+    Attributes:
+        label: as given, or None.
+        format: one of `FORMATS`.
+        compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
+        columns, where, delete: expressions as written, or empty.
+        hidden_columns: fields at the end of each row that hold hidden columns (SL4).
+        sequence: the field that gives the sequence (SL1), or None.
+        time_zone: a name that `store.cast.check_zone` gave back.
+        update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
+        new_key_behavior: APPEND or ERROR.
+    """
+
+    label: str | None = None
+    format: str = "csv"
+    csv: CsvOptions = CsvOptions()
+    json: JsonOptions = JsonOptions()
+    compression: str = ""
+    columns: str = ""
+    where: str = ""
+    delete: str = ""
+    hidden_columns: tuple[str, ...] = ()
+    sequence: str | None = None
+    merge_type: str = "APPEND"
+    max_filter_ratio: float = 0.0
+    strict_mode: bool = False
+    partitions: tuple[str, ...] = ()
+    timeout_seconds: int = _DEFAULT_TIMEOUT
+    time_zone: str = DEFAULT_TIME_ZONE
+    comment: str = ""
+    two_phase_commit: bool = False
+    group_commit: str = "off_mode"
+    update_mode: str = "UPSERT"
+    new_key_behavior: str = "APPEND"
+
+    @property
+    def is_csv(self) -> bool:
+        return self.format.startswith("csv")
+
+
+def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
+    """Reads the headers of one request.
+
+    Raises:
+        InvalidInputError: the first header that cannot be accepted.
+    """
+    given = {name.strip().lower(): value.strip() for name, value in headers.items()}
+    # separators may be blanks themselves, so they are taken as they came
+    raw = {name.strip().lower(): value for name, value in headers.items()}
+    file_format = _format(given)
+    options = StreamLoadOptions(
+        label=_label(given),
+        format=file_format,
+        csv=_csv(given, raw, file_format),
+        json=_json(given),
+        compression=_compression(given, file_format),
+        columns=given.get("columns", ""),
+        where=given.get("where", ""),
+        delete=given.get("delete", ""),
+        hidden_columns=_names(given.get("hidden_columns", "")),
+        sequence=given.get("function_column.sequence_col", "").strip("`") or None,
+        merge_type=_merge_type(given),
+        max_filter_ratio=_ratio(given),
+        strict_mode=_strict_mode(given),
+        partitions=_partitions(given),
+        timeout_seconds=_timeout(given),
+        time_zone=check_zone(given.get("timezone") or given.get("time_zone") or DEFAULT_TIME_ZONE),
+        comment=given.get("comment", ""),
+        two_phase_commit=_flag(given, "two_phase_commit"),
+        group_commit=_group_commit(given),
+        update_mode=_update_mode(given),
+        new_key_behavior=_new_key_behavior(given),
+    )
+    _check_unused(given)
+    _check_together(options, given)
+    return options
+
+
+def _bad(message: str, header: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_header", header=header)
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    """LH27: anything but `true` is false."""
+    return given.get(name, "").lower() == "true"
+
+
+def _integer(given: Mapping[str, str], name: str, default: int, message: str) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not re.fullmatch(r"[+-]?\d{1,18}", text):
+        raise _bad(message.format(text), name)
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip().strip("`") for name in text.split(",") if name.strip())
+
+
+def _label(given: Mapping[str, str]) -> str | None:
+    label = given.get("label", "")
+    if label and not _LABEL.fullmatch(label):
+        raise _bad(f"Label format error. regex: ^{_LABEL.pattern}$, label: {label[:140]}", "label")
+    return label or None
+
+
+def _format(given: Mapping[str, str]) -> str:
+    text = given.get("format", "")
+    file_format = text.lower() or "csv"
+    if file_format not in FORMATS:
+        raise _bad(f"unknown data format, format={text}", "format")
+    return file_format
+
+
+def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> CsvOptions:
+    skip = _integer(given, "skip_lines", 0, "Invalid 'skip_lines': {}")
+    if skip < 0:
+        raise _bad(f"Invalid 'skip_lines': {given['skip_lines']}", "skip_lines")
+    skip = {"csv_with_names": 1, "csv_with_names_and_types": 2}.get(file_format, skip)  # V9
+    options = CsvOptions(
+        separator=_separator(raw, "column_separator", b"\t"),
+        delimiter=_separator(raw, "line_delimiter", b"\n"),
+        enclose=_single(raw, "enclose", b""),
+        escape=_single(raw, "escape", b"\\"),
+        trim_double_quotes=_flag(given, "trim_double_quotes"),
+        skip_lines=skip,
+        empty_field_as_null=_flag(given, "empty_field_as_null"),
+    )
+    if options.separator == options.delimiter:
+        raise _bad("column_separator and line_delimiter must differ", "column_separator")
+    if options.enclose and options.enclose in (options.separator[:1], options.delimiter[:1], options.escape):
+        raise _bad("enclose must differ from escape and from the start of the separators", "enclose")
+    return options
+
+
+def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
+    """As written; `\\x01` is hex throughout, `\\t`, `\\n`, `\\r` are the characters they name (LH3, LH4)."""
+    text = raw.get(name, "")
+    text = text.strip() or text
+    if not text:
+        return default
+    if re.match(r"\\?x[0-9a-fA-F]", text, re.IGNORECASE) and text[0] in "\\":
+        digits = text[2:].replace("\\x", "").replace("\\X", "")
+        if len(digits) % 2 or not re.fullmatch(r"[0-9a-fA-F]+", digits):
+            raise _bad(f"Invalid {name}: {text!r} is no hex text such as \\x01", name)
+        return bytes.fromhex(digits)
+    for written, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\r", "\r")):
+        text = text.replace(written, meant)
+    return _encoded(text)
+
+
+def _encoded(text: str) -> bytes:
+    """Header text as bytes: HTTP servers hand bytes over 127 on as surrogates."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _single(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
+    text = raw.get(name, "")
+    value = _encoded(text.strip() or text)
+    if len(value) > 1:
+        raise _bad(f"{name} must be single-char, actually is {text.strip()}", name)
+    return value or default
+
+
+def _json(given: Mapping[str, str]) -> JsonOptions:
+    strip, by_line = given.get("strip_outer_array"), given.get("read_json_by_line")
+    neither = strip is None and by_line is None  # J1
+    return JsonOptions(
+        paths=_json_paths(given),
+        root=given.get("json_root", ""),
+        strip_outer_array=_flag(given, "strip_outer_array"),
+        by_line=neither or _flag(given, "read_json_by_line"),
+        num_as_string=_flag(given, "num_as_string"),
+        fuzzy_parse=_flag(given, "fuzzy_parse"),
+    )
+
+
+def _json_paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    text = given.get("jsonpaths", "")
+    if not text:
+        return ()
+    try:
+        paths: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise _bad(
+            f'Invalid jsonpaths: expected a list such as ["$.k1","$.k2"], found {text[:200]}', "jsonpaths"
+        )
+    return tuple(paths)
+
+
+def _compression(given: Mapping[str, str], file_format: str) -> str:
+    text = given.get("compress_type", "")
+    if not text or text.lower() in ("plain", "none"):
+        return ""
+    if text.lower() in _REFUSED_COMPRESSIONS:
+        raise _bad(f"compress_type {text} is not supported here; use gz, bz2, lz4 or zstd", "compress_type")
+    if text.lower() not in _COMPRESSIONS:
+        raise _bad(
+            f"unknown compress type: {text}; expected one of {', '.join(_COMPRESSIONS)}", "compress_type"
+        )
+    if file_format in ("parquet", "orc", "arrow"):
+        raise _bad(
+            f"compress_type does not go with format {file_format}, which compresses inside", "compress_type"
+        )
+    return _COMPRESSIONS[text.lower()]
+
+
+def _merge_type(given: Mapping[str, str]) -> str:
+    text = given.get("merge_type", "")
+    if text and text.upper() not in ("APPEND", "DELETE", "MERGE"):
+        raise _bad(f"Invalid merge type {text}", "merge_type")
+    return text.upper() or "APPEND"
+
+
+def _ratio(given: Mapping[str, str]) -> float:
+    text = given.get("max_filter_ratio", "")
+    if not text:
+        return 0.0
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0.0 <= ratio <= 1.0:
+        raise _bad(f"Invalid max_filter_ratio: expected 0 to 1, found {text}", "max_filter_ratio")
+    return ratio
+
+
+def _strict_mode(given: Mapping[str, str]) -> bool:
+    text = given.get("strict_mode", "false").lower()
+    if text not in ("true", "false"):
+        raise _bad("Invalid strict mode format. Must be bool type", "strict_mode")
+    return text == "true"
+
+
+def _partitions(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "partitions" in given and "temporary_partitions" in given:
+        raise _bad("Can not specify both partitions and temporary partitions", "partitions")
+    if given.get("temporary_partitions"):
+        raise _bad("temporary_partitions: the table has no temporary partitions", "temporary_partitions")
+    return _names(given.get("partitions", ""))
+
+
+def _timeout(given: Mapping[str, str]) -> int:
+    message = f"Invalid timeout format, expected 1 to {_TIMEOUT_MAX} seconds, found {{}}"
+    seconds = _integer(given, "timeout", _DEFAULT_TIMEOUT, message)
+    if not 1 <= seconds <= _TIMEOUT_MAX:
+        raise _bad(message.format(given["timeout"]), "timeout")
+    return seconds
+
+
+def _group_commit(given: Mapping[str, str]) -> str:
+    mode = given.get("group_commit", "").lower() or "off_mode"
+    if mode not in ("off_mode", "sync_mode", "async_mode"):
+        raise _bad("group_commit can only be [async_mode, sync_mode, off_mode]", "group_commit")
+    return mode
+
+
+def _update_mode(given: Mapping[str, str]) -> str:
+    """P2: the mode beats `partial_columns`."""
+    text = given.get("unique_key_update_mode", "")
+    if text and text.upper() not in UPDATE_MODES:
+        raise _bad(
+            f"Invalid unique_key_partial_mode {text}, must be one of 'UPSERT', 'UPDATE_FIXED_COLUMNS' or "
+            "'UPDATE_FLEXIBLE_COLUMNS'",
+            "unique_key_update_mode",
+        )
+    return text.upper() or ("UPDATE_FIXED_COLUMNS" if _flag(given, "partial_columns") else "UPSERT")
+
+
+def _new_key_behavior(given: Mapping[str, str]) -> str:
+    text = given.get("partial_update_new_key_behavior", "").upper()
+    if text not in ("", "APPEND", "ERROR"):
+        raise _bad(
+            f"Invalid partial_update_new_key_behavior {text}, must be one of {{'APPEND', 'ERROR'}}",
+            "partial_update_new_key_behavior",
+        )
+    return text or "APPEND"
+
+
+def _check_unused(given: Mapping[str, str]) -> None:
+    """Headers of a distributed Doris that mean nothing here are checked all the same (LH24, LH26, LH23)."""
+    memory = _integer(given, "exec_mem_limit", 1, "Invalid mem limit format, {}")
+    if memory <= 0:
+        raise _bad(f"Invalid mem limit format, {given['exec_mem_limit']}", "exec_mem_limit")
+    _integer(given, "send_batch_parallelism", 1, "Invalid send_batch_parallelism format, {}")
+    if _flag(given, "negative"):
+        raise _bad("negative: only for SUM columns of aggregate tables, which there are none of", "negative")
+    if "sql" in given:
+        raise _bad("sql: belongs to /api/_http_stream, not to a stream load", "sql")
+
+
+def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
+    if options.update_mode == "UPDATE_FLEXIBLE_COLUMNS":
+        _check_flexible(options, given)
+    if options.merge_type == "MERGE" and not options.delete and "hidden_columns" not in given:
+        raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
+    if options.merge_type != "MERGE" and options.delete:
+        raise _bad("Not support DELETE ON clause when merge type is not MERGE.", "delete")
+    if options.hidden_columns and options.columns:
+        raise _bad(
+            "hidden_columns is only for loads without a columns header; list them there", "hidden_columns"
+        )
+
+
+def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
+    """F4."""
+    if options.format != "json":
+        raise _bad("flexible partial update only support json format as input file currently", "format")
+    for name in _NOT_FLEXIBLE:
+        if given.get(name):
+            raise _bad(f"Don't support flexible partial update when '{name}' is specified", name)
+    if options.json.fuzzy_parse:
+        raise _bad("Don't support flexible partial update when 'fuzzy_parse' is enabled", "fuzzy_parse")

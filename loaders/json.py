@@ -1,0 +1,319 @@
+"""JSON bodies: one object a line, an array of objects, or one object, cut into text fields by DuckDB.
+
+1. The body comes in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
+2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
+3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
+is told apart
+   from one that is null (J7).
+
+Scalars become their text, objects and arrays their JSON text (J11). DuckDB reads a number with a point as a
+double, so numbers it would change are put in quotes first; `num_as_string` does that for all with a point or
+an exponent (J9).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loaders.headers import JsonOptions
+from loaders.json_paths import duckdb_path, key_path
+from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from store.cast import evaluate, try_cast
+from store.errors import InvalidInputError
+from store.types import ColumnType
+
+BLOCK_BYTES: Final = 4 << 20
+LINE_BYTES_MAX: Final = 100 << 20
+DOCUMENT_BYTES_MAX: Final = 100 << 20
+_STRING: Final = ColumnType("STRING")
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL)
+_LONG_NUMBER: Final = re.compile(rb"[\d.]{16}|\d[eE][+-]?\d")
+_FRACTION: Final = re.compile(rb"\d(?:\.\d|[eE][+-]?\d)")
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+
+class JsonReader:
+    """Reads JSON; fields are text columns by the given names.
+
+    Args:
+        body: plain bytes.
+        names: of the fields; keys to look for when `options.paths` is empty, else names of the paths in
+            order.
+        options: what the headers said.
+        watched: fields for which `SourceBatch.absent` is wanted.
+    """
+
+    def __init__(
+        self,
+        body: BinaryIO,
+        names: Sequence[str],
+        options: JsonOptions,
+        *,
+        watched: Sequence[str] = (),
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        if options.paths and len(options.paths) != len(names):
+            raise InvalidInputError(
+                f"jsonpaths has {len(options.paths)} paths for {len(names)} columns ({', '.join(names)}); "
+                "give as many of one as of the other",
+                kind="bad_header",
+            )
+        self._body = body
+        self._names = list(names)
+        self._options = options
+        self._paths = [duckdb_path(path) for path in options.paths]
+        self._root = duckdb_path(options.root) if options.root else ""
+        self._watched = {name.lower() for name in watched}
+        self._block_bytes = block_bytes
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Reads to the end.
+
+        Raises:
+            InvalidInputError: the document is no JSON or not of the shape the headers say (J2, J3), or is too
+                large.
+        """
+        before = 0
+        for documents, lines in self._documents():
+            batch, rows = self._parse(documents, lines, before)
+            before += rows
+            if len(batch.rows) or batch.bad_count:
+                yield batch
+
+    # ------------------------------------------------------------------------------------------ documents
+
+    def _documents(self) -> Iterator[tuple[list[bytes], list[int]]]:
+        """Texts of one JSON document each, and the line each starts at."""
+        if not self._options.by_line:
+            yield self._whole(), [1]
+            return
+        rest, line, wanted = b"", 1, self._block_bytes
+        while True:
+            piece = self._body.read(wanted)
+            data = rest + piece
+            if line == 1:
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            end = data.rfind(b"\n") + 1 if piece else len(data)
+            block, rest = data[:end], data[end:]
+            wanted = self._block_bytes if end else max(self._block_bytes, len(rest))
+            if len(rest) > LINE_BYTES_MAX:
+                raise InvalidInputError(
+                    f"line {line} is longer than {LINE_BYTES_MAX >> 20} MB", kind="data_quality"
+                )
+            found = block.split(b"\n")
+            numbers = [i for i, text in enumerate(found) if text and not text.isspace()]
+            if numbers:
+                yield [found[i] for i in numbers], [line + i for i in numbers]
+            line += block.count(b"\n")
+            if not piece:
+                return
+
+    def _whole(self) -> list[bytes]:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := self._body.read(self._block_bytes):
+            pieces.append(piece)
+            size += len(piece)
+            if size > DOCUMENT_BYTES_MAX:
+                raise InvalidInputError(
+                    f"json body size exceeds the limit of {DOCUMENT_BYTES_MAX} bytes of a body that is read as "
+                    "one document; send one object a line with read_json_by_line",
+                    kind="data_quality",
+                )
+        text = b"".join(pieces).removeprefix(b"\xef\xbb\xbf")
+        return [text] if text.strip() else []
+
+    # ------------------------------------------------------------------------------------------ one block
+
+    def _parse(self, documents: list[bytes], lines: list[int], before: int) -> tuple[SourceBatch, int]:
+        exact = self._with_exact_numbers(documents)
+        decoded = try_cast(pa.array(exact, pa.binary()), _STRING).values
+        valid = pc.fill_null(evaluate(decoded, "json_valid(c)").cast(pa.bool_()), False)
+        invalid = np.flatnonzero(~_mask(valid))
+        bad = self._unreadable(documents, lines, invalid[:BAD_ROWS_DESCRIBED])
+        texts, origins = self._rows(pc.if_else(valid, decoded, pa.scalar(None, pa.string())))
+        is_object = _mask(pc.equal(evaluate(texts, "json_type(c)"), "OBJECT"))
+        self._check_shape(texts, is_object)
+
+        def place(row: int) -> Place:
+            if not self._options.by_line:
+                return Place(before + row + 1, shown((texts[row].as_py() or "").encode()))
+            origin = int(origins[row])
+            return Place(lines[origin], shown(documents[origin]))
+
+        table, absent, has_any = self._fields(texts)
+        usable = has_any if self._paths else has_any & is_object
+        unusable = np.flatnonzero(~usable)
+        for row in unusable[:BAD_ROWS_DESCRIBED].tolist():
+            has_object = is_object[row] or bool(self._paths)
+            reason = "the row has none of the columns" if has_object else "the row is no JSON object"
+            bad.append(BadRow(place(row), reason))
+        kept = np.flatnonzero(usable)
+        if len(unusable):
+            positions = pa.array(kept)
+            table = table.take(positions)
+            absent = {name: mask.take(positions) for name, mask in absent.items()}
+
+        def places(rows: Sequence[int]) -> list[Place]:
+            return [place(int(kept[row])) for row in rows]
+
+        return SourceBatch(table, places, len(invalid) + len(unusable), bad, absent), len(texts)
+
+    def _with_exact_numbers(self, documents: list[bytes]) -> list[bytes]:
+        risky = _FRACTION if self._options.num_as_string else _LONG_NUMBER
+        return [_quote_numbers(text) if risky.search(text) else text for text in documents]
+
+    def _unreadable(self, documents: list[bytes], lines: list[int], invalid: Positions) -> list[BadRow]:
+        bad: list[BadRow] = []
+        for i in invalid.tolist():
+            reason = _reason(documents[i])
+            if reason == _SEVERAL:
+                raise InvalidInputError(_SEVERAL, kind="data_quality", line=lines[i])
+            if not self._options.by_line:
+                raise InvalidInputError(f"the body is no JSON document: {reason}", kind="data_quality")
+            bad.append(BadRow(Place(lines[i], shown(documents[i])), reason))
+        return bad
+
+    def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
+        """The JSON text of each row, and the document each came from."""
+        texts = documents
+        if self._root:
+            texts = evaluate(texts, f"json_extract(c, {_literal(self._root)})::VARCHAR")
+            self._check_root(documents, texts)
+        origins = np.flatnonzero(_mask(texts.is_valid()))
+        texts = texts.drop_null()
+        if not self._options.strip_outer_array:
+            return texts, origins
+        kinds = evaluate(texts, "json_type(c)")
+        if not pc.all(pc.equal(kinds, "ARRAY")).as_py() and len(texts):
+            raise InvalidInputError(
+                "JSON data is not an array-object, `strip_outer_array` must be FALSE.", kind="data_quality"
+            )
+        elements = evaluate(texts, "json_extract(c, '$[*]')::VARCHAR[]")
+        parents = pc.list_parent_indices(elements).to_numpy(zero_copy_only=False)
+        return pc.list_flatten(elements), origins[parents]
+
+    def _check_root(self, documents: pa.Array, texts: pa.Array) -> None:
+        if len(documents) and texts.null_count == len(texts) and documents.null_count < len(documents):
+            raise InvalidInputError(
+                f"json_root {self._options.root!r} names no part of the document", kind="data_quality"
+            )
+
+    def _check_shape(self, texts: pa.Array, is_object: Mask) -> None:
+        if self._options.strip_outer_array or self._paths or is_object.all():
+            return
+        first = texts[int(np.flatnonzero(~is_object)[0])].as_py()
+        if first.lstrip().startswith("["):
+            raise InvalidInputError(
+                "JSON data is array-object, `strip_outer_array` must be TRUE.", kind="data_quality"
+            )
+
+    # ------------------------------------------------------------------------------------------ fields
+
+    def _fields(self, texts: pa.Array) -> tuple[pa.Table, dict[str, pa.BooleanArray], Mask]:
+        """Text columns, the rows that lack each watched field, and the rows that have any field."""
+        if self._paths:
+            spellings = [[path] for path in self._paths]
+        else:
+            keys = self._keys(texts)
+            spellings = [[key_path(key) for key in keys.get(name.lower(), [])] for name in self._names]
+        absent = {
+            name: _missing(texts, paths)
+            for name, paths in zip(self._names, spellings, strict=True)
+            if name.lower() in self._watched
+        }
+        table = pa.table(_extract(texts, spellings), names=self._names)
+        return table, absent, _has_any(texts, table, spellings)
+
+    def _keys(self, texts: pa.Array) -> dict[str, list[str]]:
+        """Spellings of the wanted keys that occur, by lower-case name (J4)."""
+        found: dict[str, list[str]] = {}
+        wanted = {name.lower() for name in self._names}
+        lists = evaluate(texts, "CASE json_type(c) WHEN 'OBJECT' THEN json_keys(c) END")
+        for key in pc.unique(pc.list_flatten(lists)).to_pylist():
+            if key.lower() in wanted and '"' not in key and "\\" not in key:
+                found.setdefault(key.lower(), []).append(key)
+        return found
+
+
+_SEVERAL: Final = "Multiple JSON objects in a single line"
+
+
+def _quote_numbers(text: bytes) -> bytes:
+    """Every number of the document as a string, so that its digits stay as they are."""
+    return _TOKENS.sub(lambda match: match[0] if match[1] is None else b'"' + match[1] + b'"', text)
+
+
+def _reason(text: bytes) -> str:
+    """Why a text is no JSON document; several objects one after the other are told apart (J3)."""
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        return "the row is not encoded in UTF-8"
+    try:
+        stripped = decoded.strip()
+        _, end = json.JSONDecoder().raw_decode(stripped)
+    except (ValueError, RecursionError) as error:
+        return f"the row is no JSON: {error}"
+    return _SEVERAL if stripped[end:].lstrip()[:1] == "{" else "the row is no JSON: text follows the value"
+
+
+def _mask(flags: pa.BooleanArray) -> Mask:
+    """As NumPy; NULL is false."""
+    return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
+    """For each field the value at the first of its paths that there is, as text; one pass over the documents."""
+    plain = [path for paths in spellings for path in paths if "[*]" not in path]
+    found: dict[str, pa.Array] = {}
+    if plain:
+        wanted = ", ".join(_literal(path) for path in plain)
+        values = evaluate(texts, f"json_extract_string(c, [{wanted}])")
+        found = {path: pc.list_element(values, i) for i, path in enumerate(plain)}
+    columns = []
+    for paths in spellings:
+        parts = [found[path] if path in found else _extract_many(texts, path) for path in paths]
+        columns.append(pc.coalesce(*parts) if parts else pa.nulls(len(texts), pa.string()))
+    return columns
+
+
+def _extract_many(texts: pa.Array, path: str) -> pa.Array:
+    """Everything a path with a wildcard finds, as the text of a JSON array."""
+    return evaluate(texts, f"json_extract(c, {_literal(path)})::VARCHAR").cast(pa.string())
+
+
+def _missing(texts: pa.Array, paths: list[str]) -> pa.BooleanArray:
+    if not paths:
+        return pa.array(np.ones(len(texts), dtype=np.bool_))
+    found = " OR ".join(f"json_exists(c, {_literal(path)})" for path in paths)
+    return evaluate(texts, f"NOT ({found})").cast(pa.bool_())
+
+
+def _has_any(texts: pa.Array, table: pa.Table, spellings: list[list[str]]) -> Mask:
+    """Rows with at least one of the fields (J8); rows whose fields are all NULL are looked at twice."""
+    has_value = np.zeros(len(texts), dtype=np.bool_)
+    for column in table.columns:
+        has_value |= _mask(pc.is_valid(column.combine_chunks()))
+    if has_value.all():
+        return has_value
+    empty = np.flatnonzero(~has_value)
+    paths = sorted({path for group in spellings for path in group if "[*]" not in path})
+    if paths:
+        there = pc.invert(_missing(texts.take(pa.array(empty)), paths))
+        has_value[empty] = _mask(there)
+    return has_value

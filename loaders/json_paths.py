@@ -1,0 +1,60 @@
+"""JSON paths as people write them for Doris, and as DuckDB reads them.
+
+`$.a.b[0]`, `$."a b"`, `$["a"]`, `$.a[*]`, `$` and `$.` for the root (J12). A path is taken apart and written
+anew with every key in quotes, so nothing of the user's text reaches DuckDB as syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from store.errors import InvalidInputError
+
+_STEP: Final = re.compile(
+    r"""\.\s*"(?P<quoted>[^"]+)" | \.(?P<plain>[^.\[\]"]+) | \[\s*(?P<index>\d{1,9}|\*)\s*\]
+      | \[\s*(?P<mark>["'])(?P<bracketed>.+?)(?P=mark)\s*\]""",
+    re.VERBOSE,
+)
+_STEPS_MAX: Final = 64
+
+
+def duckdb_path(path: str) -> str:
+    """The path for DuckDB.
+
+    Raises:
+        InvalidInputError: not a path.
+    """
+    text = path.strip()
+    if text in ("$", "$."):
+        return "$"
+    if not text.startswith("$"):
+        raise _bad(path)
+    at, steps = 1, ["$"]
+    while at < len(text):
+        match = _STEP.match(text, at)
+        if match is None or len(steps) > _STEPS_MAX:
+            raise _bad(path)
+        key = match["quoted"] or match["plain"] or match["bracketed"]
+        steps.append(f"[{match['index']}]" if key is None else _quoted(key.strip()))
+        at = match.end()
+    return "".join(steps)
+
+
+def key_path(key: str) -> str:
+    """The path of a key of the document itself."""
+    return "$" + _quoted(key)
+
+
+def _quoted(key: str) -> str:
+    if '"' in key or "\\" in key:
+        raise InvalidInputError(
+            f"JSON key {key!r} holds a quote or backslash, which a path cannot name", kind="bad_header"
+        )
+    return f'."{key}"'
+
+
+def _bad(path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Invalid json path: {path[:200]!r}; expected one such as $.key.other[0]", kind="bad_header"
+    )

@@ -1,0 +1,436 @@
+"""From the fields of the source to the columns of the table: what the headers `columns`, `hidden_columns`, `where`,
+`delete`, `merge_type`, `function_column.sequence_col` and `strict_mode` say.
+
+Planned once for a load, then for each batch:
+
+1. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived column before
+   it; the same name on both sides of `=` means the field (M2).
+2. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in strict mode (Y1);
+   derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A field that a JSON row does
+   not have takes the column's default (J7).
+3. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name fields; a name that
+   is a column of the table means the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from loaders.expressions import Evaluator, Field, bind, parse, tokens
+from loaders.headers import StreamLoadOptions
+from loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
+from store.cast import Cast, try_cast
+from store.errors import InvalidInputError
+from store.schema import (
+    DELETE_SIGN,
+    HIDDEN_COLUMNS,
+    SEQUENCE_COL,
+    VERSION_COL,
+    TableSchema,
+    default_scalar,
+    hidden_name,
+)
+from store.sql.functions import Surroundings
+from store.types import ColumnType, type_from_arrow
+
+_SIGN: Final = ColumnType("TINYINT")
+_COLUMNS_MAX: Final = 10_000
+_FIELD, _TARGET = "field ", "column "  # prefixes that keep both kinds of names apart in one table
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ColumnList:
+    """The `columns` header taken apart: fields in order, then derived columns in order."""
+
+    fields: tuple[str, ...] = ()
+    derived: Mapping[str, exp.Expr] = field(default_factory=dict)
+
+
+def parse_columns(text: str) -> ColumnList:
+    """Reads the `columns` header (M1).
+
+    Raises:
+        InvalidInputError: not a list of names and `name = expression`, or a name given twice.
+    """
+    if not text:
+        return ColumnList()
+    stream = tokens(text, "columns")
+    fields: list[str] = []
+    derived: dict[str, exp.Expr] = {}
+    try:
+        while True:
+            name = stream.name("a column name")
+            if stream.take("="):
+                if name.lower() in map(str.lower, derived):
+                    stream.refuse(f"column {name!r} is derived twice", "bad_header")
+                derived[name] = stream.expression()
+            else:
+                fields.append(name)
+            if stream.is_done:
+                break
+            stream.need(",")
+    except InvalidInputError as error:
+        raise InvalidInputError(f"columns: {error.message}", kind="bad_header") from error
+    seen: set[str] = set()
+    for name in fields:
+        if name.lower() in seen:
+            raise InvalidInputError(f"columns: field {name!r} is listed twice", kind="bad_header")
+        seen.add(name.lower())
+    if len(fields) + len(derived) > _COLUMNS_MAX:
+        raise InvalidInputError(f"columns: more than {_COLUMNS_MAX} names", kind="bad_header")
+    return ColumnList(tuple(fields), derived)
+
+
+def field_names(columns: ColumnList, options: StreamLoadOptions, schema: TableSchema, paths: int) -> list[str]:
+    """Names of the fields of a row of CSV or JSON, in order.
+
+    Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4).
+
+    Args:
+        paths: number of JSON paths, 0 without.
+    """
+    if columns.fields:
+        return list(columns.fields)
+    names = [*schema.names, *options.hidden_columns]
+    return names[:paths] if 0 < paths < len(names) else names  # J5
+
+
+@dataclass(frozen=True)
+class MappedBatch:
+    """A batch ready for the table.
+
+    Attributes:
+        rows: columns of the table by name, hidden ones among them.
+        positions: for each of `rows`, its position in the source batch.
+        bad_count: rows filtered on the way.
+        bad: position in the source batch, and reason, of the first of them.
+        unselected: rows that `where` dropped.
+    """
+
+    rows: pa.Table
+    positions: Positions
+    bad_count: int
+    bad: Sequence[tuple[int, str]]
+    unselected: int
+
+
+@dataclass(frozen=True)
+class _Target:
+    """One column of the result: where its values come from and what they must be."""
+
+    name: str
+    type: ColumnType
+    source: str | None  # a field, None when derived
+    derived: int = -1  # index among the computed expressions
+
+
+class Mapping_:
+    """Placeholder for documentation order; see `RowMapping`."""
+
+
+class RowMapping:
+    """Maps batches of one load.
+
+    Args:
+        schema: of the table.
+        table: its name, for messages.
+        options: the headers.
+        columns: `options.columns`, parsed.
+        fields: fields of the source, in order.
+        kinds: Arrow types of the fields; text for CSV and JSON.
+        around: the moment of the load in its time zone.
+        needs_all: every column that has no default must be supplied; not so for partial updates.
+
+    Raises:
+        InvalidInputError: the headers do not fit the table.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        table: str,
+        options: StreamLoadOptions,
+        columns: ColumnList,
+        fields: Sequence[str],
+        kinds: Sequence[pa.DataType],
+        around: Surroundings,
+        *,
+        needs_all: bool = True,
+    ) -> None:
+        self._schema = schema
+        self._table = table
+        self._options = options
+        self._columns = columns
+        self._fields = {name.lower(): name for name in fields}
+        self._kinds = dict(zip(fields, kinds, strict=True))
+        self._around = around
+        self._expressions: list[exp.Expr] = []
+        self._derived = self._bind_derived()
+        self._targets = self._plan_targets()
+        self._by_name = {target.name.lower(): target for target in self._targets}
+        if needs_all:
+            self._check_supplied()
+        self._conditions = self._bind_conditions()
+        self._compute = Evaluator(around, self._expressions) if self._expressions else None
+        self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
+
+    @property
+    def columns_with_default(self) -> list[str]:
+        """Fields whose absence from a row means the column's default (J7)."""
+        watched = []
+        for target in self._targets:
+            column = self._schema.find(target.name)
+            if target.source is not None and column is not None and column.default is not None:
+                watched.append(target.source)
+        return watched
+
+    @property
+    def supplied(self) -> list[str]:
+        """Columns the load brings, hidden ones among them."""
+        return [target.name for target in self._targets]
+
+    def close(self) -> None:
+        for evaluator in (self._compute, self._decide):
+            if evaluator is not None:
+                evaluator.close()
+
+    # ------------------------------------------------------------------------------------------ planning
+
+    def _bind_derived(self) -> dict[str, int]:
+        """Derived columns by lower-case name, as indexes of bound expressions."""
+        bound: dict[str, int] = {}
+        for name, tree in self._columns.derived.items():
+
+            def resolve(wanted: str, own: str = name) -> Field | exp.Expr:
+                found = self._field(wanted)
+                if found is not None:
+                    return found
+                if wanted.lower() in bound and wanted.lower() != own.lower():
+                    return self._expressions[bound[wanted.lower()]]
+                raise self._unknown(wanted, "columns")
+
+            self._expressions.append(bind(tree, resolve, "columns"))
+            bound[name.lower()] = len(self._expressions) - 1
+        return bound
+
+    def _field(self, name: str) -> Field | None:
+        known = self._fields.get(name.lower())
+        if known is None:
+            return None
+        kind = self._kinds[known]
+        if pa.types.is_string(kind):
+            column = self._schema.find(known)
+            return Field(known, None, column.type if column is not None else None)
+        return Field(known, type_from_arrow(kind) if not _is_zoned(kind) else ColumnType("DATETIME", (6,)))
+
+    def _unknown(self, name: str, header: str) -> InvalidInputError:
+        known = [*self._fields.values(), *self._columns.derived]
+        return InvalidInputError(
+            f"{header}: unknown column {name!r}; the load has {', '.join(known[:50])}", kind="unknown_column"
+        )
+
+    def _plan_targets(self) -> list[_Target]:
+        targets: list[_Target] = []
+        for name, column_type in [*((c.name, c.type) for c in self._schema.columns), (DELETE_SIGN, _SIGN)]:
+            target = self._target(name, name, column_type)
+            if target is not None:
+                targets.append(target)
+        self._check_hidden()
+        sequence = self._plan_sequence(targets)
+        return targets if sequence is None else [*targets, sequence]
+
+    def _target(self, name: str, wanted: str, column_type: ColumnType) -> _Target | None:
+        """The column `name` from the derived column or field `wanted`, None when there is none."""
+        for given, index in self._derived.items():
+            if (hidden_name(given) or given).lower() == wanted.lower():
+                return _Target(name, column_type, None, index)
+        for given in self._fields.values():
+            if (hidden_name(given) or given).lower() == wanted.lower():
+                return _Target(name, column_type, given)
+        return None
+
+    def _check_hidden(self) -> None:
+        for name in self._options.hidden_columns:
+            hidden = hidden_name(name)
+            if hidden is None or hidden == VERSION_COL:
+                raise InvalidInputError(
+                    f"hidden_columns: expected {DELETE_SIGN} or {SEQUENCE_COL}, found {name!r}",
+                    kind="bad_header",
+                )
+
+    def _plan_sequence(self, targets: Sequence[_Target]) -> _Target | None:
+        """Where the hidden sequence comes from, None when from the mapped column or nowhere (SL1-SL14)."""
+        schema, wanted = self._schema, self._options.sequence
+        hidden = self._target(SEQUENCE_COL, SEQUENCE_COL, schema.sequence_type or _SIGN)
+        if schema.sequence_type is None:
+            if wanted is not None or hidden is not None:
+                raise InvalidInputError(
+                    f"There is no sequence column in the table {self._table}", kind="no_sequence"
+                )
+            return None
+        mapped = schema.sequence_column
+        if wanted is not None and (mapped is None or wanted.lower() != mapped.lower()):
+            source = self._target(SEQUENCE_COL, hidden_name(wanted) or wanted, schema.sequence_type)
+            if source is None:
+                raise InvalidInputError(
+                    f"function_column.sequence_col: {wanted!r} is neither a field of the load nor a column it "
+                    "brings",
+                    kind="unknown_column",
+                )
+            return source
+        if hidden is not None:
+            return hidden
+        if mapped is not None:
+            default = schema.column(mapped).default
+            if mapped in {target.name for target in targets}:
+                return None
+            if default is not None and default.kind == "current_timestamp":  # SL9
+                return None
+        if self._options.update_mode != "UPSERT":  # SL11
+            return None
+        raise InvalidInputError(
+            f"Table {self._table} has sequence column, need to specify the sequence column",
+            kind="sequence_missing",
+        )
+
+    def _check_supplied(self) -> None:
+        """M8, Q1: found before the first row is read."""
+        for column in self._schema.columns:
+            if column.name.lower() not in self._by_name and not column.can_be_omitted:
+                raise InvalidInputError(
+                    f"Column has no default value. column: {column.name}; the load has to bring it",
+                    kind="missing_column",
+                    column=column.name,
+                )
+
+    def _bind_conditions(self) -> dict[str, exp.Expr]:
+        conditions: dict[str, exp.Expr] = {}
+        for header, text in (("where", self._options.where), ("delete", self._options.delete)):
+            if text:
+                conditions[header] = bind(parse(text, header), lambda name, h=header: self._final(name, h), header)
+        return conditions
+
+    def _final(self, name: str, header: str) -> Field | exp.Expr:
+        """What a condition means by a name: the finished column, else the field."""
+        target = self._by_name.get((hidden_name(name) or name).lower())
+        if target is not None:
+            return Field(_TARGET + target.name, target.type)
+        if name.lower() in self._derived:
+            return _prefixed(self._expressions[self._derived[name.lower()]])
+        found = self._field(name)
+        if found is None:
+            raise self._unknown(name, header)
+        return Field(_FIELD + found.column, found.type, found.meaning)
+
+    # ------------------------------------------------------------------------------------------ one batch
+
+    def __call__(self, batch: SourceBatch, now: datetime) -> MappedBatch:
+        """Maps one batch.
+
+        Args:
+            now: the moment of CURRENT_TIMESTAMP defaults, local to the load's zone (A3).
+
+        Raises:
+            InvalidInputError: an expression cannot be evaluated, or a column can never be of its type.
+        """
+        computed = self._compute(batch.rows) if self._compute is not None else []
+        keep = np.ones(len(batch.rows), dtype=np.bool_)
+        bad: dict[int, str] = {}
+        values: list[pa.Array] = []
+        for target in self._targets:
+            source = batch.rows.column(target.source) if target.source is not None else computed[target.derived]
+            cast = self._cast(target, source)
+            self._filter(target, cast, keep, bad)
+            values.append(self._with_default(target, cast.values, batch, now))
+        table = pa.table(values, names=[target.name for target in self._targets])
+        positions = np.flatnonzero(keep)
+        fields = batch.rows
+        if len(positions) < len(keep):
+            rows = pa.array(positions)
+            table, fields = table.take(rows), fields.take(rows)
+        table, selected = self._decided(table, fields)
+        first = sorted(bad.items())[:BAD_ROWS_DESCRIBED]
+        unselected = len(positions) - len(table)
+        if selected is not None:
+            positions = positions[selected]
+        return MappedBatch(table, positions, int((~keep).sum()), first, unselected)
+
+    def _cast(self, target: _Target, source: pa.Array | pa.ChunkedArray) -> Cast:
+        try:
+            return try_cast(source, target.type, zone=self._options.time_zone)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"column {target.name!r}: {error.message}", kind="bad_type") from error
+
+    def _filter(self, target: _Target, cast: Cast, keep: Mask, bad: dict[int, str]) -> None:
+        """Takes rows out that lost a value in a way that costs the row (Y1, Y3, Y4)."""
+        is_strict = self._options.strict_mode and target.source is not None
+        for mask, applies, reason in (
+            (cast.out_of_range, True, "a number is out of the range of"),
+            (cast.failed, is_strict, "a value cannot be converted to"),
+        ):
+            if mask is None or not applies:
+                continue
+            lost = np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False)) & keep)
+            keep[lost] = False
+            for row in lost[:BAD_ROWS_DESCRIBED].tolist():
+                bad[row] = f"column {target.name}: {reason} {target.type}"
+
+    def _with_default(
+        self, target: _Target, values: pa.Array, batch: SourceBatch, now: datetime
+    ) -> pa.Array:
+        if target.name == DELETE_SIGN:
+            return pc.fill_null(values, 0)
+        absent = batch.absent.get(target.source or "")
+        column = self._schema.find(target.name)
+        if absent is None or column is None or not absent.true_count:
+            return values
+        return pc.if_else(absent, default_scalar(column, now), values)
+
+    def _decided(self, table: pa.Table, fields: pa.Table) -> tuple[pa.Table, Positions | None]:
+        """The rows that `where` selects, with the delete sign that `delete` gives; and which those are."""
+        if self._decide is None or not len(table):
+            return table, None
+        both = pa.table(
+            [*table.columns, *fields.columns],
+            names=[*(_TARGET + n for n in table.schema.names), *(_FIELD + n for n in fields.schema.names)],
+        )
+        answers = dict(zip(self._conditions, self._decide(both), strict=True))
+        if "delete" in answers:
+            signs = pc.fill_null(answers["delete"].cast(pa.bool_()), False).cast(pa.int8())
+            named = [n for n in table.schema.names if n != DELETE_SIGN]
+            table = table.select(named).append_column(DELETE_SIGN, signs)
+        if "where" not in answers:
+            return table, None
+        selected = np.flatnonzero(
+            np.asarray(pc.fill_null(answers["where"].cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
+        )
+        if len(selected) == len(table):
+            return table, None
+        return table.take(pa.array(selected)), selected
+
+
+def _prefixed(tree: exp.Expr) -> exp.Expr:
+    """An expression over fields for use beside finished columns."""
+    copied = tree.copy()
+    for column in copied.find_all(exp.Column):
+        column.set("this", exp.to_identifier(_FIELD + column.name, quoted=True))
+    return copied
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+_ = HIDDEN_COLUMNS

@@ -1,0 +1,62 @@
+"""What every format reader gives: batches of fields as they came, and where each row was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+TEXT_SHOWN_MAX: Final = 2_000
+BAD_ROWS_DESCRIBED: Final = (
+    1_000  # of one batch: the others are only counted, for a wrong separator spoils every row
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row came from: its line (or row, where a format has no lines), counted from 1, and its text."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that is left out of the load."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True)
+class SourceBatch:
+    """Some rows of the body.
+
+    Attributes:
+        rows: one column for each field, by its source name; text for CSV and JSON.
+        places: positions in `rows` to where they came from. Asked for bad rows only, so it may cost.
+        bad_count: rows that are not among `rows`, for they could not be read.
+        bad: the first of them.
+        absent: for a field, the rows that did not have it at all, unlike those that had NULL there (J7).
+    """
+
+    rows: pa.Table
+    places: Callable[[Sequence[int]], list[Place]]
+    bad_count: int = 0
+    bad: Sequence[BadRow] = ()
+    absent: dict[str, pa.BooleanArray] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """A format: cuts a body into batches of a few megabytes each."""
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Reads the body to its end, once."""
+
+
+def shown(text: bytes) -> str:
+    """A source line for the error log: readable, on one line, not too long."""
+    cut = text[:TEXT_SHOWN_MAX].decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
+    return cut + ("..." if len(text) > TEXT_SHOWN_MAX else "")

@@ -1,0 +1,22 @@
+"""The zero of a type: what a tombstone's NOT NULL cells hold (D10)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def fill_zero(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
+    """Some cells set to 0, false, the epoch, the empty string, list, map or a struct of NULLs."""
+    return pc.if_else(where, zero_of(values.type), values)
+
+
+def zero_of(arrow: pa.DataType) -> pa.Scalar:
+    """The zero of an Arrow type."""
+    if pa.types.is_nested(arrow):
+        return pa.scalar({} if pa.types.is_struct(arrow) else [], arrow)
+    if pa.types.is_string(arrow):
+        return pa.scalar("")
+    if pa.types.is_decimal(arrow):
+        return pa.scalar(0, pa.int64()).cast(arrow)
+    return pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)

@@ -1,0 +1,242 @@
+"""The command line: answers, exit codes, one-line errors, quick help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app, exit_code
+from cli.sql import Prompt
+from store import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
+
+Invoke = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+
+TABLE = "CREATE DATABASE test; USE test; CREATE TABLE t (k INT, v VARCHAR(5) NULL) UNIQUE KEY(k)"
+CREATE = """CREATE DATABASE test; CREATE TABLE test.test_table
+(
+    user_id bigint,
+    date date,
+    group_id bigint,
+    modify_date date,
+    keyword VARCHAR(128)
+)
+UNIQUE KEY(user_id, date, group_id)
+DISTRIBUTED BY HASH (user_id) BUCKETS 32
+PROPERTIES(
+    "function_column.sequence_col" = 'modify_date',
+    "replication_num" = "1",
+    "in_memory" = "false"
+);"""
+DESC = """\
++-------------+--------------+------+-------+---------+---------+
+| Field       | Type         | Null | Key   | Default | Extra   |
++-------------+--------------+------+-------+---------+---------+
+| user_id     | BIGINT       | No   | true  | NULL    |         |
+| date        | DATE         | No   | true  | NULL    |         |
+| group_id    | BIGINT       | No   | true  | NULL    |         |
+| modify_date | DATE         | No   | false | NULL    | REPLACE |
+| keyword     | VARCHAR(128) | No   | false | NULL    | REPLACE |
++-------------+--------------+------+-------+---------+---------+
+"""
+ROW = """\
++---------+------------+----------+-------------+---------+
+| user_id | date       | group_id | modify_date | keyword |
++---------+------------+----------+-------------+---------+
+|       1 | 2020-02-22 |        1 | {}  | {}       |
++---------+------------+----------+-------------+---------+
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Invoke:
+    """Runs a command on a data directory of its own; `input` is standard input."""
+
+    def invoke(*arguments: str, input: str | None = None) -> Any:
+        return CliRunner().invoke(app, ["--data-dir", str(tmp_path / "data"), *arguments], input=input)
+
+    return invoke
+
+
+def sql(run: Invoke, text: str) -> str:
+    result = run("sql", "-e", text)
+    assert result.exit_code == 0, result.stderr
+    return str(result.stdout)
+
+
+def test_statements_come_from_options_files_and_standard_input(run: Invoke, tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT '你好' AS a;", encoding="utf-8")
+    expected = "+------+\n| a    |\n+------+\n| 你好 |\n+------+\n"
+    assert run("sql", "-f", str(script)).stdout == expected
+    assert run("sql", "-f", "-", input=script.read_text(encoding="utf-8")).stdout == expected
+    assert run("sql", input=script.read_text(encoding="utf-8")).stdout == expected
+    assert run("sql", "-e", "SELECT 1", "-e", "SELECT 2").stdout.count("|") == 8
+
+
+def test_rows_come_in_the_form_asked_for(run: Invoke) -> None:
+    sql(run, TABLE + "; INSERT INTO t VALUES (1, NULL), (2, 'x')")
+    query = ("sql", "-D", "test", "-e", "SELECT * FROM t ORDER BY k", "--format")
+    assert json.loads(run(*query, "json").stdout) == [{"k": 1, "v": None}, {"k": 2, "v": "x"}]
+    assert run(*query, "csv").stdout == "k,v\n1,\\N\n2,x\n"
+    assert run(*query, "markdown").stdout == "| k | v |\n| ---: | --- |\n| 1 | NULL |\n| 2 | x |\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("sql", "-e", "SELEC 1"), 1, "seqstore: line 1, column 1: expected a statement"),
+        (("sql", "-e", "SELECT * FROM test.nope"), 1, "seqstore: Unknown table 'test.nope'"),
+        (("sql", "-e", "INSERT INTO test.t VALUES (1, 'too long')"), 4, "seqstore: Insert has "
+            "filtered data in strict mode"),
+        (("sql", "-f", "/no/such/file"), 1, "seqstore: [Errno 2]"),
+        (("sql", "-e", "SELECT 1", "-f", "x"), 2, "give either -e or -f"),
+        (("history", "t"), 2, "expected DB.TABLE, found 't'"),
+        (("history", "test.nope"), 1, "seqstore: Unknown table 'test.nope'"),
+        (("stream-load", "test.t", "-T", "-", "-H", "nonsense"), 2, "expected -H 'name: value'"),
+        (("nonsense",), 2, "No such command"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_line_and_an_exit_code(
+    run: Invoke, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    sql(run, TABLE)
+    result = run(*arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert code == 2 or result.stderr.count("\n") == 1
+
+
+def test_each_kind_of_failure_has_its_exit_code() -> None:
+    kinds = [InvalidInputError, ConflictError, LoadRejectedError, CorruptionError]
+    assert [exit_code(kind("x")) for kind in kinds] == [1, 3, 4, 5]
+    assert exit_code(ZeroDivisionError()) is None
+
+
+def test_debug_gives_the_trace(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["--data-dir", str(tmp_path), "--debug", "sql", "-e", "SELEC"])
+    assert isinstance(result.exception, InvalidInputError)
+
+
+def test_a_missing_data_directory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEQSTORE_DATA_DIR", raising=False)
+    result = CliRunner().invoke(app, ["sql", "-e", "SELECT 1"])
+    assert (result.exit_code, "SEQSTORE_DATA_DIR" in result.stderr) == (2, True)
+    absent = CliRunner().invoke(app, ["--data-dir", str(tmp_path / "absent"), "check"])
+    assert absent.exit_code == 1
+    assert not (tmp_path / "absent").exists()
+
+
+def test_history_and_check_tell_what_happened(run: Invoke, tmp_path: Path) -> None:
+    sql(run, TABLE + "; INSERT INTO t WITH LABEL first VALUES (1, 'a'), (1, 'b')")
+    (created, loaded) = json.loads(run("history", "test.t", "--format", "json").stdout)
+    assert (created["version"], created["operation"]) == (1, "CREATE TABLE")
+    assert (loaded["version"], loaded["label"], loaded["rows_total"], loaded["rows_superseded"]) == (
+        2,
+        "first",
+        2,
+        1,
+    )
+    assert run("check").stdout == "test.t: sound\n"
+    assert run("check", "test.t").exit_code == 0
+    with Store.open(tmp_path / "data") as store:
+        assert store.table("test.t").check() == []
+
+
+def test_help_starts_at_once() -> None:
+    """Nothing heavy is imported for it; the best of three, for the machine may be busy."""
+    program = (
+        "import sys; from cli.main import app\ntry: app(['--help'])\nfinally: "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        seconds.append(time.perf_counter() - started)
+    assert "stream-load" in done.stdout
+    assert not {"pyarrow", "duckdb", "store", "loaders", "sqlglot", "numpy"} & set(done.stderr.split())
+    assert min(seconds) < 0.5
+
+
+def test_every_command_has_help(run: Invoke) -> None:
+    for command in ("sql", "stream-load", "history", "check", "demo"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert command in result.stdout
+
+
+def test_the_prompt_gathers_lines_and_survives_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from store.sql import Session
+
+    typed = iter(["SELECT", "1 AS a;", "SELEC;", "CREATE DATABASE d; USE d;", "SHOW TABLES;", "help", "quit"])
+    prompts: list[str] = []
+
+    def typing(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(typed)
+
+    monkeypatch.setattr("builtins.input", typing)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    from cli.output import Format
+
+    with Store.open(tmp_path / "data") as store, Session(store) as session:
+        Prompt(session, Format.TABLE).run()
+    printed = capsys.readouterr()
+    assert prompts[:3] == ["seqstore [(none)]> ", "    -> ", "seqstore [(none)]> "]
+    assert prompts[-1] == "seqstore [d]> "
+    assert "| 1 |\n+---+\n1 row in set (" in printed.out
+    assert "Query OK, 0 rows affected (" in printed.out
+    assert "Empty set (" in printed.out
+    assert printed.err.count("seqstore: line 1, column 1") == 1
+
+
+LOADS = [
+    (
+        "1\t2020-02-22\t1\t2020-02-21\ta\n1\t2020-02-22\t1\t2020-02-22\tb\n1\t2020-02-22\t1\t2020-03-05\tc\n"
+        "1\t2020-02-22\t1\t2020-02-26\td\n1\t2020-02-22\t1\t2020-02-23\te\n1\t2020-02-22\t1\t2020-02-24\tb\n",
+        ROW.format("2020-03-05", "c"),
+    ),
+    ("1\t2020-02-22\t1\t2020-02-22\ta\n1\t2020-02-22\t1\t2020-02-23\tb\n", ROW.format("2020-03-05", "c")),
+    ("1\t2020-02-22\t1\t2020-02-22\ta\n1\t2020-02-22\t1\t2020-03-23\tw\n", ROW.format("2020-03-23", "w")),
+]
+
+
+def test_the_documented_story_prints_what_the_documentation_prints(run: Invoke, tmp_path: Path) -> None:
+    pytest.importorskip("loaders.stream_load", exc_type=ImportError)
+    sql(run, CREATE)
+    assert sql(run, "USE test; desc test_table;") == DESC
+    for number, (lines, expected) in enumerate(LOADS):
+        data = tmp_path / f"testData{number}"
+        data.write_text(lines)
+        loaded = run("stream-load", "test.test_table", "-T", str(data))
+        assert loaded.exit_code == 0, loaded.stdout + loaded.stderr
+        assert json.loads(loaded.stdout)["Status"] == "Success"
+        assert sql(run, "USE test; select * from test_table;") == expected
+
+
+def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Invoke, tmp_path: Path) -> None:
+    pytest.importorskip("loaders.stream_load", exc_type=ImportError)
+    sql(run, TABLE)
+    data = tmp_path / "rows.csv"
+    data.write_text("1,a\nx,b\n")
+    result = run("stream-load", "test.t", "-T", str(data), "-H", "column_separator: ,", "-H", "label: once")
+    reply = json.loads(result.stdout)
+    assert (result.exit_code, reply["Status"], reply["NumberFilteredRows"]) == (4, "Fail", 1)
+    data.write_text("1,a\n")
+    again = ("stream-load", "test.t", "-T", str(data), "-H", "column_separator:,", "-H", "label:once")
+    assert run(*again).exit_code == 0
+    repeated = run(*again)
+    assert (repeated.exit_code, json.loads(repeated.stdout)["Status"]) == (1, "Label Already Exists")

@@ -1,0 +1,30 @@
+"""What all tests share: one Spark session for the run, and the reason when there can be none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loaders.spark import missing_requirement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("spark")]
+    missing = missing_requirement() if marked else None
+    if missing is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A quiet local session; tests that use it are marked `spark`."""
+    from cli.demo.spark_run import spark_session
+
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session

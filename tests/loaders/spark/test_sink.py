@@ -1,0 +1,288 @@
+"""foreachBatch: an epoch is loaded once, whatever Spark runs again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli.demo.spark_run import forget_last_epoch
+from loaders.spark import EpochReport, foreach_batch_sink
+from store import Column, InvalidInputError, LabelExistsError, NotFoundError, Store, TableSchema, parse_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_ID = "sql.streaming.queryId"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A store with two tables of one shape; no sequence, so that a second load of an epoch would show."""
+    schema = TableSchema.create(
+        [
+            Column("id", parse_type("BIGINT"), nullable=False),
+            Column("value", parse_type("VARCHAR(20)")),
+        ],
+        ["id"],
+    )
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("db")
+        store.create_table("db.one", schema)
+        store.create_table("db.two", schema)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def in_query(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, as an epoch of query "q" sees it."""
+    spark.sparkContext.setLocalProperty(QUERY_ID, "q")
+    yield spark
+    spark.sparkContext.setLocalProperty(QUERY_ID, None)
+
+
+def frame(spark: SparkSession, *rows: tuple[int, str]) -> DataFrame:
+    return spark.createDataFrame(list(rows), "id bigint, value string")
+
+
+def rows_of(data_dir: Path, table: str = "db.one") -> dict[int, str]:
+    with Store.open(data_dir) as store:
+        rows = store.table(table).scan(["id", "value"]).read_all()
+    return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def write_file(directory: Path, number: int, rows: dict[int, str]) -> None:
+    directory.mkdir(exist_ok=True)
+    pq.write_table(
+        pa.table({"id": list(rows), "value": list(rows.values())}), directory / f"{number:03d}.parquet"
+    )
+
+
+def run_query(
+    spark: SparkSession, files: Path, checkpoint: Path, data_dir: Path, table: str = "db.one"
+) -> list[EpochReport]:
+    reports: list[EpochReport] = []
+    sink = foreach_batch_sink(data_dir, table)
+    query = (
+        spark.readStream.schema("id bigint, value string")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(files))
+        .writeStream.foreachBatch(lambda df, epoch: reports.append(sink(df, epoch)))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return reports
+
+
+@pytest.mark.spark
+def test_a_replayed_epoch_is_reported_and_skipped(
+    in_query: SparkSession, data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = foreach_batch_sink(data_dir, "db.one")
+    first = sink(frame(in_query, (1, "a"), (2, "b")), 0)
+    second = sink(frame(in_query, (2, "c")), 1)
+    with caplog.at_level(logging.WARNING):
+        again = sink(frame(in_query, (1, "a"), (2, "b")), 0)
+    assert (first.version, second.version) == (2, 3)
+    assert first.result is not None
+    assert first.result.rows_total == 2
+    assert again.is_replay
+    assert (again.label, again.version) == (first.label, first.version)
+    assert "epoch 0 of query q is version 2 already: skipped" in caplog.text
+    assert rows_of(data_dir) == {1: "a", 2: "c"}
+
+
+@pytest.mark.spark
+def test_epochs_of_another_query_are_loaded(in_query: SparkSession, data_dir: Path) -> None:
+    sink = foreach_batch_sink(data_dir, "db.one")
+    sink(frame(in_query, (1, "a")), 0)
+    in_query.sparkContext.setLocalProperty(QUERY_ID, "another")
+    report = sink(frame(in_query, (1, "b")), 0)
+    assert not report.is_replay
+    assert rows_of(data_dir) == {1: "b"}
+
+
+@pytest.mark.spark
+def test_one_query_may_feed_two_tables_of_a_database(in_query: SparkSession, data_dir: Path) -> None:
+    """X16: labels are unique per database, so the table is part of the label."""
+    for table in ("db.one", "db.two"):
+        assert not foreach_batch_sink(data_dir, table)(frame(in_query, (1, table)), 0).is_replay
+    assert rows_of(data_dir, "db.one") == {1: "db.one"}
+    assert rows_of(data_dir, "db.two") == {1: "db.two"}
+
+
+@pytest.mark.spark
+def test_an_epoch_that_is_still_running_elsewhere_is_no_replay(
+    in_query: SparkSession, data_dir: Path
+) -> None:
+    """LS5: only VISIBLE means done; here another load of this process holds the label in PREPARE."""
+    with Store.open(data_dir) as store:
+        table = store.table("db.one")
+        with table.begin_load(label=f"spark-q-0-{table.id}"), pytest.raises(LabelExistsError) as raised:
+            foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a")), 0)
+    assert raised.value.status == "PREPARE"
+    assert rows_of(data_dir) == {}
+
+
+@pytest.mark.spark
+def test_load_options_reach_the_load(in_query: SparkSession, data_dir: Path) -> None:
+    foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a"), (2, "b")), 0)
+    foreach_batch_sink(data_dir, "db.one", merge_type="DELETE")(frame(in_query, (1, "")), 1)
+    assert rows_of(data_dir) == {2: "b"}
+
+
+@pytest.mark.spark
+def test_an_empty_epoch_changes_nothing(in_query: SparkSession, data_dir: Path) -> None:
+    sink = foreach_batch_sink(data_dir, "db.one")
+    sink(frame(in_query, (1, "a")), 0)
+    report = sink(frame(in_query), 1)
+    assert report.result is not None
+    assert report.result.rows_total == 0
+    assert rows_of(data_dir) == {1: "a"}
+
+
+@pytest.mark.spark
+def test_outside_of_a_query_there_is_no_epoch(spark: SparkSession, data_dir: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"hand the sink to writeStream\.foreachBatch"):
+        foreach_batch_sink(data_dir, "db.one")(frame(spark, (1, "a")), 0)
+
+
+@pytest.mark.spark
+def test_a_missing_table_fails_the_epoch(in_query: SparkSession, data_dir: Path) -> None:
+    with pytest.raises(NotFoundError, match="Unknown table"):
+        foreach_batch_sink(data_dir, "db.three")(frame(in_query, (1, "a")), 0)
+    with pytest.raises(NotFoundError, match="no store here"):
+        foreach_batch_sink(data_dir / "elsewhere", "db.one")(frame(in_query, (1, "a")), 0)
+
+
+@pytest.mark.spark
+def test_spark_types_arrive_as_they_are(in_query: SparkSession, tmp_path: Path) -> None:
+    """A `timestamp` is stored as the session shows it, a `timestamp_ntz` as it is."""
+    declared = {
+        "id": "INT",
+        "flag": "BOOLEAN",
+        "price": "DECIMAL(9,2)",
+        "zoned": "DATETIME(6)",
+        "plain": "DATETIME(6)",
+        "tags": "ARRAY<STRING>",
+        "calls": "ARRAY<DATETIME>",
+    }
+    columns = [Column(name, parse_type(text), nullable=name != "id") for name, text in declared.items()]
+    with Store.open(tmp_path) as store:
+        store.create_database("db")
+        store.create_table("db.t", TableSchema.create(columns, ["id"]))
+    in_query.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
+    try:
+        df = in_query.sql(
+            """SELECT 1 AS id, true AS flag, CAST(12.50 AS decimal(9,2)) AS price,
+            timestamp'2024-01-02 03:04:05.678901' AS zoned,
+            timestamp_ntz'2024-01-02 03:04:05.678901' AS plain,
+            array('a', NULL) AS tags, array(timestamp'2024-01-02 03:04:05') AS calls"""
+        )
+        foreach_batch_sink(tmp_path, "db.t")(df, 0)
+    finally:
+        in_query.conf.set("spark.sql.session.timeZone", "UTC")
+    with Store.open(tmp_path) as store:
+        rows = store.table("db.t").scan().read_all().to_pylist()
+    moment = datetime(2024, 1, 2, 3, 4, 5, 678901)
+    assert rows == [
+        {
+            "id": 1,
+            "flag": True,
+            "price": Decimal("12.50"),
+            "zoned": moment,
+            "plain": moment,
+            "tags": ["a", None],
+            "calls": [datetime(2024, 1, 2, 3, 4, 5)],
+        }
+    ]
+
+
+@pytest.mark.spark
+def test_an_epoch_published_but_not_checkpointed_is_loaded_once(
+    spark: SparkSession, data_dir: Path, tmp_path: Path
+) -> None:
+    """What a crash leaves between the store's switch and Spark's note: planned, loaded, not committed."""
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    write_file(files, 0, {1: "a", 2: "b"})
+    write_file(files, 1, {2: "c"})
+    reports = run_query(spark, files, checkpoint, data_dir)
+    assert [(report.epoch, report.is_replay) for report in reports] == [(0, False), (1, False)]
+    with Store.open(data_dir) as store:  # somebody else goes on: a second load of epoch 1 would undo this
+        store.table("db.one").upsert(pa.table({"id": [2], "value": ["later"]}))
+    forget_last_epoch(checkpoint)
+
+    write_file(files, 2, {3: "d"})
+    reports = run_query(spark, files, checkpoint, data_dir)
+    assert [(report.epoch, report.is_replay) for report in reports] == [(1, True), (2, False)]
+    assert rows_of(data_dir) == {1: "a", 2: "later", 3: "d"}
+
+
+_KILLED_DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from cli.demo.spark_run import spark_session
+from loaders.spark import foreach_batch_sink
+
+data_dir, files, checkpoint, work = map(Path, sys.argv[1:])
+work.mkdir()
+sink = foreach_batch_sink(data_dir, "db.one")
+
+def load_and_die(df, epoch):
+    sink(df, epoch)
+    if epoch == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with spark_session(work) as spark:
+    stream = spark.readStream.schema("id bigint, value string").option("maxFilesPerTrigger", 1)
+    query = stream.parquet(str(files)).writeStream.foreachBatch(load_and_die)
+    query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.crash
+def test_a_driver_killed_right_after_a_load_repeats_nothing(
+    spark: SparkSession, data_dir: Path, tmp_path: Path
+) -> None:
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    for number, rows in enumerate([{1: "a"}, {2: "b"}, {3: "c"}]):
+        write_file(files, number, rows)
+    arguments = [str(path) for path in (data_dir, files, checkpoint, tmp_path / "work")]
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED_DRIVER, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        timeout=200,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert rows_of(data_dir) == {1: "a", 2: "b"}
+    with Store.open(data_dir) as store:
+        store.table("db.one").upsert(pa.table({"id": [2], "value": ["later"]}))
+
+    reports = run_query(spark, files, checkpoint, data_dir)
+    assert [(report.epoch, report.is_replay) for report in reports] == [(1, True), (2, False)]
+    assert rows_of(data_dir) == {1: "a", 2: "later", 3: "c"}
+    with Store.open(data_dir) as store:
+        assert store.table("db.one").check() == []
+
+
+def test_an_unknown_load_option_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="load option 'label' is not known"):
+        foreach_batch_sink(tmp_path, "db.one", label="x")

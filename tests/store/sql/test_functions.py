@@ -1,0 +1,172 @@
+"""Functions and operators mean what they mean in Doris; the clock stands at 2024-05-06 12:30:45.678901."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from store import InvalidInputError
+from store.sql.duck import connect
+from store.sql.functions import function_names
+from store.sql.macros import macro_names
+
+Run = Callable[[str], Any]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        # division and NULL
+        ("1 / 0", None),
+        ("7 / 2", 3.5),
+        ("7 DIV 2", 3),
+        ("7 DIV 0", None),
+        ("7 % 0", None),
+        ("mod(7, 4)", 3),
+        ("concat('a', NULL)", None),
+        ("concat('a', 1, 'b')", "a1b"),
+        ("concat_ws('-', 'a', NULL, 'b')", "a-b"),
+        ("0 || 1", True),
+        ("1 AND NULL", None),
+        ("NULL <=> NULL", True),
+        ("1 XOR 1", False),
+        ("greatest(1, NULL)", None),
+        ("least(3, 2)", 2),
+        ("ifnull(NULL, 3)", 3),
+        ("nvl(NULL, 'x')", "x"),
+        ("nullif(1, 1)", None),
+        ("if(1 > 2, 'a', 'b')", "b"),
+        ("CASE WHEN NULL THEN 1 ELSE 2 END", 2),
+        # casts
+        ("cast('abc' AS INT)", None),
+        ("cast(1.9 AS INT)", 1),
+        ("cast(-1.9 AS BIGINT)", -1),
+        ("cast('12.7' AS INT)", 12),
+        ("cast(2000 AS TINYINT)", None),
+        ("cast('2024-02-30' AS DATE)", None),
+        ("cast('2024-02-29 10:00:00' AS DATETIME)", datetime(2024, 2, 29, 10)),
+        ("cast(DATE '2024-02-29' AS INT)", 20240229),
+        ("cast(1.25 AS DECIMAL(9,1))", Decimal("1.3")),
+        ("cast(true AS STRING)", "1"),
+        ("cast('abc' AS VARCHAR(2))", "ab"),
+        ("cast(99999999999999999999 AS LARGEINT)", Decimal(99999999999999999999)),
+        ("cast('7' AS UNSIGNED)", 7),
+        # text
+        ("length('你好')", 6),
+        ("char_length('你好')", 2),
+        ("upper('a')", "A"),
+        ("substring('hello', -3)", "llo"),
+        ("substring_index('a.b.c', '.', 2)", "a.b"),
+        ("substring_index('a.b.c', '.', -1)", "c"),
+        ("split_part('a,b', ',', 2)", "b"),
+        ("split_part('a,b', ',', 9)", None),
+        ("find_in_set('b', 'a,b,c')", 2),
+        ("find_in_set('z', 'a,b,c')", 0),
+        ("find_in_set(NULL, 'a')", None),
+        ("locate('b', 'abcb', 3)", 4),
+        ("instr('abc', 'c')", 3),
+        ("lpad('a', 3, 'x')", "xxa"),
+        ("'abc' LIKE 'A%'", False),
+        ("'abc' REGEXP '^a.c$'", True),
+        ("regexp_replace('aba', 'a', 'x')", "xbx"),
+        ("hex('a')", "61"),
+        ("unhex('zz')", None),
+        ("md5('a')", "0cc175b9c0f1b6a831c399e269772661"),
+        ("'a' 'b'", "ab"),
+        ('"double" ', "double"),
+        # dates
+        ("now()", datetime(2024, 5, 6, 12, 30, 45)),
+        ("now(3)", datetime(2024, 5, 6, 12, 30, 45, 678000)),
+        ("current_timestamp", datetime(2024, 5, 6, 12, 30, 45)),
+        ("curdate()", date(2024, 5, 6)),
+        ("current_date", date(2024, 5, 6)),
+        ("unix_timestamp()", 1714998645),
+        ("unix_timestamp('1970-01-02 00:00:01.9')", 86401),
+        ("from_unixtime(86400)", "1970-01-02 00:00:00"),
+        ("from_unixtime(86400, '%Y/%m')", "1970/01"),
+        ("date_format('2024-02-03 04:05:06', '%Y-%c-%e %H:%i:%s %%')", "2024-2-3 04:05:06 %"),
+        ("date_format('2024-02-03', 'yyyyMMdd')", "20240203"),
+        ("str_to_date('03.02.2024', '%d.%m.%Y')", date(2024, 2, 3)),
+        ("str_to_date('nonsense', '%Y')", None),
+        ("date_add('2024-01-31', INTERVAL 1 MONTH)", datetime(2024, 2, 29)),
+        ("date_add(DATE '2024-01-31', 1)", date(2024, 2, 1)),
+        ("date_sub(DATE '2024-03-01', INTERVAL 1 DAY)", date(2024, 2, 29)),
+        ("DATE '2024-01-31' + INTERVAL 2 HOUR", datetime(2024, 1, 31, 2)),
+        ("'2024-01-31' - INTERVAL 1 YEAR", datetime(2023, 1, 31)),
+        ("months_add(DATE '2024-01-31', 1)", date(2024, 2, 29)),
+        ("days_sub(DATE '2024-01-01', 1)", date(2023, 12, 31)),
+        ("datediff('2024-03-01', '2024-02-01 23:00:00')", 29),
+        ("timestampdiff(MONTH, '2024-01-31', '2024-02-28')", 0),
+        ("timestampadd(DAY, 1, '2024-02-28')", datetime(2024, 2, 29)),
+        ("date_trunc(DATE '2024-02-28', 'month')", date(2024, 2, 1)),
+        ("date_trunc('hour', '2024-02-28 01:02:03')", datetime(2024, 2, 28, 1)),
+        ("last_day('2024-02-03')", date(2024, 2, 29)),
+        ("year('2024-02-03')", 2024),
+        ("year('nonsense')", None),
+        ("dayofweek('2024-05-05')", 1),
+        ("weekday('2024-05-05')", 6),
+        ("dayname('2024-05-05')", "Sunday"),
+        ("extract(MONTH FROM '2024-05-05')", 5),
+        ("to_days('1970-01-01')", 719528),
+        ("microsecond('2024-05-05 00:00:07.25')", 250000),
+        # JSON and nested values
+        ('get_json_string(\'{"a": {"b": [1, "x"]}}\', \'$.a.b[1]\')', "x"),
+        ("get_json_string('{bad', '$.a')", None),
+        ("get_json_int('{\"a\": 7}', '$.a')", 7),
+        ("json_extract('{\"a\": [1]}', '$.a')", "[1]"),
+        ("'{\"a\": 1}' -> '$.a'", "1"),
+        ("json_length('[1, 2]')", 2),
+        ("json_valid('{')", 0),
+        ("array(4, 5)[1]", 4),
+        ("element_at([4, 5], 3)", None),
+        ("map('a', 1)['a']", 1),
+        ("size([1, 2])", 2),
+        ("array_contains([1, 2], 2)", True),
+        ("named_struct('a', 1)", {"a": 1}),
+        # the session
+        ("database()", "db"),
+        ("version()", "5.7.99"),
+        ("current_user()", "root@%"),
+        ("connection_id()", 0),
+    ],
+)
+def test_an_expression_has_the_value_doris_gives_it(value: Run, expression: str, expected: Any) -> None:
+    assert value(expression) == expected
+
+
+def test_clocks_and_unix_times_follow_the_sessions_zone(rows: Run) -> None:
+    for zone in ("+08:00", "Asia/Shanghai"):
+        rows(f"SET time_zone = '{zone}'; SELECT 1")
+        text = (
+            "SELECT now(), utc_timestamp(), from_unixtime(0), unix_timestamp('1970-01-01 "
+            "08:00:01'), unix_timestamp()"
+        )
+        evening, noon = datetime(2024, 5, 6, 20, 30, 45), datetime(2024, 5, 6, 12, 30, 45)
+        assert rows(text) == [(evening, noon, "1970-01-01 08:00:00", 1, 1714998645)]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "date_format(now(), '%Q')",
+        "date_format(now(), concat('%', 'Y'))",
+        "now(9)",
+        "datediff(now())",
+        "date_trunc('eon', now())",
+        "timestampdiff(EON, now(), now())",
+        "map('a')",
+        "group_concat('a', 'b', 'c')",
+    ],
+)
+def test_arguments_a_function_does_not_take_are_refused(value: Run, expression: str) -> None:
+    with pytest.raises(InvalidInputError, match="function"):
+        value(expression)
+
+
+def test_every_named_function_is_there_and_every_macro_has_a_name() -> None:
+    assert macro_names() <= set(function_names())
+    connect().close()

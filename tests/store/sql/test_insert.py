@@ -1,0 +1,268 @@
+"""INSERT: columns, sequences, hidden columns, strictness, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from store import InvalidInputError, LabelExistsError, LoadRejectedError
+from store.sql import Session
+
+Run = Callable[[str], Any]
+
+PLAIN = (
+    "CREATE TABLE t (k INT, a INT NULL, b VARCHAR(5) NULL, c DATETIME DEFAULT "
+    "CURRENT_TIMESTAMP) UNIQUE KEY(k)"
+)
+MAPPED = (
+    "CREATE TABLE m (k INT, v INT NULL, w INT NULL) UNIQUE KEY(k) "
+    "PROPERTIES('function_column.sequence_col'='v')"
+)
+TYPED = "CREATE TABLE s (k INT, v INT NULL) UNIQUE KEY(k) PROPERTIES('function_column.sequence_type'='INT')"
+CLOCKED = (
+    "CREATE TABLE n (k INT, v DATETIME DEFAULT CURRENT_TIMESTAMP, w INT NULL) UNIQUE KEY(k) "
+    "PROPERTIES('function_column.sequence_col'='v')"
+)
+
+
+@pytest.fixture(autouse=True)
+def _tables(session: Session) -> None:
+    list(session.execute(";".join([PLAIN, MAPPED, TYPED, CLOCKED])))
+
+
+def test_an_insert_is_an_upsert_and_tells_its_label(session: Session, rows: Run) -> None:
+    """I1."""
+    list(session.execute("INSERT INTO t (k, a) VALUES (1, 10), (2, 20)"))
+    (result,) = session.execute("INSERT INTO t WITH LABEL again (k, a) VALUES (2, 21), (3, 30), (3, 31)")
+    assert result.affected_rows == 3
+    assert result.info.startswith("{'label':'again', 'status':'VISIBLE', 'txnId':'")
+    assert sorted(rows("SELECT k, a FROM t")) == [(1, 10), (2, 21), (3, 31)]
+
+
+def test_a_label_is_used_once(session: Session, rows: Run) -> None:
+    list(session.execute("INSERT INTO t WITH LABEL l (k) VALUES (1)"))
+    with pytest.raises(LabelExistsError):
+        list(session.execute("INSERT INTO t WITH LABEL l (k) VALUES (2)"))
+    assert rows("SELECT count(*) FROM t") == [(1,)]
+
+
+def test_left_out_columns_take_their_default_and_one_moment(session: Session, rows: Run) -> None:
+    """A1, A3."""
+    list(
+        session.execute(
+            "INSERT INTO t (k, c) VALUES (1, DEFAULT), (2, DEFAULT); INSERT INTO t (k) VALUES (3)"
+        )
+    )
+    noon = datetime(2024, 5, 6, 12, 30, 45)
+    assert sorted(rows("SELECT k, a, c FROM t")) == [(1, None, noon), (2, None, noon), (3, None, noon)]
+
+
+def test_expressions_are_computed(rows: Run) -> None:
+    rows(
+        "INSERT INTO t VALUES (1 + 1, length('你'), concat('x', 'y'), date_add('2024-01-31', "
+        "INTERVAL 1 MONTH)); SELECT 1"
+    )
+    assert rows("SELECT * FROM t") == [(2, 3, "xy", datetime(2024, 2, 29))]
+
+
+def test_values_of_several_kinds_meet_in_one_column(rows: Run) -> None:
+    rows(
+        "INSERT INTO t (k, a, b) VALUES (1, '7', 1), ('2', 8, 'x'), (3, NULL, 1.5), (4, true, NULL); SELECT 1"
+    )
+    assert sorted(rows("SELECT k, a, b FROM t")) == [(1, 7, "1"), (2, 8, "x"), (3, None, "1.5"), (4, 1, None)]
+
+
+def test_every_type_is_stored_exactly(session: Session, rows: Run) -> None:
+    list(
+        session.execute(
+            "CREATE TABLE e (k LARGEINT, d DECIMAL(38,10) NULL, t DATE NULL, x DATETIME(6) NULL, b "
+            "BOOLEAN NULL,"
+            " f DOUBLE NULL, j JSON NULL, a ARRAY<INT> NULL, m MAP<STRING,INT> NULL, w "
+            "DECIMAL(50,2) NULL) UNIQUE KEY(k);"
+            "INSERT INTO e VALUES (-170141183460469231731687303715884105728, "
+            "1234567890123456789012345678.0123456789,"
+            " '2024-02-29', '2024-02-29 01:02:03.000004', false, 1e300, '{\"a\":1}', [1, 2], "
+            "map('x', 1), 9.99),"
+            " (170141183460469231731687303715884105727, NULL, NULL, NULL, NULL, NULL, NULL, '[3]', "
+            "NULL, -0.01)"
+        )
+    )
+    first, second = sorted(rows("SELECT * FROM e"))
+    assert first == (
+        Decimal(-(2**127)),
+        Decimal("1234567890123456789012345678.0123456789"),
+        date(2024, 2, 29),
+        datetime(2024, 2, 29, 1, 2, 3, 4),
+        False,
+        1e300,
+        '{"a":1}',
+        [1, 2],
+        [("x", 1)],
+        Decimal("9.99"),
+    )
+    assert (second[0], second[7], second[9]) == (Decimal(2**127 - 1), [3], Decimal("-0.01"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("INSERT INTO t VALUES (1, 2)", "insert into cols should be corresponding to the query output"),
+        ("INSERT INTO t (k, a) VALUES (1, 2), (3)", "found 1 in row 2"),
+        ("INSERT INTO t (k, a) SELECT 1", "insert into cols should be corresponding to the query output"),
+        ("INSERT INTO t (k, z) VALUES (1, 2)", "unknown column 'z' in table db.t; it has k, a, b, c"),
+        ("INSERT INTO t (k, K) VALUES (1, 2)", "column 'K' is listed twice"),
+        ("INSERT INTO t (a) VALUES (1)", "k"),
+        (
+            "INSERT INTO t (k, __DORIS_SEQUENCE_COL__) VALUES (1, 2)",
+            "There is no sequence column in the table t",
+        ),
+        ("INSERT INTO t (k, __DORIS_VERSION_COL__) VALUES (1, 2)", "is written by the store"),
+        ("INSERT INTO t (k) VALUES (DEFAULT)", "column 'k' has no default"),
+        ("INSERT INTO t (k) VALUES (nope)", "unknown column 'nope'"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(session: Session, rows: Run, text: str, message: str) -> None:
+    """I2."""
+    with pytest.raises(InvalidInputError) as caught:
+        list(session.execute(text))
+    assert message in str(caught.value)
+    assert rows("SELECT count(*) FROM t") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("(2, 'abc', 'x')", "a"),
+        ("(2, 99999999999, 'x')", "a"),
+        ("(NULL, 1, 'x')", "k"),
+        ("(2, 1, 'longer')", "b"),
+        ("(2, 1, '你好')", "b"),
+    ],
+)
+def test_one_bad_row_fails_a_strict_insert_as_a_whole(
+    session: Session, rows: Run, bad: str, reason: str
+) -> None:
+    """Y10, Y5 (bytes)."""
+    with pytest.raises(
+        LoadRejectedError, match="Insert has filtered data in strict mode: 1 of 2 rows, first row 2"
+    ) as caught:
+        list(session.execute(f"INSERT INTO t (k, a, b) VALUES (1, 1, 'ok'), {bad}"))
+    assert caught.value.rejected[0].column == reason
+    assert rows("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_an_insert_that_is_not_strict_stores_null_and_leaves_out_what_it_must(
+    session: Session, rows: Run
+) -> None:
+    """Y1, Y2, Y10."""
+    text = (
+        "SET enable_insert_strict = false; INSERT INTO t (k, a, b) VALUES (1, 'abc', 'x'), ('z', "
+        "2, 'y'), (3, 3, 'longer')"
+    )
+    result = list(session.execute(text))[-1]
+    assert (result.affected_rows, len(result.warnings)) == (1, 2)
+    assert rows("SELECT k, a, b FROM t") == [(1, None, "x")]
+
+
+def test_warnings_can_be_shown_until_the_next_statement(session: Session, rows: Run) -> None:
+    list(session.execute("SET enable_insert_strict = false; INSERT INTO t (k) VALUES (1), (NULL)"))
+    ((level, _, message),) = rows("SHOW WARNINGS")
+    assert (level, message.split(":")[0]) == ("Warning", "row 2")
+    rows("SELECT 1")
+    assert rows("SHOW WARNINGS") == []
+
+
+def test_an_insert_of_bad_rows_only_fails_in_any_mode(session: Session) -> None:
+    """Y11."""
+    with pytest.raises(LoadRejectedError, match="all partitions have no load data"):
+        list(session.execute("SET enable_insert_strict = false; INSERT INTO t (k) VALUES (NULL)"))
+
+
+def test_the_filter_ratio_bounds_what_may_be_left_out(session: Session) -> None:
+    setup = "SET enable_insert_strict = false, insert_max_filter_ratio = 0.5;"
+    list(session.execute(setup + "INSERT INTO t (k) VALUES (1), (NULL)"))
+    with pytest.raises(LoadRejectedError, match="too many"):
+        list(session.execute("INSERT INTO t (k) VALUES (1), (NULL), (NULL)"))
+
+
+NEEDED = "has sequence column, need to specify the sequence column"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO s VALUES (1, 2)",  # SL7
+        "INSERT INTO s (k, v) VALUES (1, 2)",
+        "INSERT INTO s (k, v) SELECT 1, 2",
+        "INSERT INTO m (k, w) VALUES (1, 2)",  # SL8
+    ],
+)
+def test_a_sequence_must_be_given(session: Session, text: str) -> None:
+    """SL6."""
+    with pytest.raises(InvalidInputError, match=NEEDED):
+        list(session.execute(text))
+
+
+def test_a_table_with_a_mapped_sequence_needs_no_column_list(rows: Run) -> None:
+    """SL7, SL3, SO1."""
+    rows("INSERT INTO m VALUES (1, 5, 50); INSERT INTO m (k, w, v) VALUES (1, 40, 4), (2, 60, 6); SELECT 1")
+    assert sorted(rows("SELECT * FROM m")) == [(1, 5, 50), (2, 6, 60)]
+
+
+@pytest.mark.parametrize("name", ["__DORIS_SEQUENCE_COL__", "__sequence_col__"])
+def test_the_hidden_sequence_may_be_named_in_any_spelling(rows: Run, name: str) -> None:
+    """SL3, T7."""
+    rows(
+        f"INSERT INTO s (k, v, {name}) VALUES (1, 10, 5); INSERT INTO s ({name}, v, k) VALUES (4, "
+        f"11, 1); SELECT 1"
+    )
+    assert rows(f"SELECT k, v, {name} FROM s") == [(1, 10, 5)]
+
+
+def test_a_clocked_sequence_column_may_be_left_out(rows: Run) -> None:
+    """SL9."""
+    rows("INSERT INTO n (k, w) VALUES (1, 2); SELECT 1")
+    assert rows("SELECT v = __SEQUENCE_COL__, w FROM n") == [(True, 2)]
+
+
+def test_the_demand_for_a_sequence_can_be_turned_off(rows: Run) -> None:
+    """SL12."""
+    rows(
+        "SET require_sequence_in_insert = false; INSERT INTO s VALUES (1, 2); INSERT INTO m (k, w) "
+        "VALUES (1, 3); SELECT 1"
+    )
+    assert rows("SELECT k, v, __SEQUENCE_COL__ FROM s") == [(1, 2, None)]
+    assert rows("SELECT k, v, w, __SEQUENCE_COL__ FROM m") == [(1, None, 3, None)]
+
+
+def test_a_row_with_the_delete_sign_deletes(rows: Run) -> None:
+    """D11, D2, T8."""
+    rows("INSERT INTO s (k, v, __SEQUENCE_COL__) VALUES (1, 10, 10), (2, 20, 10); SELECT 1")
+    rows("INSERT INTO s (k, __DORIS_DELETE_SIGN__, __SEQUENCE_COL__) VALUES (1, 1, 9), (2, 1, 10); SELECT 1")
+    assert rows("SELECT k FROM s") == [(1,)]
+    assert rows("SET show_hidden_columns = true; SELECT count(*) FROM s") == [(2,)]
+    shown = rows("SELECT k, __DORIS_DELETE_SIGN__ FROM s")
+    assert sorted(shown) == [(1, 0), (2, 1)]
+
+
+def test_an_insert_from_a_query_reads_one_version_of_its_own_table(rows: Run) -> None:
+    rows(
+        "INSERT INTO t (k, a) VALUES (1, 1), (2, 2); INSERT INTO t (k, a) SELECT k + 2, a * 10 FROM "
+        "t WHERE a > 0; SELECT 1"
+    )
+    assert sorted(rows("SELECT k, a FROM t")) == [(1, 1), (2, 2), (3, 10), (4, 20)]
+
+
+def test_an_insert_of_no_rows_is_a_success(session: Session) -> None:
+    (result,) = session.execute("INSERT INTO t (k) SELECT k FROM t")
+    assert result.affected_rows == 0
+
+
+def test_a_thousand_expressions_are_computed_together(rows: Run) -> None:
+    text = ", ".join(f"({i}, {i} * 2)" for i in range(1200))
+    rows(f"INSERT INTO t (k, a) VALUES {text}; SELECT 1")
+    assert rows("SELECT count(*), sum(a) FROM t") == [(1200, 1199 * 1200)]

@@ -1,0 +1,170 @@
+"""Queries reach stored tables and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from store import StoreError
+from store.sql import Session, parse
+from store.sql.duck import connect
+
+Run = Callable[[str], Any]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret.csv"
+    path.write_text("password\nhunter2\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_csv('{0}')",
+        "SELECT * FROM read_csv_auto('{0}')",
+        "SELECT * FROM read_text('{0}')",
+        "SELECT * FROM read_blob('{0}')",
+        "SELECT * FROM read_parquet('{0}')",
+        "SELECT * FROM read_json('{0}')",
+        "SELECT * FROM sniff_csv('{0}')",
+        "SELECT * FROM '{0}'",
+        "SELECT * FROM `{0}`",
+        "SELECT * FROM \"{0}\"",
+        "SELECT read_text('{0}')",
+        "SELECT (SELECT content FROM read_text('{0}'))",
+        "WITH q AS (SELECT * FROM read_csv('{0}')) SELECT * FROM q",
+        "SELECT * FROM (SELECT 1) q, LATERAL (SELECT * FROM read_text('{0}')) x",
+        "INSERT INTO t SELECT * FROM read_csv('{0}')",
+        "INSERT INTO t VALUES ((SELECT content FROM read_text('{0}')))",
+        "SET @x = (SELECT content FROM read_text('{0}'))",
+        "COPY t TO '{0}'",
+        "ATTACH '{0}' AS x",
+        "IMPORT DATABASE '{0}'",
+        "LOAD '{0}'",
+        "INSTALL httpfs",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "SELECT * FROM glob('{0}')",
+        "SELECT * FROM duckdb_settings()",
+        "SELECT * FROM pragma_database_list()",
+        "SELECT * FROM query('SELECT 1')",
+        "SELECT * FROM query_table('t')",
+        "SELECT current_setting('threads')",
+        "SELECT getvariable('x')",
+        "SELECT getenv('HOME')",
+        "SELECT x.read_text('{0}')",
+        "SELECT `read_text`('{0}')",
+        "SELECT d_text('{0}')",
+        "SELECT * FROM pg_catalog.pg_tables",
+        "SELECT * FROM sqlite_master",
+        "SELECT * FROM temp.main.__source_0",
+        "SELECT * FROM __source_0",
+        "SELECT 1 INTO OUTFILE '{0}'",
+        "SELECT secret",
+        "SELECT * FROM secret",
+    ],
+)  # fmt: skip
+def test_nothing_but_stored_tables_can_be_read_or_written(session: Session, secret: Path, text: str) -> None:
+    list(session.execute("CREATE TABLE t (k VARCHAR(100)) UNIQUE KEY(k)"))
+    with pytest.raises(StoreError) as caught:
+        list(session.execute(text.format(secret)))
+    assert "hunter2" not in str(caught.value)
+    assert secret.read_text() == "password\nhunter2\n"
+
+
+def test_the_evaluator_itself_is_locked(secret: Path) -> None:
+    """The second wall, should a call ever slip through the first."""
+    connection = connect()
+    table = {"hunter": [2]}  # a Python local of the caller
+    for text in (
+        f"SELECT * FROM read_csv('{secret}')",
+        f"SELECT * FROM '{secret}'",
+        "SET enable_external_access = true",
+        "SET lock_configuration = false",
+        "SELECT * FROM table",
+        "INSTALL httpfs",
+        f"COPY (SELECT 1) TO '{secret}'",
+        f"ATTACH '{secret}' AS x",
+    ):
+        with pytest.raises(duckdb.Error):
+            connection.sql(text).fetchall()
+    connection.close()
+    assert table
+
+
+def test_text_in_quotes_stays_text(rows: Run) -> None:
+    hostile = "x'); DROP TABLE t; --"
+    escaped = hostile.replace("'", "''")
+    assert rows(f'SELECT \'{escaped}\', "{hostile}" AS `a"b`') == [(hostile, hostile)]
+    assert rows(f"SELECT concat('{escaped}', '\\\\') AS `{hostile}`") == [(hostile + "\\",)]
+
+
+PIECES = [
+    *(
+        "a",
+        "k",
+        "t",
+        "1",
+        "'x'",
+        "NULL",
+        "*",
+        "t.*",
+        "q.k",
+        "[1, 2]",
+        "now()",
+        "-a",
+        "NOT k",
+        "a + 1",
+        "a / 0",
+    ),
+    *(
+        "k = 1",
+        "a IS NULL",
+        "k IN (1, 2)",
+        "a || k",
+        "s LIKE 'x%'",
+        "s -> '$.x'",
+        "INTERVAL 1 DAY",
+        "length(s)",
+    ),
+    *("count(*)", "sum(a)", "cast(a AS INT)", "CASE WHEN k = 1 THEN a END", "(SELECT max(k) FROM t)"),
+    "date_add(s, INTERVAL 1 DAY)",
+]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    items=some.lists(some.sampled_from(PIECES), min_size=1, max_size=3),
+    where=some.sampled_from(PIECES),
+    tail=some.sampled_from(
+        ["", "GROUP BY k", "ORDER BY 1", "LIMIT 1", "GROUP BY 1 HAVING count(*) > 0", "LIMIT 1, 1"]
+    ),
+    source=some.sampled_from(
+        ["t", "t q", "(SELECT k, a, s FROM t) q", "t JOIN t q ON t.k = q.k", "t LEFT JOIN t q USING (k)"]
+    ),
+)
+def test_any_query_answers_or_fails_in_our_own_words(
+    session: Session, items: list[str], where: str, tail: str, source: str
+) -> None:
+    setup = (
+        "CREATE TABLE IF NOT EXISTS t (k INT, a INT NULL, s VARCHAR(9) NULL) UNIQUE KEY(k); "
+        "INSERT INTO t VALUES (1, 2, 'x')"
+    )
+    list(session.execute(setup))
+    text = f"SELECT {', '.join(items)} FROM {source} WHERE {where} {tail}"
+    message = ""
+    try:
+        for statement in parse(text):
+            session.run(statement)
+    except StoreError as error:
+        message = str(error)
+    assert "__source_" not in message
+    assert "\n" not in message

@@ -1,0 +1,295 @@
+"""Queries: what is read, by which way, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from store import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
+from store.sql import Session
+
+Run = Callable[[str], Any]
+
+
+@pytest.fixture(autouse=True)
+def _tables(session: Session) -> None:
+    list(
+        session.execute(
+            "CREATE TABLE t (k INT, d DATE, a INT NULL, s VARCHAR(20) NULL, f DOUBLE NULL) UNIQUE KEY(k, d);"
+            "CREATE TABLE u (k INT NULL, n LARGEINT NULL) UNIQUE KEY(k);"
+            "INSERT INTO t VALUES (1, '2024-01-01', 10, 'x', 0.5), (2, '2024-01-02', NULL, 'y', 1.5),"
+            " (3, '2024-01-03', 30, NULL, NULL), (3, '2024-01-04', 40, 'x', -1);"
+            "INSERT INTO u VALUES (1, 170141183460469231731687303715884105727), (3, -5), (NULL, 0)"
+        )
+    )
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+    """What a statement asked: `("scan", columns, has a filter)`, `("get", columns, keys)`, `("count",)`."""
+    asked: list[tuple[Any, ...]] = []
+    scan, get, count = Snapshot.scan, Snapshot.get, Snapshot.count
+
+    def spy_scan(
+        self: Snapshot, columns: Sequence[str] | None = None, filter: Any = None, **more: Any
+    ) -> Any:
+        asked.append(("scan", list(columns or ()), filter is not None))
+        return scan(self, columns, filter, **more)
+
+    def spy_get(self: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None, **more: Any) -> Any:
+        asked.append(("get", list(columns or ()), keys.num_rows))
+        return get(self, keys, columns, **more)
+
+    def spy_count(self: Snapshot) -> int:
+        asked.append(("count",))
+        return count(self)
+
+    monkeypatch.setattr(Snapshot, "scan", spy_scan)
+    monkeypatch.setattr(Snapshot, "get", spy_get)
+    monkeypatch.setattr(Snapshot, "count", spy_count)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT count(*) FROM t", [("count",)]),
+        ("SELECT a FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["k", "d", "a"], 1)]),
+        ("SELECT a FROM t WHERE k IN (3, 1, 3) AND d = '2024-01-03'", [("get", ["k", "d", "a"], 2)]),
+        ("SELECT max(a) FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["k", "d", "a"], 1)]),
+        ("SELECT a + 1 FROM t WHERE k > 1 AND a IS NOT NULL", [("scan", ["k", "a"], True)]),
+        ("SELECT * FROM t WHERE k + 1 = 2", [("scan", ["k", "d", "a", "s", "f"], False)]),
+        ("SELECT count(*) FROM t, u", [("scan", ["k"], False), ("scan", ["k"], False)]),
+        (
+            "SELECT x.a FROM t x LEFT JOIN u y ON x.k = y.k WHERE x.a > 1 AND y.n = 1",
+            [("scan", ["k", "a"], True), ("scan", ["k", "n"], False)],
+        ),
+        ("SELECT q.a FROM (SELECT a, s FROM t WHERE s = 'x') q WHERE q.a > 5", [("scan", ["a", "s"], True)]),
+        ("SELECT a FROM t WHERE f > 0 OR k = 1", [("scan", ["k", "a", "f"], False)]),
+    ],
+)  # fmt: skip
+def test_the_engine_is_asked_for_no_more_than_needed(
+    rows: Run, read: list[Any], text: str, expected: list[Any]
+) -> None:
+    rows(text)
+    assert sorted(map(str, read)) == sorted(map(str, expected))
+
+
+def test_a_limit_stops_the_scan(
+    session: Session, store: Store, rows: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = store.table("db.u")
+    for start in range(0, 600_000, 200_000):
+        table.upsert(pa.table({"k": np.arange(start, start + 200_000, dtype=np.int32)}))
+    seen: list[int] = []
+    scan = Snapshot.scan
+
+    def counting(self: Snapshot, *arguments: Any, **more: Any) -> pa.RecordBatchReader:
+        reader = scan(self, *arguments, **more)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                seen.append(batch.num_rows)
+                yield batch
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    monkeypatch.setattr(Snapshot, "scan", counting)
+    assert len(rows("SELECT k FROM u LIMIT 10, 5")) == 5
+    assert sum(seen) < 200_000
+
+
+ORACLE = [
+    "SELECT k, a FROM t WHERE {}",
+    "SELECT k, a + 0 FROM t WHERE {}",
+]
+
+
+@pytest.mark.parametrize(
+    ("condition", "keys"),
+    [
+        ("k = 3", [3, 3]),
+        ("3 = k", [3, 3]),
+        ("k != 3", [1, 2]),
+        ("k <> 3 AND a = 10", [1]),
+        ("2 <= k", [2, 3, 3]),
+        ("k BETWEEN 1 AND 2", [1, 2]),
+        ("k NOT BETWEEN 1 AND 2", [3, 3]),
+        ("k IN (1, 9)", [1]),
+        ("k NOT IN (1, 9)", [2, 3, 3]),
+        ("a IS NULL", [2]),
+        ("a IS NOT NULL AND k > 1", [3, 3]),
+        ("NOT a IS NULL", [1, 3, 3]),
+        ("a = NULL", []),
+        ("a <=> NULL", [2]),
+        ("a > -1", [1, 3, 3]),
+        ("k = 1.5", []),
+        ("k < 1.5", [1]),
+        ("k = '2'", [2]),
+        ("k = 99999999999999", []),
+        ("k < 99999999999999", [1, 2, 3, 3]),
+        ("d = '2024-01-03'", [3]),
+        ("d > DATE '2024-01-02'", [3, 3]),
+        ("d >= '2024-01-02 00:00:00'", [2, 3, 3]),
+        ("s = 'x'", [1, 3]),
+        ("s = 'X'", []),
+        ("s > 'x'", [2]),
+        ("f > 0", [1, 2]),
+        ("f = -1", [3]),
+        ("f IS NULL", [3]),
+        ("s LIKE 'x%' OR k = 2", [1, 2, 3]),
+        ("(k = 1 OR k = 2) AND (a = 10)", [1]),
+        ("k = 3 AND d = '2024-01-03' AND a = 31", []),
+        ("true", [1, 2, 3, 3]),
+        ("1 = 2", []),
+    ],
+)
+@pytest.mark.parametrize("query", ORACLE)
+def test_a_condition_means_the_same_wherever_it_is_decided(
+    rows: Run, query: str, condition: str, keys: list[int]
+) -> None:
+    assert sorted(row[0] for row in rows(query.format(condition))) == keys
+
+
+def test_names_of_the_answer_are_those_written(session: Session) -> None:
+    text = (
+        "SELECT count(*), Max( a ), K, `s` AS `t s`, t.k, 1+1, 'x', t.* FROM t GROUP BY K, s, d, a, f LIMIT 1"
+    )
+    (result,) = session.execute(text)
+    assert result.columns[:7] == ["count(*)", "Max( a )", "K", "t s", "k", "1+1", "'x'"]
+    assert result.columns[7:] == ["k", "d", "a", "s", "f"]
+
+
+def test_a_star_over_two_tables_keeps_both_columns_of_a_name(session: Session) -> None:
+    (result,) = session.execute("SELECT * FROM u a JOIN u b ON a.k = b.k")
+    assert result.columns == ["k", "n", "k", "n"]
+
+
+def test_joins_subqueries_ctes_and_windows(rows: Run) -> None:
+    assert rows("SELECT t.k, u.n FROM t JOIN u ON t.k = u.k WHERE t.d = '2024-01-04'") == [(3, Decimal(-5))]
+    assert rows(
+        "WITH q AS (SELECT k, sum(a) AS n FROM t GROUP BY k) SELECT x.n, y.n FROM q x, q y "
+        "WHERE x.k < y.k AND x.k = 1 AND y.k = 3"
+    ) == [(10, 70)]
+    assert rows("WITH t AS (SELECT k FROM t WHERE k = 1) SELECT count(*) FROM t") == [(1,)]
+    assert rows("SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.k)") == [(2,)]
+    assert rows("SELECT db.t.k FROM db.t WHERE a = (SELECT max(a) FROM t)") == [(3,)]
+    assert rows(
+        "SELECT k, row_number() OVER (PARTITION BY k ORDER BY d DESC) AS r FROM t ORDER BY k, r LIMIT 2, 2"
+    ) == [(3, 1), (3, 2)]
+    assert rows("(SELECT 1) UNION ALL (SELECT 1) UNION SELECT 2 ORDER BY 1") == [(1,), (2,)]
+    assert rows("SELECT group_concat(DISTINCT s, '-' ORDER BY s DESC), count(DISTINCT k) FROM t") == [
+        ("y-x", 3)
+    ]
+
+
+def test_null_sorts_first_as_in_doris(rows: Run) -> None:
+    assert rows("SELECT k FROM u ORDER BY k") == [(None,), (1,), (3,)]
+    assert rows("SELECT k FROM u ORDER BY k DESC") == [(3,), (1,), (None,)]
+
+
+def test_largeint_is_exact_through_every_way(rows: Run) -> None:
+    largest = Decimal(2**127 - 1)
+    assert rows(f"SELECT n FROM u WHERE n = {largest}") == [(largest,)]
+    assert rows("SELECT max(n), min(n) - 1, sum(n) FROM u") == [(largest, Decimal(-6), Decimal(2**127 - 6))]
+    assert rows("SELECT cast(n AS STRING) FROM u WHERE k = 1") == [(str(largest),)]
+
+
+def test_sums_of_integers_are_integers(session: Session) -> None:
+    (result,) = session.execute("SELECT sum(a), sum(k) + 1 FROM t")
+    assert result.rows is not None
+    assert result.rows.schema.types == [pa.int64(), pa.int64()]
+
+
+def test_hidden_columns_are_shown_on_request_or_by_name(session: Session, rows: Run) -> None:
+    """T4, T7, T8."""
+    list(
+        session.execute(
+            "INSERT INTO t (k, d, a, s, f, __DELETE_SIGN__) VALUES (1, '2024-01-01', 0, '', 0, 1)"
+        )
+    )
+    named = rows("SELECT *, __doris_version_col__ FROM t WHERE k + 0 = 2")
+    assert named == [(2, date(2024, 1, 2), None, "y", 1.5, 2)]
+    (result,) = session.execute("SELECT __Delete_Sign__ FROM t LIMIT 1")
+    assert result.columns == ["__Delete_Sign__"]
+    for text in ("SELECT * FROM t", "SELECT * FROM t ORDER BY k"):
+        (_, result) = session.execute(f"SET show_hidden_columns = true; {text}")
+        assert result.columns == ["k", "d", "a", "s", "f", "__DORIS_DELETE_SIGN__", "__DORIS_VERSION_COL__"]
+        assert result.rows is not None
+        assert result.rows.num_rows == 4
+    assert rows("SELECT count(*) FROM t WHERE k = 1 AND d = '2024-01-01'") == [(1,)]
+
+
+def test_an_older_version_can_be_read(session: Session, rows: Run) -> None:
+    list(session.execute("INSERT INTO u VALUES (1, 7)"))
+    assert rows("SELECT n FROM u WHERE k = 1") == [(Decimal(7),)]
+    assert rows("SELECT a.n - b.n FROM u FOR VERSION AS OF 2 a, u b WHERE a.k = 3 AND b.k = 3") == [
+        (Decimal(0),)
+    ]
+    assert rows("SELECT count(*) FROM u FOR VERSION AS OF 1") == [(0,)]
+    with pytest.raises(VersionExpiredError):
+        rows("SELECT * FROM u FOR VERSION AS OF 99")
+
+
+def test_every_mention_of_a_table_in_a_statement_reads_the_same_version(
+    session: Session, store: Store, rows: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = Snapshot.scan
+
+    def scan_then_write(self: Snapshot, *arguments: Any, **more: Any) -> Any:
+        store.table("db.u").upsert(pa.table({"k": pa.array([store.table("db.u").version * 100], pa.int32())}))
+        return scan(self, *arguments, **more)
+
+    monkeypatch.setattr(Snapshot, "scan", scan_then_write)
+    assert rows(
+        "SELECT (SELECT count(k) FROM u), (SELECT count(n) FROM u), count(*) FROM u WHERE k + 0 < 9999"
+    )[0][:2] == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT nope FROM t", "unknown column 'nope'"),
+        ("SELECT x.k FROM t", "x"),
+        ("SELECT nope(1)", "function 'nope' is not known"),
+        ("SELECT unix_timestmp()", "did you mean 'unix_timestamp'?"),
+        ("SELECT 1 FROM t FOR UPDATE", "may not hold FOR UPDATE"),
+        ("SELECT * FROM t TABLESAMPLE (5)", "TABLESAMPLE behind table 't' is not supported"),
+        ("SELECT ?", "may not hold PLACEHOLDER"),
+        ("SELECT a, count(*) FROM t", "GROUP BY"),
+        ("SELECT 9223372036854775807 + k FROM t", "cannot be evaluated"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_in_our_own_words(rows: Run, text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        rows(text)
+    assert message in str(caught.value)
+    assert "__source_" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM t", "SELECT sum(a) FROM t", "INSERT INTO t SELECT * FROM t WHERE k + 0 = 1"]
+)
+def test_wrong_bytes_found_while_reading_are_told_as_such(
+    session: Session, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = Snapshot.scan
+
+    def broken(self: Snapshot, *arguments: Any, **more: Any) -> pa.RecordBatchReader:
+        reader = scan(self, *arguments, **more)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from reader
+            raise CorruptionError("wrong bytes", path="x")
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    monkeypatch.setattr(Snapshot, "scan", broken)
+    with pytest.raises(CorruptionError, match="wrong bytes"):
+        list(session.execute(text))
