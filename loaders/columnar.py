@@ -40,13 +40,13 @@ class ColumnarReader:
         self._opened: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
 
     @property
-    def names(self) -> list[str]:
+    def schema(self) -> pa.Schema:
         """The file's columns.
 
         Raises:
             InvalidInputError: the body is no such file.
         """
-        return [str(name) for name in self._open()[0].names]
+        return self._open()[0]
 
     def batches(self) -> Iterator[SourceBatch]:
         """Reads to the end.

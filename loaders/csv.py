@@ -191,8 +191,11 @@ class CsvReader:
     # ------------------------------------------------------------------------------------------ one block
 
     def _parse(self, block: _Block) -> SourceBatch:
+        good: Positions | None = None
+        bad: list[BadRow] = []
+        bad_count = 0
         try:
-            table, good, bad, bad_count = self._read(block, block.data, _PARSE_BYTES), None, [], 0
+            table = self._read(block, block.data, _PARSE_BYTES)
         except pa.ArrowInvalid:
             good, bad, bad_count = self._sort_out(block)
             starts, ends = block.lines

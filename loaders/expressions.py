@@ -30,21 +30,29 @@ _OF_NUMBERS_BY_NAME: Final = frozenset(
     ["from_unixtime", "log", "mod", "truncate", "dround", "dpow", "fmod", "pmod"]
 )
 _TEXTS: Final = (
-    exp.Concat, exp.ConcatWs, exp.Left, exp.Lower, exp.MD5, exp.Pad, exp.RegexpReplace, exp.Repeat, exp.Replace,
-    exp.Right, exp.SHA, exp.Substring, exp.Trim, exp.Upper,
-)  # fmt: skip
+    exp.Concat,
+    exp.ConcatWs,
+    exp.Left,
+    exp.Lower,
+    exp.MD5,
+    exp.Pad,
+    exp.RegexpReplace,
+    exp.Repeat,
+    exp.Replace,
+    exp.Right,
+    exp.SHA,
+    exp.Substring,
+    exp.Trim,
+    exp.Upper,
+)
 _TEXTS_BY_NAME: Final = frozenset(
-    (
-        "concat_ws date_format from_unixtime get_json_string hex json_unquote lcase left regexp_extract "
-        "regexp_replace right space split_part strleft strright substring_index ucase unhex"
-    ).split()
+    """concat_ws date_format from_unixtime get_json_string hex json_unquote lcase left regexp_extract
+    regexp_replace right space split_part strleft strright substring_index ucase unhex""".split()
 )
 _NUMBERS_BY_NAME: Final = frozenset(
-    (
-        "char_length character_length day dayofmonth dayofweek dayofyear datediff find_in_set get_json_bigint "
-        "get_json_double get_json_int hour instr length locate microsecond minute mod month pmod quarter second "
-        "timestampdiff to_days truncate unix_timestamp week weekday weekofyear year"
-    ).split()
+    """char_length character_length datediff day dayofmonth dayofweek dayofyear find_in_set get_json_bigint
+    get_json_double get_json_int hour instr length locate microsecond minute mod month pmod quarter second
+    timestampdiff to_days truncate unix_timestamp week weekday weekofyear year""".split()
 )
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 
@@ -149,6 +157,7 @@ class Evaluator:
             if item.find(*_VOLATILE) is None:
                 item.set("this", exp.Anonymous(this="try", expressions=[item.this]))
         self._select = select
+        self._named = {column.name for column in select.find_all(exp.Column)}
         self._connection = duck.connect()
         self._sql: str | None = None
 
@@ -158,6 +167,8 @@ class Evaluator:
         Raises:
             InvalidInputError: DuckDB does not take the expression for these types.
         """
+        names = [name for name in rows.schema.names if name in self._named] or rows.schema.names[:1]
+        rows = rows.select(names)
         source = duck.Source(
             rows.schema, lambda: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
         )
@@ -185,13 +196,11 @@ class Evaluator:
             catalog=exp.to_identifier("temp"),
         )
         wide = set(source.largeint_columns)
-        named = {column.name for column in self._select.find_all(exp.Column)} or set(source.schema.names[:1])
         items = [
             exp.alias_(exp.cast(exp.column(name, quoted=True), "INT128"), name, quoted=True)
             if name in wide
             else exp.column(name, quoted=True)
             for name in source.schema.names
-            if name in named
         ]
         inner = exp.select(*items).from_(table)
         return render(self._select.from_(inner.subquery("source_rows")))

@@ -278,7 +278,7 @@ def _literal(text: str) -> str:
 
 
 def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
-    """For each field the value at the first of its paths that there is, as text; one pass over the documents."""
+    """For each field the value at the first of its paths that there is, as text; one pass for all."""
     plain = [path for paths in spellings for path in paths if "[*]" not in path]
     found: dict[str, pa.Array] = {}
     if plain:

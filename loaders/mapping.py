@@ -1,14 +1,17 @@
-"""From the fields of the source to the columns of the table: what the headers `columns`, `hidden_columns`, `where`,
-`delete`, `merge_type`, `function_column.sequence_col` and `strict_mode` say.
+"""From the fields of the source to the columns of the table.
 
-Planned once for a load, then for each batch:
+Planned once for a load from the headers `columns`, `hidden_columns`, `where`, `delete`,
+`function_column.sequence_col` and `strict_mode`, then for each batch:
 
-1. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived column before
+1. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived
+column before
    it; the same name on both sides of `=` means the field (M2).
-2. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in strict mode (Y1);
-   derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A field that a JSON row does
-   not have takes the column's default (J7).
-3. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name fields; a name that
+2. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in
+strict mode (Y1);
+   derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A field that a
+   JSON row does not have takes the column's default (J7).
+3. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name
+fields; a name that
    is a column of the table means the column.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -32,7 +36,6 @@ from store.cast import Cast, try_cast
 from store.errors import InvalidInputError
 from store.schema import (
     DELETE_SIGN,
-    HIDDEN_COLUMNS,
     SEQUENCE_COL,
     VERSION_COL,
     TableSchema,
@@ -93,7 +96,9 @@ def parse_columns(text: str) -> ColumnList:
     return ColumnList(tuple(fields), derived)
 
 
-def field_names(columns: ColumnList, options: StreamLoadOptions, schema: TableSchema, paths: int) -> list[str]:
+def field_names(
+    columns: ColumnList, options: StreamLoadOptions, schema: TableSchema, paths: int
+) -> list[str]:
     """Names of the fields of a row of CSV or JSON, in order.
 
     Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4).
@@ -134,10 +139,6 @@ class _Target:
     type: ColumnType
     source: str | None  # a field, None when derived
     derived: int = -1  # index among the computed expressions
-
-
-class Mapping_:
-    """Placeholder for documentation order; see `RowMapping`."""
 
 
 class RowMapping:
@@ -230,10 +231,11 @@ class RowMapping:
         if known is None:
             return None
         kind = self._kinds[known]
-        if pa.types.is_string(kind):
-            column = self._schema.find(known)
-            return Field(known, None, column.type if column is not None else None)
-        return Field(known, type_from_arrow(kind) if not _is_zoned(kind) else ColumnType("DATETIME", (6,)))
+        meant = ColumnType("DATETIME", (6,)) if pa.types.is_timestamp(kind) else type_from_arrow(kind)
+        if meant.name != "STRING":
+            return Field(known, meant)
+        column = self._schema.find(known)
+        return Field(known, None, column.type if column is not None else None)
 
     def _unknown(self, name: str, header: str) -> InvalidInputError:
         known = [*self._fields.values(), *self._columns.derived]
@@ -319,10 +321,10 @@ class RowMapping:
         conditions: dict[str, exp.Expr] = {}
         for header, text in (("where", self._options.where), ("delete", self._options.delete)):
             if text:
-                conditions[header] = bind(parse(text, header), lambda name, h=header: self._final(name, h), header)
+                conditions[header] = bind(parse(text, header), partial(self._final, header), header)
         return conditions
 
-    def _final(self, name: str, header: str) -> Field | exp.Expr:
+    def _final(self, header: str, name: str) -> Field | exp.Expr:
         """What a condition means by a name: the finished column, else the field."""
         target = self._by_name.get((hidden_name(name) or name).lower())
         if target is not None:
@@ -350,7 +352,9 @@ class RowMapping:
         bad: dict[int, str] = {}
         values: list[pa.Array] = []
         for target in self._targets:
-            source = batch.rows.column(target.source) if target.source is not None else computed[target.derived]
+            source = (
+                batch.rows.column(target.source) if target.source is not None else computed[target.derived]
+            )
             cast = self._cast(target, source)
             self._filter(target, cast, keep, bad)
             values.append(self._with_default(target, cast.values, batch, now))
@@ -387,9 +391,7 @@ class RowMapping:
             for row in lost[:BAD_ROWS_DESCRIBED].tolist():
                 bad[row] = f"column {target.name}: {reason} {target.type}"
 
-    def _with_default(
-        self, target: _Target, values: pa.Array, batch: SourceBatch, now: datetime
-    ) -> pa.Array:
+    def _with_default(self, target: _Target, values: pa.Array, batch: SourceBatch, now: datetime) -> pa.Array:
         if target.name == DELETE_SIGN:
             return pc.fill_null(values, 0)
         absent = batch.absent.get(target.source or "")
@@ -427,10 +429,3 @@ def _prefixed(tree: exp.Expr) -> exp.Expr:
     for column in copied.find_all(exp.Column):
         column.set("this", exp.to_identifier(_FIELD + column.name, quoted=True))
     return copied
-
-
-def _is_zoned(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-_ = HIDDEN_COLUMNS

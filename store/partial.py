@@ -143,6 +143,8 @@ def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
     if options.refuse_new_keys:
         filling.refuse_new_keys()
     schema = state.schema
+    if not len(filling.history):  # every row was dropped
+        return Filled(CheckedRows(schema.arrow.empty_table()), filling.superseded, filling.late)
     columns = [filling.column(column) for column in schema.columns]
     visible = pa.Table.from_arrays(columns, schema=schema.arrow)
     signs = pa.array(filling.is_tombstone.astype(np.int8)) if filling.is_tombstone.any() else None

@@ -97,7 +97,7 @@ def scan_state(
     reader = pa.RecordBatchReader.from_batches(wide.arrow, _batches(state, wide, predicate, deleted))
     try:
         scanner = ds.Scanner.from_batches(
-            reader, schema=wide.arrow, columns=list(dict.fromkeys(projection.names)), filter=predicate
+            reader, columns=list(dict.fromkeys(projection.names)), filter=predicate
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidInputError(

@@ -139,7 +139,13 @@ class Table:
             LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` tell by what.
         """
         with self.begin_load(
-            label=label, operation=operation, sequence=sequence, merge_type=merge_type
+            label=label,
+            operation=operation,
+            sequence=sequence,
+            merge_type=merge_type,
+            mode=mode,
+            new_keys=new_keys,
+            ignore_null=ignore_null,
         ) as load:
             load.write(data)
             return load.commit(max_filter_ratio=max_filter_ratio)

@@ -128,8 +128,8 @@ def run(
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
     """The error to raise for one that came out of DuckDB: what a scan raised goes first."""
     for source in sources:
-        if source.error is not None:
-            return source.error if isinstance(source.error, StoreError) else error
+        if isinstance(source.error, StoreError):
+            return source.error
     if isinstance(error, StoreError) or not isinstance(
         error, (duckdb.Error, pa.ArrowException, RuntimeError)
     ):

@@ -96,6 +96,22 @@ class Model:
         self.versions.append(after)
         return ModelResult(self.version, len(accepted), len(accepted) - len(best), late, replaced, deleted)
 
+    def delete(self, keys: Iterable[Key]) -> int:
+        """Deletes by key without a sequence: each tombstone inherits the stored one's (D8); returns its version.
+
+        A key that is not there gets a tombstone too (D9).
+        """
+        distinct = list(dict.fromkeys(keys))
+        if distinct:
+            before = self.at(self.version)
+            after = dict(before)
+            for key in distinct:
+                sequence = before[key].sequence if key in before else None
+                values = dict(zip(self.key, key, strict=True))
+                after[key] = ModelRow(values, sequence, 1, self.version + 1)
+            self.versions.append(after)
+        return self.version
+
     def live(self, version: int) -> dict[Key, ModelRow]:
         """What a reader sees."""
         return {key: row for key, row in self.at(version).items() if not row.sign}

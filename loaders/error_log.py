@@ -1,0 +1,68 @@
+"""The rows a load left out, for its user: one line each, with the reason and the row as it came (LS11).
+
+A log keeps the first rows only, and a store the newest logs only: both are bounded whatever is loaded.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import IO, Final
+
+from loaders.source import BadRow
+
+ROWS_MAX: Final = 1_000
+FILES_MAX: Final = 1_000
+_FOLDER: Final = "error_log"
+
+
+class ErrorLog:
+    """The error log of one load; a file exists once there is something to say.
+
+    Attributes:
+        path: of the file, None while nothing was written.
+    """
+
+    def __init__(self, data_dir: Path, txn_id: int) -> None:
+        self._folder = data_dir / _FOLDER
+        self._name = f"error_log_{txn_id}_{uuid.uuid4().hex[:16]}"
+        self._file: IO[str] | None = None
+        self._rows = 0
+        self.first: BadRow | None = None
+        self.path: Path | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows >= ROWS_MAX
+
+    def add(self, row: BadRow) -> None:
+        """Writes one line, unless the log is full."""
+        if self.is_full:
+            return
+        if self._file is None:
+            self._folder.mkdir(exist_ok=True)
+            _forget_oldest(self._folder)
+            self.first, self.path = row, self._folder / self._name
+            self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
+        self._rows += 1
+        reason = " ".join(row.reason.split())
+        self._file.write(f"line {row.place.line}: Reason: {reason}. src line [{row.place.text}];\n")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Makes room for one more file."""
+    logs = [path for path in folder.iterdir() if path.name.startswith("error_log_")]
+    if len(logs) < FILES_MAX:
+        return
+    ages = []
+    for path in logs:
+        try:
+            ages.append((path.stat().st_mtime_ns, path))
+        except FileNotFoundError:  # another process was faster
+            continue
+    for _, path in sorted(ages)[: len(ages) - FILES_MAX + 1]:
+        path.unlink(missing_ok=True)

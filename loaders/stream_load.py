@@ -1,0 +1,312 @@
+"""Stream load: an uploaded body and its headers become one version of a table.
+
+    headers -> options      refused before a transaction begins (LR7)
+    begin                   the label is taken
+    plan                    fields, derived columns, targets: refused before the first byte is read
+    body -> batches         of a few megabytes: read, mapped, cast; bad rows counted and logged
+    write                   gathered batches go to the engine, which checks NULLs and lengths (Y2, Y5)
+    commit                  if no more rows were filtered than `max_filter_ratio` allows (Y7)
+
+Memory is that of the gathered batches, whatever the size of the body. Nothing is raised for what a user can
+get wrong: the reply says it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import BinaryIO, Final, cast
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from loaders.columnar import ColumnarReader
+from loaders.compress import open_compressed
+from loaders.csv import CsvReader
+from loaders.error_log import ErrorLog
+from loaders.headers import StreamLoadOptions, parse_headers
+from loaders.json import JsonReader
+from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
+from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
+from loaders.source import BadRow, Reader, SourceBatch
+from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
+from store.load import Load
+from store.schema import TableSchema, hidden_name
+from store.sql.functions import Moment, Surroundings
+from store.store import Store
+from store.table import Table
+
+# One write makes one segment or more, so batches are gathered; more would only cost memory.
+_GATHERED_ROWS: Final = 1_000_000
+_GATHERED_BYTES: Final = 48 << 20
+
+
+def stream_load(
+    store: Store, database: str, table: str, body: BinaryIO, headers: Mapping[str, str]
+) -> StreamLoadReply:
+    """Loads one body.
+
+    Args:
+        body: read to its end unless the load fails before.
+        headers: of a Doris stream load, names in any case; others are ignored.
+
+    Returns:
+        The reply, success or not. The rows of a success are durable and visible.
+    """
+    progress = Progress(label=_header(headers, "label"), comment=_header(headers, "comment"))
+    counted = _CountedBody(body, progress)
+    started = time.monotonic()
+    try:
+        options = parse_headers(headers)
+        _check_available(options)
+        StreamLoad(store, store.table(f"{database}.{table}"), options, progress).run(cast(BinaryIO, counted))
+    except (StoreError, OSError, pa.ArrowException) as error:
+        reply = reply_for_error(progress, error)
+    else:
+        reply = make_reply(progress, SUCCESS, "OK")
+    reply["LoadTimeMs"] = _milliseconds(started)
+    return reply
+
+
+def _header(headers: Mapping[str, str], wanted: str) -> str:
+    return next((value.strip() for name, value in headers.items() if name.strip().lower() == wanted), "")
+
+
+def _check_available(options: StreamLoadOptions) -> None:
+    """Refuses what is known and checked, but not done."""
+    header = ""
+    if options.update_mode != "UPSERT":
+        header = f"partial update (unique_key_update_mode: {options.update_mode} or partial_columns: true)"
+    elif options.two_phase_commit:
+        header = "two_phase_commit: true"
+    elif options.group_commit != "off_mode":
+        header = f"group_commit: {options.group_commit}"
+    if header:
+        raise InvalidInputError(f"{header} is not available yet; leave the header out", kind="not_available")
+
+
+@dataclass
+class _CountedBody:
+    """The body, counting what was read of it."""
+
+    inner: BinaryIO
+    progress: Progress
+    closed: bool = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.inner.read(size)
+        self.progress.body_bytes += len(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class StreamLoad:
+    """One load on its way; `progress` tells how far it is, also after a failure."""
+
+    def __init__(self, store: Store, table: Table, options: StreamLoadOptions, progress: Progress) -> None:
+        self._table = table
+        self._data_dir = store.path
+        self._options = options
+        self._progress = progress
+        self._moment = _moment(options.time_zone)
+        self._deadline = time.monotonic() + options.timeout_seconds
+        self._gathered: list[tuple[SourceBatch, MappedBatch]] = []
+
+    def run(self, body: BinaryIO) -> None:
+        """Begin, plan, read and write, commit.
+
+        Raises:
+            StoreError: nothing of the load is visible.
+        """
+        options, progress = self._options, self._progress
+        self._check_partitions()
+        with self._timed("BeginTxnTimeMs"):
+            load = self._table.begin_load(
+                label=options.label,
+                operation="STREAM LOAD",
+                merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
+                now=self._moment.local,
+            )
+            progress.txn_id, progress.label = load.txn_id, load.label
+        with load:
+            log = ErrorLog(self._data_dir, load.txn_id)
+            try:
+                self._read_and_write(load, body, log)
+                self._check_ratio(log)
+            finally:
+                log.close()
+                progress.error_url = str(log.path or "")
+            with self._timed("CommitAndPublishTimeMs"):
+                load.commit()
+
+    def _check_partitions(self) -> None:
+        """LH8: a table without partitions has one, of its own name."""
+        for name in self._options.partitions:
+            if name != self._table.name.partition(".")[2]:
+                raise InvalidInputError(
+                    f"partitions: unknown partition {name!r} of table {self._table.name}",
+                    kind="unknown_partition",
+                )
+
+    # ------------------------------------------------------------------------------------------ rows
+
+    def _read_and_write(self, load: Load, body: BinaryIO, log: ErrorLog) -> None:
+        with self._timed("StreamLoadPutTimeMs"):
+            columns = parse_columns(self._options.columns)
+            plain = open_compressed(body, self._options.compression)
+            reader, mapping = self._plan(columns, plain)
+        try:
+            for batch in self._timed_batches(reader):
+                self._note(batch.bad_count, batch.bad, log)
+                with self._timed("WriteDataTimeMs"):
+                    mapped = mapping(batch, self._moment.local)
+                    self._note_mapped(batch, mapped, log)
+                    self._gathered.append((batch, mapped))
+                    if self._is_enough():
+                        self._write(load, log)
+                self._check_deadline()
+            with self._timed("WriteDataTimeMs"):
+                self._write(load, log)
+        finally:
+            mapping.close()
+
+    def _plan(self, columns: ColumnList, body: BinaryIO) -> tuple[Reader, RowMapping]:
+        options, schema = self._options, self._table.schema
+        around = Surroundings(self._moment, self._table.database)
+        table = self._table.name.partition(".")[2]
+        if options.is_csv or options.format == "json":
+            paths = len(options.json.paths) if options.format == "json" else 0
+            fields = field_names(columns, options, schema, paths)
+            mapping = RowMapping(schema, table, options, columns, fields, [pa.string()] * len(fields), around)
+            if options.is_csv:
+                return CsvReader(body, fields, options.csv), mapping
+            return JsonReader(body, fields, options.json, watched=mapping.columns_with_default), mapping
+        reader = ColumnarReader(body, options.format)
+        fields = _columns_of_file(reader.schema, columns, schema)
+        kinds = [reader.schema.field(name).type for name in fields]
+        return reader, RowMapping(schema, table, options, columns, fields, kinds, around)
+
+    def _timed_batches(self, reader: Reader) -> Iterator[SourceBatch]:
+        batches = reader.batches()
+        while True:
+            with self._timed("ReadDataTimeMs"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _is_enough(self) -> bool:
+        rows = sum(len(mapped.rows) for _, mapped in self._gathered)
+        size = sum(mapped.rows.nbytes for _, mapped in self._gathered)
+        return rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES
+
+    def _write(self, load: Load, log: ErrorLog) -> None:
+        gathered, self._gathered = self._gathered, []
+        filled = [(batch, mapped) for batch, mapped in gathered if len(mapped.rows)]
+        if not filled:
+            return
+        result = load.write(pa.concat_tables([mapped.rows for _, mapped in filled]))
+        self._progress.loaded += result.rows - len(result.rejected)
+        self._progress.filtered += len(result.rejected)
+        starts = [0]
+        for _, mapped in filled:
+            starts.append(starts[-1] + len(mapped.rows))
+        at = 0
+        for row in result.rejected:
+            if log.is_full:
+                break
+            while row.row >= starts[at + 1]:
+                at += 1
+            batch, mapped = filled[at]
+            place = batch.places([int(mapped.positions[row.row - starts[at]])])[0]
+            log.add(BadRow(place, row.reason))
+
+    def _note(self, count: int, rows: object, log: ErrorLog) -> None:
+        self._progress.filtered += count
+        for row in cast("list[BadRow]", rows):
+            log.add(row)
+
+    def _note_mapped(self, batch: SourceBatch, mapped: MappedBatch, log: ErrorLog) -> None:
+        self._progress.filtered += mapped.bad_count
+        self._progress.unselected += mapped.unselected
+        if mapped.bad and not log.is_full:
+            places = batch.places([row for row, _ in mapped.bad])
+            for place, (_, reason) in zip(places, mapped.bad, strict=True):
+                log.add(BadRow(place, reason))
+
+    # ------------------------------------------------------------------------------------------ limits
+
+    def _check_ratio(self, log: ErrorLog) -> None:
+        """Y7: fails above the ratio, not at it."""
+        filtered, total = self._progress.filtered, self._progress.filtered + self._progress.loaded
+        if filtered <= total * self._options.max_filter_ratio:
+            return
+        first = f", first: line {log.first.place.line}: {log.first.reason}" if log.first else ""
+        raise LoadRejectedError(
+            f"too many filtered rows: {filtered} of {total}, max_filter_ratio is "
+            f"{self._options.max_filter_ratio:g}{first}; see ErrorURL",
+            kind="too_many_filtered",
+        )
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise UnavailableError(
+                f"the load took longer than its timeout of {self._options.timeout_seconds} s; raise the header "
+                "timeout or send less at once",
+                kind="timeout",
+            )
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            taken = self._progress.milliseconds
+            taken[name] = taken.get(name, 0) + _milliseconds(started)
+
+
+def _milliseconds(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)
+
+
+def _moment(zone: str) -> Moment:
+    """The one moment of the load: what clocks show in its time zone (A3)."""
+    utc = datetime.now(UTC).replace(tzinfo=None)
+    if zone[0] in "+-":
+        minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+        local = utc + timedelta(minutes=-minutes if zone[0] == "-" else minutes)
+    else:
+        local = utc.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return Moment(local, utc, zone)
+
+
+def _columns_of_file(file: pa.Schema, columns: ColumnList, schema: TableSchema) -> list[str]:
+    """Columns of a file that the load uses: the listed ones, else all (Q1)."""
+    by_name: dict[str, str] = {}
+    for name in file.names:
+        if name.lower() in by_name:
+            raise InvalidInputError(
+                f"the file has two columns named {name!r}, case aside", kind="duplicate_column"
+            )
+        by_name[name.lower()] = name
+    if not columns.fields:
+        return list(by_name.values())
+    used = []
+    for name in columns.fields:
+        if name.lower() in by_name:
+            used.append(by_name[name.lower()])
+        elif schema.find(name) is None and hidden_name(name) is None:
+            raise InvalidInputError(
+                f"failed to find default value expr for slot: {name}; neither the file nor the table has it",
+                kind="unknown_column",
+            )
+    return used
