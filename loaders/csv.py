@@ -82,8 +82,10 @@ class _Block:
 
     @cached_property
     def line_count(self) -> int:
-        ends = self.data.count(b"\n") + (not self.data.endswith(b"\n") if self.data else 0)
-        return ends + len(self._inner_newlines)
+        # NumPy counts a frequent byte several times faster than bytes.count
+        ends = int(np.count_nonzero(self.bytes == ord("\n")))
+        is_open = bool(self.data) and not self.data.endswith(b"\n")
+        return ends + is_open + len(self._inner_newlines)
 
     @cached_property
     def lines(self) -> tuple[Positions, Positions]:

@@ -46,13 +46,60 @@ _TEXTS: Final = (
     exp.Upper,
 )
 _TEXTS_BY_NAME: Final = frozenset(
-    """concat_ws date_format from_unixtime get_json_string hex json_unquote lcase left regexp_extract
-    regexp_replace right space split_part strleft strright substring_index ucase unhex""".split()
+    [
+        "concat_ws",
+        "date_format",
+        "from_unixtime",
+        "get_json_string",
+        "hex",
+        "json_unquote",
+        "lcase",
+        "left",
+        "regexp_extract",
+        "regexp_replace",
+        "right",
+        "space",
+        "split_part",
+        "strleft",
+        "strright",
+        "substring_index",
+        "ucase",
+        "unhex",
+    ]
 )
 _NUMBERS_BY_NAME: Final = frozenset(
-    """char_length character_length datediff day dayofmonth dayofweek dayofyear find_in_set get_json_bigint
-    get_json_double get_json_int hour instr length locate microsecond minute mod month pmod quarter second
-    timestampdiff to_days truncate unix_timestamp week weekday weekofyear year""".split()
+    [
+        "char_length",
+        "character_length",
+        "datediff",
+        "day",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "find_in_set",
+        "get_json_bigint",
+        "get_json_double",
+        "get_json_int",
+        "hour",
+        "instr",
+        "length",
+        "locate",
+        "microsecond",
+        "minute",
+        "mod",
+        "month",
+        "pmod",
+        "quarter",
+        "second",
+        "timestampdiff",
+        "to_days",
+        "truncate",
+        "unix_timestamp",
+        "week",
+        "weekday",
+        "weekofyear",
+        "year",
+    ]
 )
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 

@@ -24,13 +24,29 @@ _TIMEOUT_MAX: Final = 259_200
 _DEFAULT_TIMEOUT: Final = 600
 _LABEL: Final = re.compile(r"[-_A-Za-z0-9:]{1,128}")
 _COMPRESSIONS: Final = {
-    "gz": "gz", "gzip": "gz", "bz2": "bz2", "lz4": "lz4", "lz4frame": "lz4", "lz4_frame": "lz4", "zstd": "zstd",
-    "deflate": "deflate", "zlib": "zlib", "lz4_block": "lz4_block", "lz4block": "lz4_block",
-    "snappy_block": "snappy_block", "snappyblock": "snappy_block",
-}  # fmt: skip
+    "gz": "gz",
+    "gzip": "gz",
+    "bz2": "bz2",
+    "lz4": "lz4",
+    "lz4frame": "lz4",
+    "lz4_frame": "lz4",
+    "zstd": "zstd",
+    "deflate": "deflate",
+    "zlib": "zlib",
+    "lz4_block": "lz4_block",
+    "lz4block": "lz4_block",
+    "snappy_block": "snappy_block",
+    "snappyblock": "snappy_block",
+}
 _NOT_FLEXIBLE: Final = (
-    "columns", "jsonpaths", "hidden_columns", "function_column.sequence_col", "merge_type", "where", "delete",
-)  # fmt: skip
+    "columns",
+    "jsonpaths",
+    "hidden_columns",
+    "function_column.sequence_col",
+    "merge_type",
+    "where",
+    "delete",
+)
 _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 
 

@@ -126,8 +126,8 @@ class JsonReader:
             size += len(piece)
             if size > DOCUMENT_BYTES_MAX:
                 raise InvalidInputError(
-                    f"json body size exceeds the limit of {DOCUMENT_BYTES_MAX} bytes of a body that is read as "
-                    "one document; send one object a line with read_json_by_line",
+                    f"json body size exceeds the limit of {DOCUMENT_BYTES_MAX} bytes of a body read as one "
+                    "document; send one object a line with read_json_by_line",
                     kind="data_quality",
                 )
         text = b"".join(pieces).removeprefix(b"\xef\xbb\xbf")

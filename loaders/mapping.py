@@ -287,8 +287,8 @@ class RowMapping:
             source = self._target(SEQUENCE_COL, hidden_name(wanted) or wanted, schema.sequence_type)
             if source is None:
                 raise InvalidInputError(
-                    f"function_column.sequence_col: {wanted!r} is neither a field of the load nor a column it "
-                    "brings",
+                    f"function_column.sequence_col: {wanted!r} is neither a field of the load nor a column "
+                    "it brings",
                     kind="unknown_column",
                 )
             return source
@@ -356,7 +356,7 @@ class RowMapping:
                 batch.rows.column(target.source) if target.source is not None else computed[target.derived]
             )
             cast = self._cast(target, source)
-            self._filter(target, cast, keep, bad)
+            self._filter(target, source, cast, keep, bad)
             values.append(self._with_default(target, cast.values, batch, now))
         table = pa.table(values, names=[target.name for target in self._targets])
         positions = np.flatnonzero(keep)
@@ -377,19 +377,21 @@ class RowMapping:
         except InvalidInputError as error:
             raise InvalidInputError(f"column {target.name!r}: {error.message}", kind="bad_type") from error
 
-    def _filter(self, target: _Target, cast: Cast, keep: Mask, bad: dict[int, str]) -> None:
+    def _filter(
+        self, target: _Target, source: pa.ChunkedArray, cast: Cast, keep: Mask, bad: dict[int, str]
+    ) -> None:
         """Takes rows out that lost a value in a way that costs the row (Y1, Y3, Y4)."""
         is_strict = self._options.strict_mode and target.source is not None
         for mask, applies, reason in (
-            (cast.out_of_range, True, "a number is out of the range of"),
-            (cast.failed, is_strict, "a value cannot be converted to"),
+            (cast.out_of_range, True, "is out of the range of"),
+            (cast.failed, is_strict, "cannot be converted to"),
         ):
             if mask is None or not applies:
                 continue
             lost = np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False)) & keep)
             keep[lost] = False
             for row in lost[:BAD_ROWS_DESCRIBED].tolist():
-                bad[row] = f"column {target.name}: {reason} {target.type}"
+                bad[row] = f"column {target.name}: {_shown(source[row])} {reason} {target.type}"
 
     def _with_default(self, target: _Target, values: pa.Array, batch: SourceBatch, now: datetime) -> pa.Array:
         if target.name == DELETE_SIGN:
@@ -421,6 +423,12 @@ class RowMapping:
         if len(selected) == len(table):
             return table, None
         return table.take(pa.array(selected)), selected
+
+
+def _shown(value: pa.Scalar) -> str:
+    """A value for a message, cut to a readable length."""
+    text = repr(value.as_py())
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _prefixed(tree: exp.Expr) -> exp.Expr:

@@ -30,6 +30,15 @@ _EXISTING_STATUS: Final = {  # LS5
     "VISIBLE": "FINISHED",
 }
 
+_TIMES: Final = (
+    "LoadTimeMs",
+    "BeginTxnTimeMs",
+    "StreamLoadPutTimeMs",
+    "ReadDataTimeMs",
+    "WriteDataTimeMs",
+    "CommitAndPublishTimeMs",
+)
+
 
 class StreamLoadReply(dict[str, Any]):
     """The fields of a reply by name, in order."""
@@ -87,10 +96,7 @@ def make_reply(progress: Progress, status: str, message: str, existing: str = ""
     reply["NumberFilteredRows"] = progress.filtered
     reply["NumberUnselectedRows"] = progress.unselected
     reply["LoadBytes"] = progress.body_bytes
-    for name in (
-        "LoadTimeMs", "BeginTxnTimeMs", "StreamLoadPutTimeMs", "ReadDataTimeMs", "WriteDataTimeMs",
-        "CommitAndPublishTimeMs",
-    ):  # fmt: skip
+    for name in _TIMES:
         reply[name] = progress.milliseconds.get(name, 0)
     if progress.error_url:
         reply["ErrorURL"] = progress.error_url

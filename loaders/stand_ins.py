@@ -89,7 +89,7 @@ class StandIns:
 
     def _one_line_end(self, data: bytes) -> bytes:
         delimiter = self._options.delimiter
-        returns = data.count(b"\r")
+        returns = data.count(b"\r") if b"\r" in data else 0
         if delimiter == b"\n":
             # V11: Arrow ends lines at \r\n too, but also at a lone \r, which is part of a value here
             is_plain = not returns or returns == data.count(b"\r\n")

@@ -26,7 +26,7 @@ import pyarrow as pa
 from loaders.columnar import ColumnarReader
 from loaders.compress import open_compressed
 from loaders.csv import CsvReader
-from loaders.error_log import ErrorLog
+from loaders.error_log import ROWS_MAX, ErrorLog
 from loaders.headers import StreamLoadOptions, parse_headers
 from loaders.json import JsonReader
 from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
@@ -119,6 +119,7 @@ class StreamLoad:
         self._moment = _moment(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
         self._gathered: list[tuple[SourceBatch, MappedBatch]] = []
+        self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
         """Begin, plan, read and write, commit.
@@ -140,8 +141,10 @@ class StreamLoad:
             log = ErrorLog(self._data_dir, load.txn_id)
             try:
                 self._read_and_write(load, body, log)
+                self._log(log)
                 self._check_ratio(log)
             finally:
+                self._log(log)
                 log.close()
                 progress.error_url = str(log.path or "")
             with self._timed("CommitAndPublishTimeMs"):
@@ -165,16 +168,16 @@ class StreamLoad:
             reader, mapping = self._plan(columns, plain)
         try:
             for batch in self._timed_batches(reader):
-                self._note(batch.bad_count, batch.bad, log)
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
-                    self._note_mapped(batch, mapped, log)
+                    self._note(batch, mapped)
                     self._gathered.append((batch, mapped))
                     if self._is_enough():
-                        self._write(load, log)
+                        self._write(load)
+                        self._log(log)
                 self._check_deadline()
             with self._timed("WriteDataTimeMs"):
-                self._write(load, log)
+                self._write(load)
         finally:
             mapping.close()
 
@@ -208,7 +211,8 @@ class StreamLoad:
         size = sum(mapped.rows.nbytes for _, mapped in self._gathered)
         return rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES
 
-    def _write(self, load: Load, log: ErrorLog) -> None:
+    def _write(self, load: Load) -> None:
+        """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
         gathered, self._gathered = self._gathered, []
         filled = [(batch, mapped) for batch, mapped in gathered if len(mapped.rows)]
         if not filled:
@@ -220,27 +224,28 @@ class StreamLoad:
         for _, mapped in filled:
             starts.append(starts[-1] + len(mapped.rows))
         at = 0
-        for row in result.rejected:
-            if log.is_full:
-                break
+        for row in result.rejected[:ROWS_MAX]:
             while row.row >= starts[at + 1]:
                 at += 1
             batch, mapped = filled[at]
             place = batch.places([int(mapped.positions[row.row - starts[at]])])[0]
-            log.add(BadRow(place, row.reason))
+            self._bad.append(BadRow(place, row.reason))
 
-    def _note(self, count: int, rows: object, log: ErrorLog) -> None:
-        self._progress.filtered += count
-        for row in cast("list[BadRow]", rows):
-            log.add(row)
-
-    def _note_mapped(self, batch: SourceBatch, mapped: MappedBatch, log: ErrorLog) -> None:
-        self._progress.filtered += mapped.bad_count
+    def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
+        self._progress.filtered += batch.bad_count + mapped.bad_count
         self._progress.unselected += mapped.unselected
-        if mapped.bad and not log.is_full:
+        if len(self._bad) < ROWS_MAX:
+            self._bad += batch.bad
             places = batch.places([row for row, _ in mapped.bad])
-            for place, (_, reason) in zip(places, mapped.bad, strict=True):
-                log.add(BadRow(place, reason))
+            self._bad += [
+                BadRow(place, reason) for place, (_, reason) in zip(places, mapped.bad, strict=True)
+            ]
+
+    def _log(self, log: ErrorLog) -> None:
+        """Bad rows were found step by step; the log has them in the order of the body."""
+        for row in sorted(self._bad, key=lambda row: row.place.line):
+            log.add(row)
+        self._bad = []
 
     # ------------------------------------------------------------------------------------------ limits
 
@@ -259,8 +264,8 @@ class StreamLoad:
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise UnavailableError(
-                f"the load took longer than its timeout of {self._options.timeout_seconds} s; raise the header "
-                "timeout or send less at once",
+                f"the load took longer than its timeout of {self._options.timeout_seconds} s; raise the "
+                "header timeout or send less at once",
                 kind="timeout",
             )
 

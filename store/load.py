@@ -242,7 +242,8 @@ class Load:
         )
 
     def prepare(self) -> None:
-        """Does everything but the switch: fills, stages and plans against the newest version, and makes it durable.
+        """Does everything but the switch: fills, stages and plans against the newest version, and makes it
+        durable.
 
         `commit` does so by itself; calling it before moves the work out of the commit.
         """

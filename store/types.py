@@ -183,7 +183,8 @@ def type_from_arrow(arrow: pa.DataType) -> ColumnType:
 def _decimal(precision: int, scale: int, text: str) -> ColumnType:
     if not 1 <= precision <= 76 or not 0 <= scale <= precision:
         raise InvalidInputError(
-            f"type {text!r}: DECIMAL needs precision 1 to 76 and scale 0 to precision, found ({precision},{scale})",
+            f"type {text!r}: DECIMAL needs precision 1 to 76 and scale 0 to precision, "
+            f"found ({precision},{scale})",
             kind="bad_type",
         )
     return ColumnType("DECIMAL", (precision, scale))

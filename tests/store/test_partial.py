@@ -23,7 +23,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def make(
-    store: Store, columns: str, *, sequence: str | None = None, sequence_type: str | None = None, **defaults: str
+    store: Store,
+    columns: str,
+    *,
+    sequence: str | None = None,
+    sequence_type: str | None = None,
+    **defaults: str,
 ) -> Table:
     """A table from "k int, v1 int, ..."; the first column is the key, value columns may be NULL."""
     declared = []
@@ -95,7 +100,9 @@ def test_listing_only_keys_touches_rows_and_changes_nothing(store: Store) -> Non
 def test_key_columns_must_be_listed(store: Store) -> None:
     """P3."""
     table = make(store, "k int, a int")
-    with pytest.raises(InvalidInputError, match="^Partial update should include all key columns, missing: k$"):
+    with pytest.raises(
+        InvalidInputError, match=r"^Partial update should include all key columns, missing: k$"
+    ):
         load(table, "a", (1,))
 
 
@@ -158,7 +165,10 @@ def test_last_row_of_a_key_wins_without_a_sequence(store: Store) -> None:
 def test_duplicates_with_sequence_take_the_largest_then_the_last(store: Store) -> None:
     """P20: rows at 2023-01-01; ids 1 unchanged, 2 -> 2600, 3 inserted with 1500 and defaults."""
     table = make(
-        store, "id int, name string, score int, test int, dft int, update_time date", sequence="update_time", dft="4321"
+        store,
+        "id int, name string, score int, test int, dft int, update_time date",
+        sequence="update_time",
+        dft="4321",
     )
     full(table, (1, "doris", 1000, 123, 1, "2023-01-01"), (2, "doris2", 2000, 223, 1, "2023-01-01"))
     load(
@@ -230,7 +240,7 @@ def test_partial_update_of_a_deleted_key_starts_from_defaults(store: Store) -> N
 
 
 def test_partial_update_of_a_deleted_key_keeps_the_hidden_sequence_only(store: Store) -> None:
-    """P26: deleted at 1000; (k, v4, v5) -> v1 (mapped) NULL, v2 NULL, v3 9876, sequence 1000. D4: 999 stays out."""
+    """P26: deleted at 1000, then (k, v4, v5): v1 (mapped) NULL, v3 9876, sequence 1000. D4: 999 stays out."""
     table = make(store, "k int, v1 int, v2 int, v3 int, v4 int, v5 int", sequence="v1", v3="9876")
     full(table, (1, 1000, 2, 3, 4, 5))
     table.delete(pa.table({"k": [1]}))
@@ -248,9 +258,15 @@ def test_partial_delete_carries_listed_columns_and_the_history_sequence(store: S
     full(table, (1, 10, "2023-01-01"), (2, 20, "2023-01-01"))
     load(table, "id score", (1, 1200), (2, 1900), merge_type="DELETE")
     assert rows_of(table) == []
-    assert {k: (s, str(t)) for k, (s, t) in hidden(table).items()} == {1: (1, "2023-01-01"), 2: (1, "2023-01-01")}
+    assert {k: (s, str(t)) for k, (s, t) in hidden(table).items()} == {
+        1: (1, "2023-01-01"),
+        2: (1, "2023-01-01"),
+    }
     load(table, "id score t", (1, 1, "2022-07-20"), (2, 2, "2023-07-20"), merge_type="DELETE")
-    assert {k: (s, str(t)) for k, (s, t) in hidden(table).items()} == {1: (1, "2023-01-01"), 2: (1, "2023-07-20")}
+    assert {k: (s, str(t)) for k, (s, t) in hidden(table).items()} == {
+        1: (1, "2023-01-01"),
+        2: (1, "2023-07-20"),
+    }
 
 
 def test_delete_of_an_absent_key_is_accepted(store: Store) -> None:
@@ -327,7 +343,10 @@ def test_flexible_rows_with_smaller_sequences_are_dropped_alone(
     table = make(store, "k int, v1 int, v2 int, v3 int, v4 int, v5 int", sequence_type="int")
     full_row = pa.table({"k": [1], **{f"v{i}": [0] for i in range(1, 6)}, "__SEQUENCE_COL__": [stored]})
     table.upsert(full_row)
-    flexible(table, *({"k": 1, **{"__SEQUENCE_COL__" if n == "s" else n: v for n, v in row.items()}} for row in rows))
+    flexible(
+        table,
+        *({"k": 1, **{"__SEQUENCE_COL__" if n == "s" else n: v for n, v in row.items()}} for row in rows),
+    )
     assert rows_of(table) == [expected]
     assert hidden(table) == {1: (0, sequence)}
 
@@ -388,7 +407,9 @@ class TestPublishAlignment:
         full(table, (1, 1, 1, 1, 1), (2, 2, 2, 2, 2), (3, 3, 3, 3, 3))
         return table
 
-    def both(self, table: Table, first: tuple[str, list[Any]], second: tuple[str, list[Any]], **options: Any) -> None:
+    def both(
+        self, table: Table, first: tuple[str, list[Any]], second: tuple[str, list[Any]], **options: Any
+    ) -> None:
         """Both loads are filled from the same snapshot before either is published."""
         loads = []
         for columns, rows in (first, second):
