@@ -391,7 +391,7 @@ def _check_unused(given: Mapping[str, str]) -> None:
 def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
     if options.update_mode == "UPDATE_FLEXIBLE_COLUMNS":
         _check_flexible(options, given)
-    if options.merge_type == "MERGE" and not options.delete and "hidden_columns" not in given:
+    if options.merge_type == "MERGE" and not options.delete:
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
     if options.merge_type != "MERGE" and options.delete:
         raise _bad("Not support DELETE ON clause when merge type is not MERGE.", "delete")

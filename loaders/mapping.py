@@ -43,9 +43,10 @@ from store.schema import (
     hidden_name,
 )
 from store.sql.functions import Surroundings
-from store.types import ColumnType, type_from_arrow
+from store.types import INTEGER_RANGES, ColumnType, type_from_arrow
 
 _SIGN: Final = ColumnType("TINYINT")
+_NUMERIC: Final = (*INTEGER_RANGES, "FLOAT", "DOUBLE", "DECIMAL")
 _COLUMNS_MAX: Final = 10_000
 _FIELD, _TARGET = "field ", "column "  # prefixes that keep both kinds of names apart in one table
 
@@ -308,8 +309,9 @@ class RowMapping:
         )
 
     def _check_supplied(self) -> None:
-        """M8, Q1: found before the first row is read."""
-        for column in self._schema.columns:
+        """M8, Q1: found before the first row is read. A tombstone needs its key only (D9)."""
+        is_delete = self._options.merge_type == "DELETE"
+        for column in self._schema.key_columns if is_delete else self._schema.columns:
             if column.name.lower() not in self._by_name and not column.can_be_omitted:
                 raise InvalidInputError(
                     f"Column has no default value. column: {column.name}; the load has to bring it",
@@ -372,10 +374,15 @@ class RowMapping:
         return MappedBatch(table, positions, int((~keep).sum()), first, unselected)
 
     def _cast(self, target: _Target, source: pa.Array | pa.ChunkedArray) -> Cast:
+        zone = self._options.time_zone
         try:
-            return try_cast(source, target.type, zone=self._options.time_zone)
+            cast = try_cast(source, target.type, zone=zone)
+            is_json = self._options.format == "json" and target.source is not None
+            if is_json and cast.failed is not None and target.type.name in _NUMERIC:
+                return try_cast(_truth_as_number(source), target.type, zone=zone)
         except InvalidInputError as error:
             raise InvalidInputError(f"column {target.name!r}: {error.message}", kind="bad_type") from error
+        return cast
 
     def _filter(
         self, target: _Target, source: pa.ChunkedArray, cast: Cast, keep: Mask, bad: dict[int, str]
@@ -423,6 +430,12 @@ class RowMapping:
         if len(selected) == len(table):
             return table, None
         return table.take(pa.array(selected)), selected
+
+
+def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """JSON's true and false for a column of numbers."""
+    text = pc.if_else(pc.equal(text, "true"), "1", text)
+    return pc.if_else(pc.equal(text, "false"), "0", text)
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -189,10 +189,10 @@ class StandIns:
         enclose, trim = self._options.enclose, self._options.trim_double_quotes
         if self._has_enclosed:
             enclosed = pc.starts_with(column, enclose)
-            if self._escaped:
-                column = pc.if_else(enclosed, _replaced(column, self._escaped), column)
             if enclose != b'"' or trim:  # V5: double quotes stay unless they are to be trimmed
                 column = _without_pair(column, enclose)
+            if self._escaped:
+                column = pc.if_else(enclosed, _replaced(column, self._escaped), column)
         column = _replaced(column, self._meanings)
         return _without_pair(column, b'"') if trim and enclose != b'"' else column
 

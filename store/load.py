@@ -321,9 +321,12 @@ class Load:
             self._stager.sync()
 
     def _switch(self, tx: Transaction, plan: Plan) -> tuple[TransactionRecord, Figures]:
-        replaced, deleted = plan.effects()
+        replaced, deleted, superseded = plan.effects()
+        if self._delta is not None:
+            superseded = 0  # rows that were filled again, not other rows
         figures = replace(
             self._figures,
+            rows_superseded=self._figures.rows_superseded + superseded,
             rows_late=plan.rows_late + self._late,
             rows_replaced=replaced,
             rows_deleted=deleted,

@@ -33,9 +33,10 @@ from store.segment import Segment
 from store.table_state import LiveSegment, TableState, rows_by_slot
 
 # What hiding a stored row means for its key.
-_UNSEEN: Final = 0  # a tombstone, or a row of the same load
+_UNSEEN: Final = 0  # a tombstone
 _REPLACED: Final = 1
 _DELETED: Final = 2
+_OWN: Final = 3  # a row of an earlier segment of the same load
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,27 @@ class Plan:
         version: the state it was made against.
         stored: segment id -> (positions, effect of each) in segments the table has.
         own: id of a segment of the load -> its rows that lost to a larger sequence.
+        lost_to_own: how many of those lost to another row of the load.
     """
 
     version: int
     stored: dict[str, list[tuple[Positions, npt.NDArray[np.uint8]]]] = field(default_factory=dict)
     own: dict[str, Positions] = field(default_factory=dict)
+    lost_to_own: dict[str, int] = field(default_factory=dict)
 
     @property
     def rows_late(self) -> int:
-        """Rows of the load that lost to a row with a larger sequence."""
-        return sum(len(positions) for positions in self.own.values())
+        """Rows of the load that lost to a stored row with a larger sequence."""
+        return sum(len(positions) for positions in self.own.values()) - sum(self.lost_to_own.values())
 
-    def effects(self) -> tuple[int, int]:
-        """Rows a reader saw that the load takes the place of, and those whose key it deletes."""
+    def effects(self) -> tuple[int, int, int]:
+        """Rows a reader saw that the load replaces, rows it deletes, and its own rows that lost to its own."""
         parts = [effects for hidden in self.stored.values() for _, effects in hidden]
+        lost = sum(self.lost_to_own.values())
         if not parts:
-            return 0, 0
-        counts = np.bincount(np.concatenate(parts), minlength=3)
-        return int(counts[_REPLACED]), int(counts[_DELETED])
+            return 0, 0, lost
+        counts = np.bincount(np.concatenate(parts), minlength=4)
+        return int(counts[_REPLACED]), int(counts[_DELETED]), int(counts[_OWN]) + lost
 
     def positions(self) -> dict[str, Positions]:
         """Every segment in which rows are hidden, with their distinct positions."""
@@ -123,6 +127,8 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
         loses = index.sequence.take(matches.needles).less(matches.sequence)
         if loses.any():
             plan.own[segment.meta.id] = staged_positions[loses]
+            to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
+            plan.lost_to_own[segment.meta.id] = int(np.isin(matches.slots[loses], to_own).sum())
             matches, staged_positions = matches.take(~loses), staged_positions[~loses]
     for slot, rows in rows_by_slot(matches.slots):
         live = state.segments[slot]
@@ -130,7 +136,7 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
         # A row of the load's own earlier segments was never seen by a reader.
         is_own = live.created > state.version
         effects = (
-            np.full(len(positions), _UNSEEN, dtype=np.uint8)
+            np.full(len(positions), _OWN, dtype=np.uint8)
             if is_own
             else _effects(live.segment, positions, segment, staged_positions[rows])
         )
