@@ -34,7 +34,10 @@ BLOCK_BYTES: Final = 4 << 20
 LINE_BYTES_MAX: Final = 100 << 20
 DOCUMENT_BYTES_MAX: Final = 100 << 20
 _STRING: Final = ColumnType("STRING")
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL)
+_TOKENS: Final = re.compile(
+    rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
+)
+_DOUBLE_DIGITS: Final = 15  # more than these may change when a number with a point becomes a double
 _LONG_NUMBER: Final = re.compile(rb"[\d.]{16}|\d[eE][+-]?\d")
 _FRACTION: Final = re.compile(rb"\d(?:\.\d|[eE][+-]?\d)")
 
@@ -73,6 +76,9 @@ class JsonReader:
         self._options = options
         self._paths = [duckdb_path(path) for path in options.paths]
         self._root = duckdb_path(options.root) if options.root else ""
+        # how deep the fields are; with paths they can be anywhere
+        steps = self._root.count('."') + self._root.count("[")
+        self._field_depth = 0 if self._paths else 1 + steps + options.strip_outer_array
         self._watched = {name.lower() for name in watched}
         self._block_bytes = block_bytes
 
@@ -171,7 +177,25 @@ class JsonReader:
 
     def _with_exact_numbers(self, documents: list[bytes]) -> list[bytes]:
         risky = _FRACTION if self._options.num_as_string else _LONG_NUMBER
-        return [_quote_numbers(text) if risky.search(text) else text for text in documents]
+        return [self._quote_numbers(text) if risky.search(text) else text for text in documents]
+
+    def _quote_numbers(self, text: bytes) -> bytes:
+        """Numbers that a double would change, as strings: those that are fields, for a string inside of a
+        nested value would be another value.""" depth = 0
+
+        def replaced(match: re.Match[bytes]) -> bytes:
+            nonlocal depth
+            opened, closed, number = match.groups()
+            depth += bool(opened) - bool(closed)
+            if number is None or (self._field_depth and depth != self._field_depth):
+                return match[0]
+            has_exponent = b"e" in number.lower()
+            if not has_exponent and b"." not in number:
+                return match[0]
+            is_exact = not has_exponent and len(number) <= _DOUBLE_DIGITS + 1
+            return match[0] if is_exact and not self._options.num_as_string else b'"' + number + b'"'
+
+        return _TOKENS.sub(replaced, text)
 
     def _unreadable(self, documents: list[bytes], lines: list[int], invalid: Positions) -> list[BadRow]:
         bad: list[BadRow] = []
@@ -247,11 +271,6 @@ class JsonReader:
 
 
 _SEVERAL: Final = "Multiple JSON objects in a single line"
-
-
-def _quote_numbers(text: bytes) -> bytes:
-    """Every number of the document as a string, so that its digits stay as they are."""
-    return _TOKENS.sub(lambda match: match[0] if match[1] is None else b'"' + match[1] + b'"', text)
 
 
 def _reason(text: bytes) -> str:

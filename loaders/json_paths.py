@@ -47,9 +47,9 @@ def key_path(key: str) -> str:
 
 
 def _quoted(key: str) -> str:
-    if '"' in key or "\\" in key:
+    if any(mark in key for mark in '"\\*'):  # a star is a wildcard even in quotes
         raise InvalidInputError(
-            f"JSON key {key!r} holds a quote or backslash, which a path cannot name", kind="bad_header"
+            f"JSON key {key!r} holds a quote, backslash or star, which a path cannot name", kind="bad_header"
         )
     return f'."{key}"'
 

@@ -48,12 +48,14 @@ class Plan:
         stored: segment id -> (positions, effect of each) in segments the table has.
         own: id of a segment of the load -> its rows that lost to a larger sequence.
         lost_to_own: how many of those lost to another row of the load.
+        final_effects: rows replaced and deleted, where segments of the load share keys.
     """
 
     version: int
     stored: dict[str, list[tuple[Positions, npt.NDArray[np.uint8]]]] = field(default_factory=dict)
     own: dict[str, Positions] = field(default_factory=dict)
     lost_to_own: dict[str, int] = field(default_factory=dict)
+    final_effects: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def rows_late(self) -> int:
@@ -61,13 +63,16 @@ class Plan:
         return sum(len(positions) for positions in self.own.values()) - sum(self.lost_to_own.values())
 
     def effects(self) -> tuple[int, int, int]:
-        """Rows a reader saw that the load replaces, rows it deletes, and its own rows that lost to its own."""
+        """Rows a reader saw that the load replaces, rows it deletes, own rows that lost to its own."""
         parts = [effects for hidden in self.stored.values() for _, effects in hidden]
         lost = sum(self.lost_to_own.values())
         if not parts:
             return 0, 0, lost
         counts = np.bincount(np.concatenate(parts), minlength=4)
-        return int(counts[_REPLACED]), int(counts[_DELETED]), int(counts[_OWN]) + lost
+        seen = (
+            self.final_effects[0] if self.final_effects else (int(counts[_REPLACED]), int(counts[_DELETED]))
+        )
+        return *seen, int(counts[_OWN]) + lost
 
     def positions(self) -> dict[str, Positions]:
         """Every segment in which rows are hidden, with their distinct positions."""
@@ -84,11 +89,33 @@ def _joined(parts: list[Positions]) -> Positions:
 def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
     """Tests the segments of one load against a state; see the module."""
     plan = Plan(state.version)
+    grown = state
     for number, segment in enumerate(staged):
-        _test_segment(plan, state, segment)
+        _test_segment(plan, grown, segment)
         if number + 1 < len(staged):
-            state = _with_segment(state, segment, plan)
+            grown = _with_segment(grown, segment, plan)
+    if plan.effects()[2]:
+        # Segments of the load share keys: what became of a stored row is told by its key's last row alone.
+        plan.final_effects.append(_final_effects(plan, state, staged))
     return plan
+
+
+def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> tuple[int, int]:
+    """Stored rows that the surviving rows of a load replace and delete."""
+    hidden = plan.positions()
+    replaced = deleted = 0
+    for segment in staged:
+        matches = _matches(state, segment)
+        positions = segment.index.row_positions(matches.needles)
+        survives = ~np.isin(positions, hidden.get(segment.meta.id, []))
+        signs = np.asarray(state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
+        counts = survives & (signs == 0)
+        deletes = np.zeros(len(positions), dtype=np.bool_)
+        if segment.meta.tombstones:
+            deletes = signs_of(segment, positions) == 1
+        deleted += int(np.count_nonzero(counts & deletes))
+        replaced += int(np.count_nonzero(counts & ~deletes))
+    return replaced, deleted
 
 
 def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segment) -> Plan:
@@ -117,9 +144,7 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
 
 def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
     index = segment.index
-    matches = state.probe(index.codes)
-    if len(matches) and not is_exact(state.schema.key_columns):
-        matches = matches.take(_same_keys(state, segment, matches))
+    matches = _matches(state, segment)
     if not len(matches):
         return
     staged_positions = index.row_positions(matches.needles)
@@ -141,6 +166,14 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
             else _effects(live.segment, positions, segment, staged_positions[rows])
         )
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
+
+
+def _matches(state: TableState, segment: Segment) -> Matches:
+    """Steps 1 and 2: live rows of a state with a key of the segment."""
+    matches = state.probe(segment.index.codes)
+    if len(matches) and not is_exact(state.schema.key_columns):
+        matches = matches.take(_same_keys(state, segment, matches))
+    return matches
 
 
 def _effects(

@@ -1,9 +1,10 @@
 """The rules of a unique-key table, kept in plain dictionaries: what the engine must agree with.
 
-A `Model` holds one dictionary per version: key -> `ModelRow`. It shares no code with the engine and is as slow as it is
-plain. Rules, by id:
+A `Model` holds one dictionary per version: key -> `ModelRow`. It shares no code with the engine and is as
+slow as it is plain. Rules, by id:
 
-- within a load the largest sequence wins, NULL lowest, ties and tables without a sequence by arrival (SO3, SO4, SO9);
+- within a load the largest sequence wins, NULL lowest, ties and tables without a sequence by arrival (SO3,
+  SO4, SO9);
 - the winner of a load beats the stored row unless its sequence is strictly smaller (SO1, SO2, D2-D6);
 - signs are looked at only by readers: a tombstone is a row (D1, D4, D7);
 - versions are dense, the first load makes 2 (X3, X4); a load without accepted rows makes none.
@@ -97,7 +98,8 @@ class Model:
         return ModelResult(self.version, len(accepted), len(accepted) - len(best), late, replaced, deleted)
 
     def delete(self, keys: Iterable[Key]) -> int:
-        """Deletes by key without a sequence: each tombstone inherits the stored one's (D8); returns its version.
+        """Deletes by key without a sequence: each tombstone inherits the stored one's (D8); returns its
+        version.
 
         A key that is not there gets a tombstone too (D9).
         """

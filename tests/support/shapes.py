@@ -1,7 +1,8 @@
 """Shapes of tables for property tests: key types, sequence types and the few values that make rows meet.
 
-Pools are small on purpose: what is to be found happens when keys and sequences repeat. They hold each type's extremes and
-the values at which its coding changes (word boundaries of strings, the int64 that stands for NULL, halves of LARGEINT).
+Pools are small on purpose: what is to be found happens when keys and sequences repeat. They hold each
+type's extremes and the values at which its coding changes (word boundaries of strings, the int64 that
+stands for NULL, halves of LARGEINT).
 """
 
 from __future__ import annotations
@@ -29,7 +30,19 @@ POOLS: Mapping[str, Sequence[Any]] = {
         datetime(2024, 2, 29, 12, 0, 0, 1),
         datetime(9999, 12, 31, 23, 59, 59, 999999),
     ],
-    "VARCHAR(400)": ["", "a", "b", "\0", "a\0", "12345678", "123456789", "é", _LONG, _LONG + "1", _LONG + "2"],
+    "VARCHAR(400)": [
+        "",
+        "a",
+        "b",
+        "\0",
+        "a\0",
+        "12345678",
+        "123456789",
+        "é",
+        _LONG,
+        _LONG + "1",
+        _LONG + "2",
+    ],
     "DECIMAL(20,3)": [Decimal("-99999999999999999.999"), Decimal("-0.001"), Decimal(0), Decimal("0.001")],
     "DECIMAL(50,5)": [Decimal("-9" + "9" * 40), Decimal("1.00001"), Decimal(0), Decimal("8" * 45)],
 }
@@ -98,7 +111,9 @@ EXACT_SHAPES = (
     Shape("bigint by int", _one("BIGINT"), "INT"),
     Shape("nullable int by hidden bigint", _one("INT", nullable=True), "BIGINT", hidden=True),
     Shape("nullable int by date", _one("INT", nullable=True), "DATE"),
-    Shape("nullable datetime by hidden largeint", _one("DATETIME(6)", nullable=True), "LARGEINT", hidden=True),
+    Shape(
+        "nullable datetime by hidden largeint", _one("DATETIME(6)", nullable=True), "LARGEINT", hidden=True
+    ),
     Shape("nullable tinyint", _one("TINYINT", nullable=True)),
     Shape("boolean by tinyint", _one("BOOLEAN", nullable=True), "TINYINT"),
     Shape("date by bigint", _one("DATE"), "BIGINT"),
