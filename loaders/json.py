@@ -181,7 +181,8 @@ class JsonReader:
 
     def _quote_numbers(self, text: bytes) -> bytes:
         """Numbers that a double would change, as strings: those that are fields, for a string inside of a
-        nested value would be another value.""" depth = 0
+        nested value would be another value."""
+        depth = 0
 
         def replaced(match: re.Match[bytes]) -> bytes:
             nonlocal depth

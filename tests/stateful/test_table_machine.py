@@ -26,10 +26,15 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule,
-run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
-from store import LabelExistsError, Load, LoadResult, Settings, Store, Table, keys
+from store import LabelExistsError, Load, LoadResult, Settings, Store, keys
 from store.keys import Codes
 from store.table_state import TableState
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
@@ -42,7 +47,7 @@ Rows = list[tuple[int, int, bool]]
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 15), st.integers(0, 15), st.sampled_from([False, False, False, True])),
-    max_size=20
+    max_size=20,
 )
 SIZES = st.builds(
     Settings,
@@ -53,8 +58,14 @@ SIZES = st.builds(
     clustered_rows_min=st.sampled_from([2, 6, 262_144]),
 )
 FORMATS = st.sampled_from(
-    [("arrow", "none"), ("arrow", "none"), ("arrow", "lz4"), ("arrow", "zstd"), ("parquet", "zstd"),
-    ("parquet", "none")]
+    [
+        ("arrow", "none"),
+        ("arrow", "none"),
+        ("arrow", "lz4"),
+        ("arrow", "zstd"),
+        ("parquet", "zstd"),
+        ("parquet", "none"),
+    ]
 )
 _finish_hash = keys.finish_hash
 
@@ -114,7 +125,9 @@ class TableMachine(RuleBasedStateMachine):
             made.append(ModelRow(values, sequence, int(sign or all_deleted)))
         return made
 
-    def arrow(self, rows: list[ModelRow], *, source: str = "__SEQUENCE_COL__", signs: bool = True) -> pa.Table:
+    def arrow(
+        self, rows: list[ModelRow], *, source: str = "__SEQUENCE_COL__", signs: bool = True
+    ) -> pa.Table:
         schema = self.table.schema
         columns = {c.name: pa.array([r.values[c.name] for r in rows], c.type.arrow) for c in schema.columns}
         if self.shape.hidden:
