@@ -191,7 +191,7 @@ def test_other_texts_are_no_paths(path: str) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_path_reaches_the_evaluator_as_syntax(text: str) -> None:
     """Whatever is taken for a path finds something or nothing; it never fails inside."""
     try:
@@ -235,7 +235,7 @@ _VALUES = st.recursive(
 @given(
     st.lists(st.fixed_dictionaries({"a": _VALUES}, optional={"b": _VALUES}), max_size=10), st.integers(1, 200)
 )
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_objects_come_back_as_text(objects: list[dict[str, Any]], block_bytes: int) -> None:
     """Checked with Python's own reader."""
     data = b"".join(
