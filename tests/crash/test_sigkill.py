@@ -96,7 +96,7 @@ def run_child(directory: Path, first: int, *, failpoint: str = "", kill_after: i
         last = int(child.stdout.readline())
     if not failpoint:
         child.send_signal(signal.SIGKILL)
-    rest, errors = child.communicate(timeout=20)
+    rest, errors = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGKILL, errors
     return max([last, *(int(line) for line in rest.split())])
 

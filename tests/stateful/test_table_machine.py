@@ -399,6 +399,7 @@ def run_machine(machine: type[TableMachine], examples: int, steps: int) -> None:
         shutil.rmtree(machine.root, ignore_errors=True)
 
 
+@pytest.mark.timeout(1200)  # 700 tables a machine: a busy machine takes its time
 @pytest.mark.parametrize("machine", [ExactKeys, HashedKeys, CollidingKeys])
 def test_table_agrees_with_a_dictionary_per_version(machine: type[TableMachine]) -> None:
     """T1, T3, X3, X4, SO1-SO12, D1-D9, C1."""
