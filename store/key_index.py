@@ -72,7 +72,7 @@ class KeyIndex:
             arrays.append(pa.array(self.positions))
             names.append("position")
         for column, name in zip(
-            self.sequence.columns if self.sequence else (), _SEQUENCE_FIELDS, strict=False
+            self.sequence.columns if self.sequence is not None else (), _SEQUENCE_FIELDS, strict=False
         ):
             arrays.append(pa.array(column))
             names.append(name)
@@ -117,7 +117,7 @@ class Matches:
         return len(self.needles)
 
     def take(self, chosen: npt.NDArray[np.bool_] | Rows) -> Matches:
-        sequence = self.sequence.take(chosen) if self.sequence else None
+        sequence = self.sequence.take(chosen) if self.sequence is not None else None
         return Matches(self.needles[chosen], self.slots[chosen], self.positions[chosen], sequence)
 
     @staticmethod
@@ -181,7 +181,7 @@ class Run:
             hits + low,
             np.full(len(hits), slots, dtype=np.uint32) if isinstance(slots, int) else slots[entries],
             self.index.positions[entries] if self.index.positions is not None else entries.astype(np.uint32),
-            self.index.sequence.take(entries) if self.index.sequence else None,
+            self.index.sequence.take(entries) if self.index.sequence is not None else None,
         )
 
     @cached_property

@@ -111,12 +111,12 @@ class Stager:
         sequence = self._sequence(rows)
         if part is not None:
             codes = codes[part]
-            sequence = sequence.take(part) if sequence else None
+            sequence = sequence.take(part) if sequence is not None else None
             keys = [key.take(pa.array(part)) for key in keys]
         winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
         chosen = winners.rows
         ordered_codes = codes[chosen]
-        ordered_sequence = sequence.take(chosen) if sequence else None
+        ordered_sequence = sequence.take(chosen) if sequence is not None else None
         origin = chosen if part is None else part[chosen]
         positions = None
         if len(chosen) >= self.settings.clustered_rows_min:
