@@ -61,6 +61,11 @@ class ColumnarReader:
                 yield SourceBatch(pa.Table.from_batches([batch]), _places(before, batch))
             before += batch.num_rows
 
+    def close(self) -> None:
+        """Removes the temporary file."""
+        if self._file is not None:
+            self._file.close()
+
     def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         if self._opened is None:
             try:

@@ -137,6 +137,9 @@ class CsvReader:
             if len(batch.rows) or batch.bad_count:
                 yield batch
 
+    def close(self) -> None:
+        """Holds nothing but memory."""
+
     def _blocks(self) -> Iterator[_Block]:
         rest = b""
         wanted = self._block_bytes

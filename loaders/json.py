@@ -96,6 +96,9 @@ class JsonReader:
             if len(batch.rows) or batch.bad_count:
                 yield batch
 
+    def close(self) -> None:
+        """Holds nothing but memory."""
+
     # ------------------------------------------------------------------------------------------ documents
 
     def _documents(self) -> Iterator[tuple[list[bytes], list[int]]]:
@@ -180,8 +183,7 @@ class JsonReader:
         return [self._quote_numbers(text) if risky.search(text) else text for text in documents]
 
     def _quote_numbers(self, text: bytes) -> bytes:
-        """Numbers that a double would change, as strings: those that are fields, for a string inside of a
-        nested value would be another value."""
+        """Numbers that a double would change, as strings; inside of a nested value they stay numbers."""
         depth = 0
 
         def replaced(match: re.Match[bytes]) -> bytes:

@@ -50,10 +50,13 @@ class SourceBatch:
 
 
 class Reader(Protocol):
-    """A format: cuts a body into batches of a few megabytes each."""
+    """A format: cuts a body into batches of a few megabytes each. Close it after use."""
 
     def batches(self) -> Iterator[SourceBatch]:
         """Reads the body to its end, once."""
+
+    def close(self) -> None:
+        """Gives back what the reader holds besides memory; the body stays open."""
 
 
 def shown(text: bytes) -> str:

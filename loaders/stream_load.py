@@ -14,8 +14,8 @@ get wrong: the reply says it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final, cast
@@ -162,11 +162,11 @@ class StreamLoad:
     # ------------------------------------------------------------------------------------------ rows
 
     def _read_and_write(self, load: Load, body: BinaryIO, log: ErrorLog) -> None:
-        with self._timed("StreamLoadPutTimeMs"):
-            columns = parse_columns(self._options.columns)
-            plain = open_compressed(body, self._options.compression)
-            reader, mapping = self._plan(columns, plain)
-        try:
+        with ExitStack() as opened:
+            with self._timed("StreamLoadPutTimeMs"):
+                columns = parse_columns(self._options.columns)
+                plain = open_compressed(body, self._options.compression)
+                reader, mapping = self._plan(columns, plain, opened)
             for batch in self._timed_batches(reader):
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
@@ -178,24 +178,28 @@ class StreamLoad:
                 self._check_deadline()
             with self._timed("WriteDataTimeMs"):
                 self._write(load)
-        finally:
-            mapping.close()
 
-    def _plan(self, columns: ColumnList, body: BinaryIO) -> tuple[Reader, RowMapping]:
+    def _plan(self, columns: ColumnList, body: BinaryIO, opened: ExitStack) -> tuple[Reader, RowMapping]:
         options, schema = self._options, self._table.schema
-        around = Surroundings(self._moment, self._table.database)
-        table = self._table.name.partition(".")[2]
+
+        def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:
+            around = Surroundings(self._moment, self._table.database)
+            table = self._table.name.partition(".")[2]
+            made = RowMapping(schema, table, options, columns, fields, kinds, around)
+            opened.callback(made.close)
+            return made
+
         if options.is_csv or options.format == "json":
             paths = len(options.json.paths) if options.format == "json" else 0
             fields = field_names(columns, options, schema, paths)
-            mapping = RowMapping(schema, table, options, columns, fields, [pa.string()] * len(fields), around)
+            mapped = mapping(fields, [pa.string()] * len(fields))
             if options.is_csv:
-                return CsvReader(body, fields, options.csv), mapping
-            return JsonReader(body, fields, options.json, watched=mapping.columns_with_default), mapping
+                return CsvReader(body, fields, options.csv), mapped
+            return JsonReader(body, fields, options.json, watched=mapped.columns_with_default), mapped
         reader = ColumnarReader(body, options.format)
+        opened.callback(reader.close)
         fields = _columns_of_file(reader.schema, columns, schema)
-        kinds = [reader.schema.field(name).type for name in fields]
-        return reader, RowMapping(schema, table, options, columns, fields, kinds, around)
+        return reader, mapping(fields, [reader.schema.field(name).type for name in fields])
 
     def _timed_batches(self, reader: Reader) -> Iterator[SourceBatch]:
         batches = reader.batches()

@@ -556,7 +556,8 @@ def test_an_enclosed_field_that_never_ends_fails_whatever_the_ratio(bench: Bench
 def test_json_rows_take_the_default_for_a_missing_key_and_null_for_null(bench: Bench) -> None:
     """J7, A3."""
     bench.sql(
-        'CREATE TABLE def (k INT, v STRING NULL DEFAULT "dflt", d DATETIME NULL DEFAULT CURRENT_TIMESTAMP, n INT NULL) '
+        'CREATE TABLE def (k INT, v STRING NULL DEFAULT "dflt", d DATETIME NULL DEFAULT CURRENT_TIMESTAMP, '
+        "n INT NULL) "
         "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1"
     )
     bench.good('{"k":1}\n{"k":2,"v":null,"d":null}\n{"K":3,"V":"x"}\n', "def", format="json")
@@ -571,7 +572,8 @@ def test_json_rows_take_the_default_for_a_missing_key_and_null_for_null(bench: B
 def test_json_booleans_and_nested_values_fit_their_columns(bench: Bench) -> None:
     """J11."""
     bench.sql(
-        "CREATE TABLE js (k INT, b BOOLEAN NULL, i TINYINT NULL, s STRING NULL, j JSON NULL, a ARRAY<INT> NULL) "
+        "CREATE TABLE js (k INT, b BOOLEAN NULL, i TINYINT NULL, s STRING NULL, j JSON NULL, "
+        "a ARRAY<INT> NULL) "
         "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1"
     )
     bench.good(
@@ -677,7 +679,6 @@ def test_a_large_body_is_written_in_pieces_and_becomes_one_version(
 ) -> None:
     """X1; and bad rows keep their line numbers across pieces."""
     monkeypatch.setattr("loaders.stream_load._GATHERED_ROWS", 1000)
-    monkeypatch.setattr("loaders.csv.BLOCK_BYTES", 4096)
     lines = [f"{i},v{i % 100}" for i in range(20_000)]
     lines[12_345] = "bad"
     lines[17_000] = "17000,toolong"

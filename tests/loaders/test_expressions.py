@@ -1,0 +1,150 @@
+"""`loaders.expressions`: what an expression of a header gives, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from loaders.expressions import Evaluator, Field, bind, parse
+from store.errors import InvalidInputError
+from store.sql.functions import Moment, Surroundings
+from store.types import ColumnType, parse_type
+
+AROUND = Surroundings(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
+ROWS = pa.table(
+    {
+        "a": ["5", "x", "7.5", None],
+        "b": ["abc", "d,e", "F", ""],
+        "ts": ["2024-01-02 03:04:05", "bad", "20240102", None],
+        "big": ["9007199254740993", "1", "2", "x"],
+        "k": [1, 2, 3, None],
+        "wide": pa.array([Decimal(2**127 - 2), Decimal(1), None, Decimal(-5)], pa.decimal256(39, 0)),
+    }
+)
+TYPES = {"k": "INT", "wide": "LARGEINT"}
+
+
+def field(name: str) -> Field:
+    known = {column.lower(): column for column in ROWS.schema.names}
+    if name.lower() not in known:
+        raise InvalidInputError(f"unknown column {name!r}")
+    column = known[name.lower()]
+    kind: ColumnType | None = parse_type(TYPES[column]) if column in TYPES else None
+    return Field(column, kind, parse_type("BIGINT") if column == "big" else None)
+
+
+def evaluate(text: str) -> list[Any]:
+    evaluator = Evaluator(AROUND, [bind(parse(text, "where"), field, "where")])
+    try:
+        return list(evaluator(ROWS)[0].to_pylist())
+    finally:
+        evaluator.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a + 1", [6.0, None, 8.5, None]),
+        ("-a", [-5.0, None, -7.5, None]),
+        ("A = 5", [True, None, False, None]),
+        ("a in (5, 7)", [True, None, False, None]),
+        ("a between 1 and 6", [True, None, False, None]),
+        ("not a = 5", [False, None, True, None]),
+        ("a <=> null", [False, False, False, True]),
+        ("abs(a)", [5.0, None, 7.5, None]),
+        ("a / 0", [None] * 4),
+        ("k > '1'", [False, True, True, None]),
+        ("cast(a as int)", [5, None, 7, None]),
+        ("cast(a as decimal(9,1))", [Decimal("5.0"), None, Decimal("7.5"), None]),
+    ],
+)
+def test_text_that_looks_like_a_number_is_computed_with(text: str, expected: list[Any]) -> None:
+    assert evaluate(text) == expected
+
+
+def test_text_of_an_integer_column_is_computed_with_exactly() -> None:
+    assert evaluate("big + 1") == [Decimal("9007199254740994"), Decimal(2), Decimal(3), None]
+
+
+def test_largeint_keeps_its_128_bits() -> None:
+    assert evaluate("wide + 1") == [Decimal(2**127 - 1), Decimal(2), None, Decimal(-4)]
+
+
+def test_a_row_that_overflows_is_null_and_its_neighbours_are_not() -> None:
+    assert evaluate("k + 9223372036854775805") == [9223372036854775806, 9223372036854775807, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ifnull(a, 0)", ["5", "x", "7.5", "0"]),
+        ("if(a > 6, a, 0)", ["0", "0", "7.5", "0"]),
+        ("case a when 5 then 'five' else b end", ["five", "d,e", "F", ""]),
+        ("coalesce(a, b)", ["5", "x", "7.5", ""]),
+        ("nullif(a, 5)", [None, None, "7.5", None]),
+        ("concat(b, k)", ["abc1", "d,e2", "F3", None]),
+        ("concat(b, null)", [None] * 4),
+        ("split_part(b, ',', 1)", ["abc", "d", "F", ""]),
+        ("find_in_set('d', b)", [0, 1, 0, 0]),
+        ("get_json_string('{\"x\":\"y\"}', '$.x')", ["y"] * 4),
+        ("b like '%e'", [False, True, False, False]),
+    ],
+)
+def test_text_functions(text: str, expected: list[Any]) -> None:
+    assert [str(v) if isinstance(v, float) else v for v in evaluate(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("year(ts)", [2024, None, None, None]),
+        ("date_format(ts, '%Y%m')", ["202401", None, None, None]),
+        ("unix_timestamp(ts)", [1704135845, None, None, None]),
+        ("from_unixtime(a)", ["1970-01-01 08:00:05", None, "1970-01-01 08:00:08", None]),
+        ("str_to_date(ts, '%Y%m%d') is null", [True, True, False, True]),
+        ("date_add(ts, interval 1 day)", [datetime(2024, 1, 3, 3, 4, 5), None, None, None]),
+        ("now()", [datetime(2024, 1, 1, 8)] * 4),
+    ],
+)
+def test_times_are_those_of_the_load(text: str, expected: list[Any]) -> None:
+    """A3, LH11."""
+    assert evaluate(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(select 1)",
+        "exists (select 1)",
+        "sum(a)",
+        "row_number() over (order by a)",
+        "nosuch(a)",
+        "read_csv('x')",
+        "getenv('HOME')",
+        "zz",
+        "t.a",
+        "*",
+        "@@version",
+        "@x",
+        "a +",
+        "",
+        "a; b",
+        "a;",
+        "'open",
+        "create table x (a int)",
+        "insert into t values (1)",
+    ],
+)
+def test_what_is_no_expression_over_one_row_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        evaluate(text)
+    assert caught.value.message
+
+
+def test_a_type_error_names_the_headers() -> None:
+    with pytest.raises(InvalidInputError, match="expressions of columns, where and delete"):
+        evaluate("array_contains(k, 1)")

@@ -1,0 +1,88 @@
+"""Delete bitmaps: the chain of records gives what uniting all additions does, at every version."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.delete_bitmap import (
+    DeleteVector,
+    HiddenRows,
+    bitmap_of,
+    chain,
+    children,
+    decode,
+    encode,
+    positions_of,
+    span,
+    unite,
+)
+from store.errors import CorruptionError
+
+
+def positions(rows: set[int]) -> np.ndarray:  # type: ignore[type-arg]
+    return np.array(list(rows), dtype=np.uint32)
+
+
+def as_sets(hidden: HiddenRows) -> dict[str, set[int]]:
+    return {name: set(positions_of(rows).tolist()) for name, rows in hidden.items()}
+
+
+@pytest.mark.parametrize("version", [*range(1, 140), 511, 512, 513, 4095, 4096, 4097, 32768])
+def test_chain_and_children_cover_each_version_once(version: int) -> None:
+    covered = [v for link in chain(version) for v in range(link - span(link) + 1, link + 1)]
+    assert sorted(covered) == list(range(1, version + 1))
+    below = [v for link in children(version) for v in range(link - span(link) + 1, link + 1)]
+    assert sorted(below) == list(range(version - span(version) + 1, version))
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.sets(st.integers(0, 70_000), max_size=5), max_size=3),
+        min_size=1,
+        max_size=80,
+    )
+)
+def test_reading_the_chain_is_uniting_everything(additions: list[dict[str, set[int]]]) -> None:
+    """Records go through their bytes, as in the catalog."""
+    stored: dict[int, bytes] = {}
+    union: dict[str, set[int]] = {}
+    for version, addition in enumerate(additions, start=2):  # the first load makes version 2 (X4)
+        own = {name: bitmap_of(positions(rows)) for name, rows in addition.items() if rows}
+        parts = [own, *(decode(stored[v]) for v in children(version) if v in stored)]
+        record = unite(parts)
+        if record:
+            stored[version] = encode(record)
+        for name, rows in addition.items():
+            if rows:
+                union.setdefault(name, set()).update(rows)
+        assert as_sets(unite(decode(stored[v]) for v in chain(version) if v in stored)) == union
+
+
+def test_a_changed_record_is_corruption() -> None:
+    data = bytearray(encode({"a": bitmap_of(positions({1, 2, 3}))}))
+    data[-1] ^= 1
+    with pytest.raises(CorruptionError):
+        decode(bytes(data))
+
+
+@given(st.integers(1, 100), st.lists(st.sets(st.integers(0, 99), max_size=30), max_size=5), st.data())
+def test_a_delete_vector_is_a_set_of_rows(rows: int, steps: list[set[int]], data: st.DataObject) -> None:
+    vector, hidden = DeleteVector(rows), set[int]()
+    for step in steps:
+        chosen = {row for row in step if row < rows}
+        before, was = vector, set(hidden)
+        vector = vector.hide(positions(chosen))
+        hidden |= chosen
+        assert set(before.hidden_positions().tolist()) == was, "vectors are values"
+        assert set(vector.hidden_positions().tolist()) == hidden
+        assert (vector.hidden, vector.live_count) == (len(hidden), rows - len(hidden))
+    everything = np.arange(rows, dtype=np.uint32)
+    assert vector.is_live(everything).tolist() == [row not in hidden for row in range(rows)]
+    start = data.draw(st.integers(0, rows - 1))
+    length = data.draw(st.integers(0, rows - start))
+    mask = vector.live_mask(start, length)
+    shown = [True] * length if mask is None else mask.to_pylist()
+    assert shown == [row not in hidden for row in range(start, start + length)]

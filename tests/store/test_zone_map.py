@@ -1,0 +1,110 @@
+"""Zone maps prune batches, never rows: a filtered scan is a full scan, then filtered (SO12)."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from store import Settings, Store
+from store.zone_map import Pruner, build_zone_map
+from tests.support.rows import schema_of
+
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "i": (pa.int32(), st.integers(-4, 4) | st.sampled_from([-(2**31), 2**31 - 1])),
+    "b": (pa.int64(), st.sampled_from([-(2**63), -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1])),
+    "n": (pa.decimal256(39, 0), st.sampled_from([-(2**127), -1, 0, 10**30, 2**127 - 1]).map(Decimal)),
+    "m": (pa.decimal128(9, 2), st.sampled_from(["-1.50", "0.00", "0.01", "9999999.99"]).map(Decimal)),
+    "f": (pa.float64(), st.sampled_from([-math.inf, -0.0, 0.0, 1.5, math.inf, math.nan])),
+    "g": (pa.float32(), st.sampled_from([-1.5, 0.1, math.nan])),
+    "d": (pa.date32(), st.sampled_from([date(1, 1, 1), date(1970, 1, 1), date(9999, 12, 31)])),
+    "t": (pa.timestamp("us"), st.sampled_from([datetime.min, datetime(1970, 1, 1), datetime.max])),
+    "s": (
+        pa.string(),
+        st.sampled_from(["", "a", "é" * 40, "é" * 40 + "b", "z" * 64, "z" * 65, "\U0010ffff" * 30]),
+    ),
+    "o": (pa.bool_(), st.booleans()),
+}
+SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in VALUES.items()])
+CELLS = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in VALUES.items()})
+
+
+@st.composite
+def predicates(draw: st.DrawFn, depth: int = 2) -> pc.Expression:
+    if depth and draw(st.booleans()):
+        left, right = draw(predicates(depth=depth - 1)), draw(predicates(depth=depth - 1))
+        return draw(st.sampled_from([left & right, left | right, ~left]))
+    name = draw(st.sampled_from(sorted(VALUES)))
+    arrow, values = VALUES[name]
+    field, value = pc.field(name), pa.scalar(draw(values.filter(lambda value: value == value)), arrow)
+    tests = [field == value, field != value, field < value, field <= value, field > value, field >= value]
+    tests += [field.is_null(), field.is_valid(), field.isin([value]), ~field.is_null()]
+    if name == "o":
+        tests = [field, ~field, field.is_null()]
+    if name in "fg":
+        tests += [field.is_nan(), pc.is_null(field, nan_is_null=True)]
+    if name == "i":
+        tests += [pc.add(field, 1) == 2, pc.is_in(field, pa.array([0, None], pa.int32()))]
+    return draw(st.sampled_from(tests))
+
+
+@settings(max_examples=600, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4),
+    st.lists(predicates(), min_size=1, max_size=8),
+)
+def test_a_pruned_batch_holds_no_matching_row(batches: list[list[Any]], tests: list[pc.Expression]) -> None:
+    arrow = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in batches]
+    zones = msgpack.unpackb(msgpack.packb(build_zone_map(arrow, ["s"])))  # as the catalog keeps them
+    pruner = Pruner(zones, {name: name for name in SCHEMA.names}, SCHEMA, len(arrow))
+    for test in tests:
+        kept = set(pruner.matching(test))
+        for i, batch in enumerate(arrow):
+            matching = pa.Table.from_batches([batch]).filter(test).num_rows
+            assert not matching or i in kept, f"{test} matches {matching} rows of {batch.to_pylist()}"
+
+
+@pytest.mark.parametrize(
+    "compare", [pc.less, pc.less_equal, pc.greater, pc.greater_equal, pc.equal, pc.not_equal]
+)
+def test_comparing_with_nan_prunes_nothing_that_matches(compare: Any) -> None:
+    """A comparison with NaN is false whatever the range, so that its negation holds for every row."""
+    batch = pa.RecordBatch.from_pylist([{"f": 0.5}], schema=pa.schema([("f", pa.float64())]))
+    pruner = Pruner(build_zone_map([batch], []), {"f": "f"}, batch.schema, 1)
+    test = compare(pc.field("f"), pa.scalar(math.nan))
+    for predicate in (test, ~test):
+        if pa.Table.from_batches([batch]).filter(predicate).num_rows:
+            assert pruner.matching(predicate) == [0], str(predicate)
+
+
+@pytest.mark.parametrize("storage_format", ["arrow", "parquet"])
+def test_zone_maps_prune_most_batches_of_a_clustered_table(tmp_path: Path, storage_format: str) -> None:
+    sizes = Settings(inline_bytes_max=1, batch_rows_max=10, clustered_rows_min=1)
+    with Store.open(tmp_path / "data", settings=sizes) as store:
+        store.create_database("db")
+        table = store.create_table(
+            "db.t", schema_of("k BIGINT NOT NULL", "v INT", storage_format=storage_format)
+        )
+        table.upsert(pa.table({"k": list(range(1000)), "v": list(range(1000))}))
+        segment = next(iter(table.state().segments.values())).segment
+        assert segment.pruner(table.schema).matching(pc.field("k") == 555) == [55]
+        assert table.scan(filter=pc.field("k") == 555).read_all().to_pylist() == [{"k": 555, "v": 555}]
+
+
+def test_a_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "at DATETIME(6)"))
+        start = datetime(2024, 1, 1)
+        table.upsert(pa.table({"k": [1, 2, 3], "at": [start, start + timedelta(days=1), None]}))
+        found = table.scan(["k"], pc.field("at") > pa.scalar(start, pa.timestamp("us"))).read_all()
+        assert found.to_pylist() == [{"k": 2}]
