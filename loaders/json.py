@@ -38,8 +38,8 @@ _TOKENS: Final = re.compile(
     rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
 )
 _DOUBLE_DIGITS: Final = 15  # more than these may change when a number with a point becomes a double
-_LONG_NUMBER: Final = re.compile(rb"[\d.]{16}|\d[eE][+-]?\d")
-_FRACTION: Final = re.compile(rb"\d(?:\.\d|[eE][+-]?\d)")
+_LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][+-]?[0-9]"  # for Arrow, which searches many times faster
+_FRACTION: Final = r"[0-9](\.[0-9]|[eE][+-]?[0-9])"
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -146,7 +146,7 @@ class JsonReader:
 
     def _parse(self, documents: list[bytes], lines: list[int], before: int) -> tuple[SourceBatch, int]:
         exact = self._with_exact_numbers(documents)
-        decoded = try_cast(pa.array(exact, pa.binary()), _STRING).values
+        decoded = try_cast(exact, _STRING).values
         valid = pc.fill_null(evaluate(decoded, "json_valid(c)").cast(pa.bool_()), False)
         invalid = np.flatnonzero(~_mask(valid))
         bad = self._unreadable(documents, lines, invalid[:BAD_ROWS_DESCRIBED])
@@ -178,9 +178,17 @@ class JsonReader:
 
         return SourceBatch(table, places, len(invalid) + len(unusable), bad, absent), len(texts)
 
-    def _with_exact_numbers(self, documents: list[bytes]) -> list[bytes]:
+    def _with_exact_numbers(self, documents: list[bytes]) -> pa.Array:
+        """The documents, with the numbers in quotes that would change otherwise; few have any."""
+        texts = pa.array(documents, pa.binary())
         risky = _FRACTION if self._options.num_as_string else _LONG_NUMBER
-        return [self._quote_numbers(text) if risky.search(text) else text for text in documents]
+        rows = np.flatnonzero(_mask(pc.match_substring_regex(texts, risky)))
+        if not len(rows):
+            return texts
+        exact = list(documents)
+        for row in rows.tolist():
+            exact[row] = self._quote_numbers(documents[row])
+        return pa.array(exact, pa.binary())
 
     def _quote_numbers(self, text: bytes) -> bytes:
         """Numbers that a double would change, as strings; inside of a nested value they stay numbers."""

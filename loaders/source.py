@@ -22,6 +22,9 @@ class Place:
     text: str
 
 
+Places = Callable[[Sequence[int]], list[Place]]
+
+
 @dataclass(frozen=True)
 class BadRow:
     """A row that is left out of the load."""
@@ -43,7 +46,7 @@ class SourceBatch:
     """
 
     rows: pa.Table
-    places: Callable[[Sequence[int]], list[Place]]
+    places: Places
     bad_count: int = 0
     bad: Sequence[BadRow] = ()
     absent: dict[str, pa.BooleanArray] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from loaders.headers import StreamLoadOptions, parse_headers
 from loaders.json import JsonReader
 from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
 from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
-from loaders.source import BadRow, Reader, SourceBatch
+from loaders.source import BadRow, Places, Reader, SourceBatch
 from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
 from store.load import Load
 from store.schema import TableSchema, hidden_name
@@ -41,7 +41,7 @@ from store.table import Table
 
 # One write makes one segment or more, so batches are gathered; more would only cost memory.
 _GATHERED_ROWS: Final = 1_000_000
-_GATHERED_BYTES: Final = 48 << 20
+_GATHERED_BYTES: Final = 32 << 20
 
 
 def stream_load(
@@ -118,7 +118,7 @@ class StreamLoad:
         self._progress = progress
         self._moment = _moment(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
-        self._gathered: list[tuple[SourceBatch, MappedBatch]] = []
+        self._gathered: list[tuple[Places, MappedBatch]] = []  # the source rows themselves are let go
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
@@ -171,7 +171,7 @@ class StreamLoad:
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
                     self._note(batch, mapped)
-                    self._gathered.append((batch, mapped))
+                    self._gathered.append((batch.places, mapped))
                     if self._is_enough():
                         self._write(load)
                         self._log(log)
@@ -218,7 +218,7 @@ class StreamLoad:
     def _write(self, load: Load) -> None:
         """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
         gathered, self._gathered = self._gathered, []
-        filled = [(batch, mapped) for batch, mapped in gathered if len(mapped.rows)]
+        filled = [(places, mapped) for places, mapped in gathered if len(mapped.rows)]
         if not filled:
             return
         result = load.write(pa.concat_tables([mapped.rows for _, mapped in filled]))
@@ -231,8 +231,8 @@ class StreamLoad:
         for row in result.rejected[:ROWS_MAX]:
             while row.row >= starts[at + 1]:
                 at += 1
-            batch, mapped = filled[at]
-            place = batch.places([int(mapped.positions[row.row - starts[at]])])[0]
+            places, mapped = filled[at]
+            place = places([int(mapped.positions[row.row - starts[at]])])[0]
             self._bad.append(BadRow(place, row.reason))
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:

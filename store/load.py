@@ -346,7 +346,8 @@ class Load:
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
         total, filtered = self._figures.rows_total, self._figures.rows_filtered
-        if filtered <= total * max_filter_ratio:
+        # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
+        if not filtered or filtered / total <= max_filter_ratio:
             return
         first = self._rejected[0]
         message = (

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.errors import InvalidInputError
 from store.lookup import lookup
 from store.scan import Projection, scan_state
 from store.schema import TableSchema
@@ -97,4 +98,11 @@ def as_table(data: Any) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    return pa.table(data)
+    try:
+        return pa.table(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise InvalidInputError(
+            f"keys come as an Arrow table or batch, a dictionary of columns, or an object with the Arrow "
+            f"PyCapsule interface; found {type(data).__name__}",
+            kind="bad_data",
+        ) from error

@@ -293,8 +293,8 @@ class Table:
     def _older_state(self, tx: Transaction, version: int) -> TableState:
         known = self._older.get(version)
         if known is None:
-            if version < 1:
-                newest, _ = records.head(tx, self.id)
+            newest, _ = records.head(tx, self.id)
+            if not 1 <= version <= newest:
                 raise VersionExpiredError(
                     f"version {version} cannot be read: the table has versions 1 to {newest}",
                     kind="no_such_version",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,5 +20,5 @@ def zero_of(arrow: pa.DataType) -> pa.Scalar:
     if pa.types.is_string(arrow):
         return pa.scalar("")
     if pa.types.is_decimal(arrow):
-        return pa.scalar(0, pa.int64()).cast(arrow)
+        return pa.scalar(Decimal(0), arrow)
     return pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)

@@ -6,7 +6,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -41,7 +40,9 @@ BAD_VALUES: list[tuple[str, pa.Array, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "values", "reason"), BAD_VALUES, ids=[f"{b[0]} {b[1][0]}" for b in BAD_VALUES])
+@pytest.mark.parametrize(
+    ("kind", "values", "reason"), BAD_VALUES, ids=[f"{b[0]} {b[1][0]}" for b in BAD_VALUES]
+)
 def test_a_value_that_does_not_fit_rejects_its_row_alone(
     store: Store, kind: str, values: pa.Array, reason: str
 ) -> None:
@@ -54,17 +55,6 @@ def test_a_value_that_does_not_fit_rejects_its_row_alone(
     assert rows_of(table) == [(1, None), (3, None)]
 
 
-def test_text_that_is_not_utf8_is_rejected_whatever_its_arrow_type(store: Store) -> None:
-    """A producer may hand over a string array whose bytes are no text: nothing in Arrow has looked at them."""
-    table = store.create_table("db.t", schema_of("k VARCHAR(9) NOT NULL", "v STRING"))
-    good = pa.array(["ok", "ok"])
-    offsets = pa.py_buffer(np.array([0, 2, 4], np.int32))
-    bad = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab\xff\xfe")])
-    assert [r[:2] for r in rejected(table, pa.table({"k": ["a", "b"], "v": bad}))] == [(1, "v")]
-    assert [r[:2] for r in rejected(table, pa.table({"k": bad, "v": good}))] == [(1, "k")]
-    assert rows_of(table) == [("a", "ab"), ("ab", "ok")]
-
-
 def test_null_in_a_not_null_column_rejects_its_row(store: Store) -> None:
     """A2."""
     table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT NOT NULL"))
@@ -73,14 +63,6 @@ def test_null_in_a_not_null_column_rejects_its_row(store: Store) -> None:
         (2, "v", "column(v) values is null while columns is not nullable"),
     ]
     assert rows_of(table) == [(1, 1)]
-
-
-def test_a_null_sequence_does_not_get_into_a_not_null_mapped_column(store: Store) -> None:
-    """SD1: the sequence given under its hidden name is the mapped column's value, with that column's rules."""
-    table = store.create_table("db.t", schema_of("k INT NOT NULL", "s INT NOT NULL", sequence_col="s"))
-    data = pa.table({"k": [1, 2], "__SEQUENCE_COL__": pa.array([5, None], pa.int32())})
-    assert [r[0] for r in rejected(table, data)] == [1]
-    assert rows_of(table) == [(1, 5)]
 
 
 def test_one_row_with_two_faults_is_rejected_once(store: Store) -> None:
@@ -112,8 +94,12 @@ COLUMN_ERRORS: list[tuple[list[str], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("names", "kind", "text"), COLUMN_ERRORS, ids=[" ".join(c[0]) for c in COLUMN_ERRORS])
-def test_columns_that_do_not_fit_refuse_the_load(store: Store, names: list[str], kind: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("names", "kind", "text"), COLUMN_ERRORS, ids=[" ".join(c[0]) for c in COLUMN_ERRORS]
+)
+def test_columns_that_do_not_fit_refuse_the_load(
+    store: Store, names: list[str], kind: str, text: str
+) -> None:
     """A1, M8, SL13: nothing is applied and no version is made."""
     table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT NOT NULL", "w INT"))
     data = pa.Table.from_arrays([pa.array([0])] * len(names), names)
@@ -158,15 +144,6 @@ def test_a_default_of_now_is_a_sequence(store: Store) -> None:
         load.write(pa.table({"k": [2]}))
         load.commit()
     assert rows_of(table, hidden=True) == [(1, moment, 0, 2, moment), (2, moment, 0, 2, moment)]
-
-
-def test_the_sequence_may_come_from_a_column_that_is_not_stored(store: Store) -> None:
-    """SL1, SL14."""
-    table = store.create_table("db.t", schema_of("k INT NOT NULL", sequence_type="BIGINT"))
-    table.upsert(pa.table({"k": [1], "ts": ["7"]}), sequence="TS")
-    assert rows_of(table, hidden=True) == [(1, 0, 2, 7)]
-    with pytest.raises(InvalidInputError, match="sequence source 'nope' is neither"):
-        table.upsert(pa.table({"k": [1], "__SEQUENCE_COL__": [8]}), sequence="nope")
 
 
 def test_a_sequence_that_cannot_be_cast_rejects_its_row(store: Store) -> None:
@@ -237,7 +214,9 @@ ROUND_TRIPS: list[tuple[str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("layout", ["inline", "arrow none", "arrow lz4", "arrow zstd", "parquet zstd", "parquet lz4"])
+@pytest.mark.parametrize(
+    "layout", ["inline", "arrow none", "arrow lz4", "arrow zstd", "parquet zstd", "parquet lz4"]
+)
 @pytest.mark.parametrize(("kind", "values"), ROUND_TRIPS, ids=[kind for kind, _ in ROUND_TRIPS])
 def test_values_of_every_type_come_back_as_they_went_in(
     store: Store, kind: str, values: list[Any], layout: str
@@ -248,7 +227,9 @@ def test_values_of_every_type_come_back_as_they_went_in(
     chosen = {} if layout == "inline" else {"storage_format": storage_format, "compression": compression}
     schema = schema_of("k INT NOT NULL", f"v {kind}", **chosen)
     table = store.create_table("db.t", schema)
-    data = pa.table({"k": pa.array(range(len(values)), pa.int32()), "v": pa.array(values, schema.arrow.field("v").type)})
+    data = pa.table(
+        {"k": pa.array(range(len(values)), pa.int32()), "v": pa.array(values, schema.arrow.field("v").type)}
+    )
     table.upsert(data)
     again = Store.open(store.path).table("db.t")
     assert again.scan().read_all().schema == schema.arrow
@@ -267,7 +248,9 @@ def test_nan_and_negative_zero_come_back(store: Store) -> None:
 def test_a_field_of_10_mb_is_an_ordinary_value(store: Store) -> None:
     table = store.create_table("db.t", schema_of("k INT NOT NULL", "v STRING", "w VARCHAR(65533)"))
     large = "x" * 10 * 2**20
-    assert [r[1] for r in rejected(table, pa.table({"k": [1, 2], "v": [large, "a"], "w": ["a", large]}))] == ["w"]
+    assert [r[1] for r in rejected(table, pa.table({"k": [1, 2], "v": [large, "a"], "w": ["a", large]}))] == [
+        "w"
+    ]
     assert table.get(pa.table({"k": [1]})).column("v").to_pylist() == [large]
 
 
@@ -297,4 +280,6 @@ def test_too_many_rejected_rows_apply_nothing(store: Store) -> None:
     assert caught.value.rejected == [RejectedRow(1, "k", "column(k) value 'x' is no INT")]
     assert (table.version, table.count()) == (1, 0)
     assert table.upsert(pa.table({"k": ["1", "x"]}), label="a", max_filter_ratio=0.5).version == 2
-    assert table.upsert(pa.table({"k": ["x"]}), max_filter_ratio=1.0).version == 2, "Y8: success without a row"
+    assert table.upsert(pa.table({"k": ["x"]}), max_filter_ratio=1.0).version == 2, (
+        "Y8: success without a row"
+    )

@@ -12,11 +12,9 @@ import pytest
 from store import (
     AlreadyExistsError,
     ClosedError,
-    ConflictError,
     InvalidInputError,
     LabelExistsError,
     LoadResult,
-    NotFoundError,
     Settings,
     Store,
     Table,
@@ -97,7 +95,9 @@ def test_the_later_of_several_writes_wins_a_tie(ordered: Table) -> None:
 
 
 def test_a_load_without_rows_is_a_success_without_a_version(table: Table) -> None:
-    result = table.upsert(pa.table({"k": pa.array([], pa.int64()), "v": pa.array([], pa.int32())}), label="none")
+    result = table.upsert(
+        pa.table({"k": pa.array([], pa.int64()), "v": pa.array([], pa.int32())}), label="none"
+    )
     assert (result.version, result.rows_total, table.version) == (1, 0, 1)
     with pytest.raises(LabelExistsError) as caught:
         table.upsert(pa.table({"k": [1]}), label="none")
@@ -146,7 +146,9 @@ def test_a_label_is_used_once_per_database(store: Store, table: Table, ordered: 
     """X16, LS4: for all tables of the database, and for none of another."""
     first = table.upsert(pa.table({"k": [1]}), label="day-1")
     for other in (table, ordered):
-        with pytest.raises(LabelExistsError, match=r"Label \[day-1\] has already been used, relate to txn") as caught:
+        with pytest.raises(
+            LabelExistsError, match=r"Label \[day-1\] has already been used, relate to txn"
+        ) as caught:
             other.upsert(pa.table({"k": [2], "v": [1]}), label="day-1")
         facts = (caught.value.txn_id, caught.value.status, caught.value.version)
         assert facts == (first.txn_id, "VISIBLE", 2)
@@ -203,9 +205,14 @@ def test_leaving_a_load_without_commit_leaves_nothing(store: Store, table: Table
         load.write(pa.table({"k": [1]}))
     assert table.version == 1
     assert list(store.path.glob("tables/*/*")) == [], "its files are gone"
-    with pytest.raises(ZeroDivisionError), small.begin_load(label="a") as load:
-        load.write(pa.table({"k": [1]}))
-        raise ZeroDivisionError
+
+    def fail_halfway() -> None:
+        with small.begin_load(label="a") as load:
+            load.write(pa.table({"k": [1]}))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
     assert list(store.path.glob("tables/*/*")) == []
 
 
@@ -220,17 +227,6 @@ def test_data_that_fails_halfway_applies_nothing(table: Table) -> None:
         table.upsert(pa.RecordBatchReader.from_batches(schema, batches()), label="a")
     assert table.version == 1
     assert table.upsert(pa.table({"k": [1]}), label="a").version == 2
-
-
-def test_a_load_into_a_dropped_table_is_refused(store: Store, table: Table) -> None:
-    load = table.begin_load(label="a")
-    load.write(pa.table({"k": [1]}))
-    store.drop_table("db.t")
-    with pytest.raises((NotFoundError, ConflictError)):
-        load.commit()
-    again = store.create_table("db.t", table.schema)
-    assert (again.version, again.count()) == (1, 0)
-    assert again.upsert(pa.table({"k": [1]}), label="a").version == 2
 
 
 def test_history_tells_every_version(table: Table) -> None:
@@ -254,4 +250,7 @@ def test_names_that_exist_are_refused(store: Store, table: Table) -> None:
     with pytest.raises(AlreadyExistsError, match="Table 't' already exists"):
         store.create_table("db.t", table.schema)
     store.create_database("db", if_not_exists=True)
-    assert store.create_table("db.t", schema_of("other INT", key=["other"]), if_not_exists=True).schema == table.schema
+    assert (
+        store.create_table("db.t", schema_of("other INT", key=["other"]), if_not_exists=True).schema
+        == table.schema
+    )

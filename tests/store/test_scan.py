@@ -18,7 +18,11 @@ from tests.support.rows import rows_of, schema_of
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> Table:
     """Four versions: three rows, one replaced, one deleted, one late; spread over several batches."""
     home = str(request.param)
-    sizes = Settings() if home == "inline" else Settings(inline_bytes_max=1, batch_rows_max=2, clustered_rows_min=2)
+    sizes = (
+        Settings()
+        if home == "inline"
+        else Settings(inline_bytes_max=1, batch_rows_max=2, clustered_rows_min=2)
+    )
     store = Store.open(tmp_path / "data", settings=sizes)
     store.create_database("db")
     properties = {"parquet": {"storage_format": "parquet"}, "lz4": {"compression": "lz4"}}.get(home, {})
@@ -58,11 +62,6 @@ def test_a_column_may_be_asked_for_twice(table: Table) -> None:
         assert rows.num_rows == 3
 
 
-def test_no_columns_still_count_rows(table: Table) -> None:
-    assert sum(batch.num_rows for batch in table.scan([])) == 3
-    assert sum(batch.num_rows for batch in table.scan([], filter=pc.field("k") > 2)) == 2
-
-
 @pytest.mark.parametrize(
     ("predicate", "keys"),
     [
@@ -89,16 +88,6 @@ def test_filters_see_live_rows_only(table: Table, predicate: pc.Expression, keys
 def test_a_filter_may_find_tombstones_when_they_are_asked_for(table: Table) -> None:
     rows = table.scan(["k"], pc.field("__DELETE_SIGN__") == 1, deleted=True).read_all()
     assert rows.to_pylist() == [{"k": 1}]
-
-
-@pytest.mark.parametrize(
-    "predicate",
-    [pc.field("nope") == 1, pc.field("w") > 5, pc.field("k") + 1, pc.field("w") == pa.scalar([1])],
-    ids=str,
-)
-def test_a_filter_that_does_not_fit_is_named(table: Table, predicate: pc.Expression) -> None:
-    with pytest.raises(InvalidInputError, match="filter"):
-        table.scan(filter=predicate).read_all()
 
 
 def test_unknown_columns_are_named(table: Table) -> None:
