@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from store import properties as props
+from store.cast import try_cast
 from store.errors import InvalidInputError
 from store.types import ColumnType, parse_type, type_from_arrow
 
@@ -404,7 +405,10 @@ def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
     limit = column_type.byte_length_max
     if limit is not None and len(text.encode()) > limit:
         raise ValueError(text)
-    return pa.scalar(text, pa.string()).cast(column_type.arrow)
+    converted = try_cast(pa.array([text]), column_type)  # Arrow's own text to decimal reads past its tables
+    if converted.failed is not None:
+        raise ValueError(text)
+    return converted.values[0]
 
 
 def _column_to_record(column: Column) -> dict[str, Any]:
