@@ -3,8 +3,10 @@
 from store import Store, TableSchema
 """
 
+from store.accounts import Account, Accounts
 from store.check_rows import RejectedRow
 from store.errors import (
+    AccessDeniedError,
     AlreadyExistsError,
     ClosedError,
     CommitUnknownError,
@@ -28,6 +30,9 @@ from store.table import Table, VersionInfo
 from store.types import ColumnType, parse_type
 
 __all__ = [
+    "AccessDeniedError",
+    "Account",
+    "Accounts",
     "AlreadyExistsError",
     "ClosedError",
     "Column",

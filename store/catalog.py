@@ -17,6 +17,7 @@ a prefix lists in order. Databases inside:
     bitmaps    table id | version                 -> delete bitmap record (store.delete_bitmap)
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
+    users      user name                          -> password hashes and grants (store.accounts)
 
 An environment is opened once per path and process, lazily, and never used across a fork. No read
 transaction outlives a
@@ -52,6 +53,7 @@ _DATABASES: Final = (
     "bitmaps",
     "labels",
     "txns",
+    "users",
 )
 _READERS_MAX: Final = 1024
 _environments: dict[tuple[str, int], _Environment] = {}

@@ -8,6 +8,7 @@
     ├── AlreadyExistsError              database, table
     │   └── LabelExistsError              the label names an earlier load; .txn_id, .status
     ├── ConflictError                   what was read has changed; run again on a new snapshot
+    ├── AccessDeniedError               wrong password, or a privilege is missing
     ├── UnavailableError                lock held, disk or map full; try later or make room
     ├── FormatError                     the directory is not ours, or was written by a newer program
     ├── ClosedError                     the handle is closed; open it again
@@ -80,6 +81,10 @@ class LabelExistsError(AlreadyExistsError):
 
 class ConflictError(StoreError):
     """What the operation read has changed; run it again on a new snapshot."""
+
+
+class AccessDeniedError(StoreError):
+    """The user is not who it says it is, or does not hold the privilege."""
 
 
 class UnavailableError(StoreError):

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog as records
+from store.accounts import Accounts
 from store.catalog import Catalog, Transaction
 from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
@@ -39,6 +40,7 @@ class Store:
     Attributes:
         path: the data directory.
         settings: sizes and times it works with.
+        accounts: its users.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
@@ -46,6 +48,7 @@ class Store:
         self.settings = settings
         self.catalog = Catalog(path / "catalog", settings)
         self.disk = Disk(path)
+        self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
         self._lock = threading.Lock()
         self._is_open = True
