@@ -1,8 +1,9 @@
 """SQL in Doris's dialect: `Session(store).execute("SELECT ...")`.
 
 tokens.py        a text's tokens, positions, errors
-parser.py, table_parser.py    statements, by hand over the tokens
-statements.py    the statements as values
+statement_kind.py, kinds/     one kind of statement = its first words, a parse and a run function
+parser.py, table_parser.py, query_parser.py    by hand over the tokens
+statements.py    statements as values
 session.py       runs them
 insert.py, show.py            INSERT; what DESC and SHOW print
 select.py        queries: straight from a scan or look-up, else through DuckDB

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from store.schema import SEQUENCE_COL, Column, TableSchema
 from store.sql.relations import shown_name
 from store.sql.result import Result, text_rows
+from store.sql.tokens import TokenStream
 from store.types import type_from_arrow
 
 _DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
@@ -78,6 +79,11 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def parse_like(stream: TokenStream) -> str | None:
+    """`[LIKE 'pattern']`."""
+    return stream.string("a pattern") if stream.take("LIKE") else None
 
 
 def matching(names: Iterable[str], like: str | None) -> list[str]:

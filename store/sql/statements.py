@@ -141,9 +141,3 @@ class Insert:
     label: str | None = None
     rows: tuple[tuple[Cell, ...], ...] | None = None
     query: Query | None = None
-
-
-Statement: TypeAlias = (
-    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | DropTable | Describe | ShowDatabases"
-    " | ShowTables | ShowCreateTable | ShowVariables | ShowWarnings | SetVariables | Query | Insert"
-)

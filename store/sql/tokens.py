@@ -226,6 +226,10 @@ class TokenStream:
         self.at += 1
         return self.tokens[self.at - 1].text
 
+    def word_or_string(self, what: str) -> str:
+        """A quoted string, or a name without quotes."""
+        return self.string(what) if self.kind() is TokenType.STRING else self.name(what)
+
     def integer(self, what: str) -> int:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isascii():
             self.fail(what)

@@ -1,0 +1,103 @@
+"""INSERT of literal rows or of a query's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+from sqlglot.tokens import TokenType
+
+from store.sql import statements as st
+from store.sql import variables as names
+from store.sql.insert import InsertOptions, run_insert
+from store.sql.query_parser import QUERY_STARTS, parse_query
+from store.sql.result import Result
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.table_parser import parse_table_name
+from store.sql.tokens import TokenStream
+
+_LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
+_LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
+    TokenType.STRING: lambda text: text,
+    TokenType.NULL: lambda _text: None,
+    TokenType.TRUE: lambda _text: True,
+    TokenType.FALSE: lambda _text: False,
+    TokenType.DEFAULT: lambda _text: st.Word.DEFAULT,
+}
+
+
+def _parse_insert(stream: TokenStream) -> st.Insert:
+    stream.take("TABLE")
+    table = parse_table_name(stream)
+    if stream.word() in ("PARTITION", "PARTITIONS", "TEMPORARY"):
+        stream.refuse("INSERT into a partition is not supported; leave PARTITION out")
+    label = _parse_label(stream)
+    columns = None
+    if stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
+        columns = tuple(stream.names("a column name"))
+    label = label or _parse_label(stream)
+    if stream.take_one_of("VALUES", "VALUE"):
+        return st.Insert(table, columns, label, rows=_parse_rows(stream))
+    if stream.word() in QUERY_STARTS:
+        return st.Insert(table, columns, label, query=parse_query(stream))
+    stream.fail("VALUES or SELECT")
+
+
+def _parse_label(stream: TokenStream) -> str | None:
+    if stream.word() != "WITH" or stream.word(1) != "LABEL":
+        return None
+    stream.need("WITH", "LABEL")
+    return stream.word_or_string("a label")
+
+
+def _parse_rows(stream: TokenStream) -> tuple[tuple[st.Cell, ...], ...]:
+    rows: list[tuple[st.Cell, ...]] = []
+    while True:
+        stream.need("(")
+        cells: list[st.Cell] = []
+        if not stream.take(")"):
+            cells.append(_parse_cell(stream))
+            while stream.take(","):
+                cells.append(_parse_cell(stream))
+            if not stream.take(")"):
+                stream.fail("',' or ')'")
+        rows.append(tuple(cells))
+        if not stream.take(","):
+            return tuple(rows)
+
+
+def _parse_cell(stream: TokenStream) -> st.Cell:
+    """A literal straight from its token, which is most of them; anything else through sqlglot."""
+    is_negative = stream.kind() is TokenType.DASH
+    if stream.kind(1 + is_negative) in _LITERAL_ENDS:
+        token = stream.tokens[stream.at + is_negative]
+        kind = token.token_type
+        if kind is TokenType.NUMBER:
+            stream.at += 1 + is_negative
+            return _number("-" + token.text if is_negative else token.text)
+        if not is_negative and kind in _LITERALS:
+            stream.at += 1
+            return _LITERALS[kind](token.text)
+    return stream.expression()
+
+
+def _number(text: str) -> int | Decimal:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdigit() else Decimal(text)
+
+
+def _insert(statement: st.Insert, session: Session) -> Result:
+    moment = session.moment()
+    options = InsertOptions(
+        strict=session.variables.flag(names.INSERT_STRICT),
+        max_filter_ratio=session.variables.number(names.INSERT_FILTER_RATIO),
+        require_sequence=session.variables.flag(names.REQUIRE_SEQUENCE),
+        now=moment.local.replace(microsecond=0),
+        zone=moment.zone,
+    )
+    return run_insert(statement, session.table(statement.table), session.stream, options)
+
+
+KINDS: Final = (StatementKind(("INSERT INTO",), st.Insert, _parse_insert, _insert),)

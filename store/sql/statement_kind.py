@@ -1,0 +1,113 @@
+"""What a kind of statement is, and how the kind of a text is found.
+
+1. Every module of `store.sql.kinds` is one family of statements and names its kinds in `KINDS`. A new module
+   there is all that a new statement takes: no list elsewhere is touched.
+2. A kind is: the words it starts with, the class of its value, a function that parses the rest, one that runs
+   it.
+3. Of all kinds whose words a text starts with, the one with the most words parses it. A `*` among the words
+   stands for a table name: `"ALTER TABLE * ADD PARTITION"` goes before `"ALTER TABLE"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from store.sql import kinds
+from store.sql.result import Result
+from store.sql.tokens import TokenStream
+
+if TYPE_CHECKING:
+    from store.sql.session import Session
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class StatementKind(Generic[S]):
+    """One kind of statement.
+
+    Attributes:
+        starts: the words it may start with, upper case, separated by blanks; `*` is a table name.
+        statement: class of the parsed value; no two kinds share one.
+        parse: reads the rest, with the stream behind the words (behind those before the first `*`). What it
+            leaves over is an error.
+        run: does what the statement says.
+    """
+
+    starts: tuple[str, ...]
+    statement: type[S]
+    parse: Callable[[TokenStream], S]
+    run: Callable[[S, Session], Result]
+
+
+@cache
+def all_kinds() -> tuple[StatementKind[Any], ...]:
+    """The kinds of every module in `store.sql.kinds`."""
+    found: list[StatementKind[Any]] = []
+    for module in pkgutil.iter_modules(kinds.__path__):
+        found += importlib.import_module(f"{kinds.__name__}.{module.name}").KINDS
+    return tuple(found)
+
+
+@cache
+def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any]]]]:
+    """Word lists and kinds by their first word, the longest first."""
+    found: dict[str, list[tuple[tuple[str, ...], StatementKind[Any]]]] = {}
+    for kind in all_kinds():
+        for start in kind.starts:
+            words = tuple(start.split())
+            found.setdefault(words[0], []).append((words, kind))
+    for entries in found.values():
+        entries.sort(key=lambda entry: -len(entry[0]))
+    return found
+
+
+@cache
+def _by_statement() -> dict[type, StatementKind[Any]]:
+    return {kind.statement: kind for kind in all_kinds()}
+
+
+def find_kind(stream: TokenStream) -> StatementKind[Any] | None:
+    """The kind a stream starts with, stepping over its words; None when there is none."""
+    for words, kind in _by_first_word().get(stream.word(), ()):
+        if _matches(stream, words):
+            before_name = words.index("*") if "*" in words else len(words)
+            stream.at += before_name
+            return kind
+    return None
+
+
+def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
+    ahead = 0
+    for word in words:
+        if word == "*":
+            if stream.kind(ahead) is None:
+                return False
+            ahead += 1
+            while stream.word(ahead) == "." and stream.kind(ahead + 1) is not None:
+                ahead += 2
+        elif stream.word(ahead) == word:
+            ahead += 1
+        else:
+            return False
+    return True
+
+
+def continuations(first: str) -> list[str]:
+    """The words that may follow a first one, for errors: `SHOW` gives TABLES, DATABASES ..."""
+    return sorted({words[1] for words, _ in _by_first_word().get(first, ()) if len(words) > 1})
+
+
+def first_words() -> list[str]:
+    """Every word a statement may start with."""
+    return sorted(word for word in _by_first_word() if word.isalpha())
+
+
+def kind_of(statement: object) -> StatementKind[Any] | None:
+    """The kind of a parsed statement."""
+    return _by_statement().get(type(statement))
