@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,16 @@ from store.catalog import Transaction
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
 from store.dedupe import Rows
-from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
+from store.errors import ClosedError, CommitUnknownError, LoadRejectedError
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, publish
 from store.resolve import Plan, extend_plan, make_plan
+from store.rows_in import tables_of
 from store.segment import INLINE, Segment
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
 from store.transaction import ABORTED, TransactionRecord
+from store.write_task import StagedRows
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -165,7 +167,7 @@ class Load:
         self._prepared = None
         given = 0
         rejected: list[RejectedRow] = []
-        for batch in _tables(data):
+        for batch in tables_of(data):
             masks = {name: mask[given : given + len(batch)] for name, mask in (supplied or {}).items()}
             left_out = self._write(batch, masks)
             rejected += [replace(row, row=row.row + given) for row in left_out]
@@ -192,6 +194,30 @@ class Load:
             rows_filtered=before.rows_filtered + len(rejected),
         )
         return rejected
+
+    def adopt(self, staged: StagedRows) -> None:
+        """Takes over whole rows that a `WriteTask` of this table staged, in this process or another.
+
+        Rejected rows keep the position they have within their task.
+        """
+        self._check_open()
+        self._prepared = None
+        self._staged += [
+            Segment(self._stager.disk, self._stager.directory, meta, self._stager.schema, payload)
+            for meta, payload in staged.segments
+        ]
+        self._rejected += staged.rejected[
+            : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
+        ]
+        before = self._figures
+        self._figures = replace(
+            before,
+            rows_total=before.rows_total + staged.rows_total,
+            rows_loaded=before.rows_loaded + staged.rows_total - staged.rows_filtered,
+            rows_filtered=before.rows_filtered + staged.rows_filtered,
+            rows_superseded=before.rows_superseded + staged.rows_superseded,
+            bytes_written=before.bytes_written + staged.bytes_written,
+        )
 
     def _stage(self, rows: CheckedRows) -> None:
         staged = self._stager.stage(rows)
@@ -386,43 +412,3 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.abort(str(error) if error else "left without commit")
-
-
-def _tables(data: Any) -> Iterator[pa.Table]:
-    """The data as Arrow tables of one load step each."""
-    if isinstance(data, pa.Table):
-        yield data
-    elif isinstance(data, pa.RecordBatch):
-        yield pa.Table.from_batches([data])
-    elif isinstance(data, pa.RecordBatchReader):
-        yield from _chunks(data)
-    elif hasattr(data, "__arrow_c_stream__"):
-        yield from _chunks(pa.RecordBatchReader.from_stream(data))
-    elif hasattr(data, "__arrow_c_array__"):
-        yield pa.Table.from_batches([pa.record_batch(data)])
-    else:
-        raise InvalidInputError(
-            f"rows come as an Arrow table, batch or reader, or an object with the Arrow PyCapsule interface "
-            f"(pandas, Polars, DuckDB); found {type(data).__name__}",
-            kind="bad_data",
-        )
-
-
-_CHUNK_ROWS = 2_000_000
-_CHUNK_BYTES = 512 * 2**20
-
-
-def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """A reader's batches gathered into tables large enough for good segments, small enough for memory."""
-    gathered: list[pa.RecordBatch] = []
-    rows = size = 0
-    is_first = True
-    for batch in reader:
-        gathered.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield pa.Table.from_batches(gathered, schema=reader.schema)
-            gathered, rows, size, is_first = [], 0, 0, False
-    if gathered or is_first:
-        yield pa.Table.from_batches(gathered, schema=reader.schema)

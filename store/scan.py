@@ -34,6 +34,7 @@ from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
 
 _AHEAD: Final = 2 * THREADS
+LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,33 @@ def scan_state(
         predicate: over visible and hidden columns; None keeps all rows.
         deleted: tombstones that are their key's winner are returned too (T8).
     """
+    return scan_batches(unpruned(state, predicate), projection, predicate, deleted=deleted)
+
+
+def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBatch]:
+    """Batches of a state that may hold a row that counts and satisfies the predicate."""
+    return [
+        (live, number)
+        for live in state.segments.values()
+        if live.deletes.live_count
+        for number in _unpruned(live.segment, state.schema, predicate)
+    ]
+
+
+def scan_batches(
+    batches: Sequence[LiveBatch], projection: Projection, predicate: pc.Expression | None, *, deleted: bool
+) -> pa.RecordBatchReader:
+    """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
-        batches = _batches(state, projection, None, deleted)
-        return pa.RecordBatchReader.from_batches(projection.arrow, batches)
+        return pa.RecordBatchReader.from_batches(projection.arrow, _read_all(batches, projection, deleted))
     text = str(predicate)
     # The expression does not tell its columns; a column whose name does not occur in its text is not among
     # them.
-    everything = [*state.schema.names, *(field.name for field in state.schema.hidden_fields())]
+    schema = projection.schema
+    everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
     needed = dict.fromkeys([*projection.names, *(name for name in everything if name in text)])
-    wide = Projection(state.schema, tuple(needed))
-    reader = pa.RecordBatchReader.from_batches(wide.arrow, _batches(state, wide, predicate, deleted))
+    wide = Projection(schema, tuple(needed))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
     try:
         scanner = ds.Scanner.from_batches(
             reader, columns=list(dict.fromkeys(projection.names)), filter=predicate
@@ -109,15 +127,7 @@ def scan_state(
     )
 
 
-def _batches(
-    state: TableState, projection: Projection, predicate: pc.Expression | None, deleted: bool
-) -> Iterator[pa.RecordBatch]:
-    tasks = [
-        (live, number)
-        for live in state.segments.values()
-        if live.deletes.live_count
-        for number in _unpruned(live.segment, projection.schema, predicate)
-    ]
+def _read_all(tasks: Sequence[LiveBatch], projection: Projection, deleted: bool) -> Iterator[pa.RecordBatch]:
     if len(tasks) <= 2:
         yield from _non_empty(read_batch(live, number, projection, deleted=deleted) for live, number in tasks)
         return

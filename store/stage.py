@@ -16,6 +16,7 @@ Rows that will lose to stored rows are written as well; hiding them is the plan'
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,33 @@ class Staged:
 
 
 @dataclass(frozen=True)
+class StagingId:
+    """Names the files of a load that several processes, perhaps of several hosts, stage together.
+
+    Attributes:
+        owner: process id and start time of the process that will commit; while it lives the files are left
+            alone.
+        job: 16 hexadecimal digits, the load's own.
+    """
+
+    owner: tuple[int, int]
+    job: str
+
+    @classmethod
+    def of(cls, owner: tuple[int, int]) -> StagingId:
+        """A new one."""
+        return cls(owner, secrets.token_hex(8))
+
+    def new_segment_id(self) -> str:
+        pid, started = self.owner
+        return f"{time.time_ns():016x}-{pid:x}-{started:x}-{self.job}{secrets.token_hex(8)}"
+
+    def owns(self, file_name: str) -> bool:
+        """Whether a file was staged for this load."""
+        return file_name.rpartition(".")[0].rpartition("-")[2].startswith(self.job)
+
+
+@dataclass(frozen=True)
 class Stager:
     """Builds segments for one table.
 
@@ -74,12 +102,14 @@ class Stager:
         schema: the revision to write under.
         disk, directory: where segment files go.
         settings: sizes and threads.
+        staging: whose files these are, when that is not this process.
     """
 
     schema: TableSchema
     disk: Disk
     directory: str
     settings: Settings
+    staging: StagingId | None = None
 
     def stage(self, rows: CheckedRows) -> Staged:
         """Builds the segments of a batch; their files are durable, their names are when `sync` has been
@@ -153,7 +183,7 @@ class Stager:
         return stored, tombstones
 
     def _write(self, stored: pa.Table, index: KeyIndex, tombstones: int) -> Segment:
-        segment_id = new_segment_id()
+        segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
         if stored.nbytes <= self.settings.inline_bytes_max:
             meta, payload = inline_segment(segment_id, stored, self.schema, tombstones=tombstones)
             segment = Segment(self.disk, self.directory, meta, self.schema, payload)

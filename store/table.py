@@ -27,11 +27,15 @@ from store.load import MERGE_TYPES, Load, LoadResult
 from store.partial import FillOptions
 from store.publish import Figures
 from store.records import unpack
+from store.scan import Projection
+from store.scan_task import ScanTask, plan_scan
 from store.schema import TableSchema
 from store.settings import Settings
 from store.snapshot import Snapshot, as_table
-from store.stage import Stager
+from store.stage import Stager, StagingId
 from store.table_state import StateLoader, TableState
+from store.transaction import this_process
+from store.write_task import WriteTask
 
 _OLD_STATES_KEPT: Final = 4
 
@@ -182,12 +186,10 @@ class Table:
         Raises:
             LabelExistsError: the label names a running or finished load.
         """
-        if merge_type.upper() not in MERGE_TYPES:
-            raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
+        delete_all = _is_delete(merge_type)
         schema = self.schema
         moment = now or datetime.now().replace(microsecond=0)
         table_name = self.name.partition(".")[2]
-        delete_all = merge_type.upper() == "DELETE"
         filling = None
         mode, behavior = parse_mode(mode), parse_new_key_behavior(new_keys)
         checker: RowChecker
@@ -203,6 +205,60 @@ class Table:
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
         stager = Stager(schema, self.loader.disk, self.loader.directory, self.settings)
         return Load(self, checker, stager, label=label, operation=operation, filling=filling)
+
+    def write_task(
+        self,
+        owner: tuple[int, int] | None = None,
+        *,
+        sequence: str | None = None,
+        merge_type: str = "APPEND",
+        now: datetime | None = None,
+    ) -> WriteTask:
+        """What other processes need to stage rows of a load of this one; see `store.write_task`.
+
+        Args:
+            owner: process id and start time of the process that will commit, this one when None.
+            sequence, merge_type, now: see `begin_load`.
+        """
+        schema = self.schema
+        checker = RowChecker(
+            schema,
+            self.name.partition(".")[2],
+            sequence,
+            _is_delete(merge_type),
+            now or datetime.now().replace(microsecond=0),
+        )
+        staging = StagingId.of(owner or this_process())
+        return WriteTask(
+            checker, Stager(schema, self.loader.disk, self.loader.directory, self.settings, staging)
+        )
+
+    def scan_tasks(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+        rows_per_task: int = 1_000_000,
+    ) -> list[ScanTask]:
+        """A scan cut into picklable pieces that other processes read; see `store.scan_task`.
+
+        Args:
+            rows_per_task: about how many stored rows a piece has.
+        """
+        state = self.state(version)
+        projection = Projection.of(state.schema, columns, hidden=hidden)
+        return plan_scan(
+            state,
+            self.loader.disk,
+            self.loader.directory,
+            projection,
+            filter,
+            deleted=deleted,
+            rows_per_task=rows_per_task,
+        )
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """A version held open for reading, the newest when None.
@@ -306,3 +362,9 @@ class Table:
                 self._older.popitem(last=False)
         self._older.move_to_end(version)
         return known
+
+
+def _is_delete(merge_type: str) -> bool:
+    if merge_type.upper() not in MERGE_TYPES:
+        raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
+    return merge_type.upper() == "DELETE"
