@@ -19,23 +19,16 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from store import failpoint
 from store import transaction as transactions
-from store.catalog import Transaction
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
-from store.dedupe import Rows
+from store.commit import commit
 from store.errors import ClosedError, CommitUnknownError, LoadRejectedError
-from store.partial import Delta, FillOptions, fill, keys_of
-from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, publish
-from store.resolve import Plan, extend_plan, make_plan
+from store.partial import FillOptions
 from store.rows_in import tables_of
-from store.segment import INLINE, Segment
-from store.stage import CheckedRows, Stager
-from store.table_state import TableState
+from store.table_writer import TableWriter
 from store.transaction import ABORTED, TransactionRecord
 from store.write_task import StagedRows
 
@@ -98,7 +91,6 @@ class Load:
         self,
         table: Table,
         checker: RowChecker,
-        stager: Stager,
         *,
         label: str | None,
         operation: str,
@@ -106,15 +98,9 @@ class Load:
     ) -> None:
         self._table = table
         self._checker = checker
-        self._stager = stager
         self._filling = filling
-        self._deltas: list[Delta] = []
-        self._delta: Delta | None = None
-        self._late = 0
-        self._prepared: tuple[Plan, TableState] | None = None
-        self._staged: list[Segment] = []
+        self._writer = TableWriter(table, checker.schema)
         self._rejected: list[RejectedRow] = []
-        self._figures = Figures()
         self._started = time.monotonic()
         self._is_open = True
         self.label = transactions.check_label(label) if label is not None else str(uuid.uuid4())
@@ -164,7 +150,6 @@ class Load:
             InvalidInputError: the columns do not fit the table.
         """
         self._check_open()
-        self._prepared = None
         given = 0
         rejected: list[RejectedRow] = []
         for batch in tables_of(data):
@@ -176,18 +161,19 @@ class Load:
 
     def _write(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
         if isinstance(self._checker, PartialChecker):
+            assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
             if len(delta):
-                self._deltas.append(delta)
+                self._writer.add_delta(delta, self._filling)
             accepted = len(delta)
         else:
             rows, rejected = self._checker.check(batch)
-            self._stage(rows)
+            self._writer.add_rows(rows)
             accepted = len(rows)
-        before = self._figures
+        before = self._writer.figures
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
         self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]
-        self._figures = replace(
+        self._writer.figures = replace(
             before,
             rows_total=before.rows_total + len(batch),
             rows_loaded=before.rows_loaded + accepted,
@@ -201,32 +187,18 @@ class Load:
         Rejected rows keep the position they have within their task.
         """
         self._check_open()
-        self._prepared = None
-        self._staged += [
-            Segment(self._stager.disk, self._stager.directory, meta, self._stager.schema, payload)
-            for meta, payload in staged.segments
-        ]
+        self._writer.add_segments(staged.segments)
         self._rejected += staged.rejected[
             : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
         ]
-        before = self._figures
-        self._figures = replace(
+        before = self._writer.figures
+        self._writer.figures = replace(
             before,
             rows_total=before.rows_total + staged.rows_total,
             rows_loaded=before.rows_loaded + staged.rows_total - staged.rows_filtered,
             rows_filtered=before.rows_filtered + staged.rows_filtered,
             rows_superseded=before.rows_superseded + staged.rows_superseded,
             bytes_written=before.bytes_written + staged.bytes_written,
-        )
-
-    def _stage(self, rows: CheckedRows) -> None:
-        staged = self._stager.stage(rows)
-        self._staged += staged.segments
-        written = sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments)
-        self._figures = replace(
-            self._figures,
-            rows_superseded=self._figures.rows_superseded + staged.superseded,
-            bytes_written=self._figures.bytes_written + written,
         )
 
     def commit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
@@ -243,7 +215,13 @@ class Load:
         self._check_open()
         self._check_ratio(max_filter_ratio)
         try:
-            done, figures = self._publish()
+            done, writes = commit(
+                self._table.catalog,
+                self._transaction,
+                [self._writer],
+                label_keep_seconds=self._table.settings.label_keep_seconds,
+                elapsed=self._elapsed,
+            )
         except CommitUnknownError:
             self._is_open = False  # nothing may be removed: the version may be there
             raise
@@ -251,6 +229,7 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
+        figures = writes[0].figures
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -274,104 +253,10 @@ class Load:
         `commit` does so by itself; calling it before moves the work out of the commit.
         """
         self._check_open()
-        state = self._table.state()
-        self._fill(state)
-        self._sync()
-        failpoint.hit("load.staged")
-        self._prepared = (make_plan(state, self._staged), state)
-
-    def _publish(self) -> tuple[TransactionRecord, Figures]:
-        if self._prepared is None:
-            self.prepare()
-        assert self._prepared is not None
-        plan, state = self._prepared
-        for _ in range(TRIES_BEFORE_LOCK):
-            try:
-                with self._table.catalog.write() as tx:
-                    done, figures = self._switch(tx, plan)
-                break
-            except HeadMoved:
-                newest = self._table.state()
-                plan, state = self._realigned(plan, state, newest), newest
-        else:
-            with self._table.catalog.write() as tx:
-                newest = self._table.advance(tx, state)
-                plan, state = self._realigned(plan, state, newest), newest
-                done, figures = self._switch(tx, plan)
-        failpoint.hit("publish.after_switch")
-        if self._staged:
-            self._table.remember(state.after_load(done.version, self._staged, plan.positions()))
-        return done, figures
-
-    def _fill(self, state: TableState) -> None:
-        """Turns what partial updates wrote into whole rows, as of a state."""
-        if not self._deltas:
-            return
-        assert self._filling is not None
-        self._delta = Delta.concatenate(self._deltas, self._checker.schema)
-        self._deltas = []
-        filled = fill(self._delta, state, self._filling)
-        self._stage(filled.rows)
-        self._late = filled.late
-        superseded = self._figures.rows_superseded + filled.superseded
-        self._figures = replace(self._figures, rows_superseded=superseded)
-
-    def _realigned(self, plan: Plan, before: TableState, now: TableState) -> Plan:
-        """The plan for a newer state; rows of a partial update that others touched since are filled again."""
-        if now.version == before.version:
-            return plan
-        only_grew = set(before.segments) <= set(now.segments)
-        if self._delta is not None and self._filling is not None:
-            touched = self._touched_rows(before, now) if only_grew else np.arange(len(self._delta))
-            if len(touched):
-                # A new key may have been somebody else's a moment ago: that was checked at the first
-                # filling (C13).
-                again = replace(self._filling, refuse_new_keys=False)
-                self._stage(fill(self._delta.take(touched), now, again).rows)
-                self._sync()
-                return make_plan(now, self._staged)
-        if only_grew and len(self._staged) == 1:
-            return extend_plan(plan, before, now, self._staged[0])
-        return make_plan(now, self._staged)
-
-    def _touched_rows(self, before: TableState, now: TableState) -> Rows:
-        """Rows of the delta whose key code occurs in segments that came since a state."""
-        assert self._delta is not None
-        _, codes = keys_of(self._delta, self._checker.schema)
-        order = np.argsort(codes, kind="stable")
-        matches = now.since(before).probe(codes[order])
-        return np.sort(order[np.unique(matches.needles)])
-
-    def _sync(self) -> None:
-        if any(segment.meta.home != INLINE for segment in self._staged):
-            self._stager.sync()
-
-    def _switch(self, tx: Transaction, plan: Plan) -> tuple[TransactionRecord, Figures]:
-        replaced, deleted, superseded = plan.effects()
-        if self._delta is not None:
-            superseded = 0  # rows that were filled again, not other rows
-        figures = replace(
-            self._figures,
-            rows_superseded=self._figures.rows_superseded + superseded,
-            rows_late=plan.rows_late + self._late,
-            rows_replaced=replaced,
-            rows_deleted=deleted,
-            milliseconds=self._elapsed(),
-        )
-        done = publish(
-            tx,
-            self._table.id,
-            self._transaction,
-            self._staged,
-            plan,
-            figures,
-            revision=self._checker.schema.revision,
-            label_keep_seconds=self._table.settings.label_keep_seconds,
-        )
-        return done, figures
+        self._writer.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
-        total, filtered = self._figures.rows_total, self._figures.rows_filtered
+        total, filtered = self._writer.figures.rows_total, self._writer.figures.rows_filtered
         # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
         if not filtered or filtered / total <= max_filter_ratio:
             return
@@ -395,8 +280,7 @@ class Load:
             )
             with self._table.catalog.write() as tx:
                 transactions.put_transaction(tx, aborted)
-        for segment in self._staged:
-            segment.delete_files()
+        self._writer.delete_files()
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)

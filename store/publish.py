@@ -1,20 +1,22 @@
-"""Publishing: the one step that makes a load visible.
+"""Publishing: the one step that makes a transaction visible, on every table it writes.
 
-Within one write transaction of the catalog, given a plan made against the version that is still the newest:
+Within one write transaction of the catalog, given for each table a plan made against the version that is
+still its newest:
 
-1. Refuse when the table's schema has another revision, or the label was taken meanwhile.
-2. The new version is head + 1. Store its segments, the bitmaps of the rows it hides, the version record,
-   the transaction as VISIBLE and the new head.
+1. Refuse when a table's schema has another revision, or the label was taken meanwhile.
+2. For each table the new version is head + 1. Store its segments, the bitmaps of the rows it hides, the
+   version record with the facts later transactions are checked against (store.facts), and the new head;
+   once the transaction as VISIBLE.
 
-LMDB commits all of it or nothing. If the head moved since the plan was made, nothing is stored and
-`HeadMoved` says so: the plan is brought up to date (store.load) and publishing is tried again; after a few
-tries under the writer lock, so that a load always gets through.
+LMDB commits all of it or nothing. If the head of one table moved since its plan was made, nothing is stored
+and `HeadMoved` says so: plans are brought up to date (store.commit) and publishing is tried again; after a
+few tries under the writer lock, so that a load always gets through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from store import catalog, delete_bitmap, failpoint
@@ -48,69 +50,128 @@ class Figures:
     milliseconds: int = 0
 
 
+@dataclass(frozen=True)
+class TableWrite:
+    """What a transaction does to one table in the switch.
+
+    Attributes:
+        table_id: of the table.
+        name: `db.table`, for messages and the transaction's record.
+        revision: the schema revision it was prepared for.
+        plan: what it hides, and the version it was made against.
+        staged: segments it adds, in order.
+        dropped: ids of segments it takes away (compaction).
+        figures: what history shows.
+        facts: what later transactions are checked against, added to the version record.
+        must_be_newest: nothing is written, but what was read must still be checked up to the head.
+    """
+
+    table_id: int
+    name: str
+    revision: int
+    plan: Plan
+    staged: Sequence[Segment] = ()
+    dropped: Sequence[str] = ()
+    figures: Figures = field(default_factory=Figures)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    must_be_newest: bool = False
+
+    @property
+    def makes_version(self) -> bool:
+        return bool(self.staged or self.dropped)
+
+
 def publish(
     tx: Transaction,
-    table_id: int,
     transaction: TransactionRecord,
-    staged: Sequence[Segment],
-    plan: Plan,
-    figures: Figures,
+    writes: Sequence[TableWrite],
     *,
-    revision: int,
     label_keep_seconds: int,
 ) -> TransactionRecord:
-    """Stores a version; see the module. Returns the transaction as it was stored.
+    """Stores one version on each table that is written; see the module.
+
+    Returns:
+        The transaction as it was stored; `versions` has the version of each table, which is the one before
+        where nothing was written, `version` that of the first.
 
     Raises:
-        HeadMoved: the plan is not for the newest version.
-        ConflictError: the schema changed since the load began.
+        HeadMoved: a plan is not for the newest version.
+        ConflictError: a schema changed since the transaction began.
         LabelExistsError: another load with this label was faster.
     """
-    head, current_revision = catalog.head(tx, table_id)
-    if current_revision != revision:
-        raise ConflictError(
-            f"{transaction.operation} {transaction.label!r} on {transaction.table} was prepared for schema "
-            f"revision {revision}, but the table has {current_revision}; run it again",
-            kind="metadata_changed",
-            table=transaction.table,
-        )
+    heads = [_checked_head(tx, transaction, write) for write in writes]
     refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
+    if any(
+        head != write.plan.version
+        for head, write in zip(heads, writes, strict=True)
+        if write.makes_version or write.must_be_newest
+    ):
+        raise HeadMoved
     if not transaction.id:
         transaction = replace(transaction, id=tx.next_id("txn"))
-    if not staged:
-        return _finish(tx, transaction, version=head)
-    if head != plan.version:
-        raise HeadMoved
-    version = head + 1
-    for segment in staged:
+    versions: dict[str, int] = {}
+    for head, write in zip(heads, writes, strict=True):
+        versions[write.name] = head
+        if write.makes_version:
+            versions[write.name] = head + 1
+            put_version(tx, transaction, write, head + 1)
+    done = _finish(tx, transaction, versions)
+    if any(write.makes_version for write in writes):
+        failpoint.hit("publish.before_switch")
+    return done
+
+
+def _checked_head(tx: Transaction, transaction: TransactionRecord, write: TableWrite) -> int:
+    head, current_revision = catalog.head(tx, write.table_id)
+    if current_revision != write.revision:
+        raise ConflictError(
+            f"{transaction.operation} {transaction.label!r} on {write.name} was prepared for schema "
+            f"revision {write.revision}, but the table has {current_revision}; run it again",
+            kind="metadata_changed",
+            table=write.name,
+        )
+    return head
+
+
+def put_version(tx: Transaction, transaction: TransactionRecord, write: TableWrite, version: int) -> None:
+    """Stores one version of one table and makes it the head."""
+    table_id = write.table_id
+    for segment in write.staged:
         key = catalog.segment_key(table_id, segment.meta.id)
         tx.put("segments", key, {"meta": segment.meta.to_record(), "created": version, "dropped": 0})
         if segment.meta.home == INLINE:
             tx.put("inline", key, segment.payload)
-    hidden = {name: bitmap_of(positions) for name, positions in plan.positions().items()}
+    for segment_id in write.dropped:
+        key = catalog.segment_key(table_id, segment_id)
+        tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
+    hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
     covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
     union = delete_bitmap.unite(covered)
     if union:
         tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
     record: dict[str, Any] = {
-        "revision": revision,
+        "revision": write.revision,
         "txn": transaction.id,
         "label": transaction.label,
         "operation": transaction.operation,
         "time_ms": now_ms(),
-        "added": [segment.meta.id for segment in staged],
-        "dropped": [],
-        "figures": figures.__dict__,
+        "added": [segment.meta.id for segment in write.staged],
+        "dropped": list(write.dropped),
+        "figures": write.figures.__dict__,
+        **write.facts,
     }
     tx.put("versions", catalog.version_key(table_id, version), record)
-    tx.put("heads", catalog.table_key(table_id), [version, revision])
-    done = _finish(tx, transaction, version=version)
-    failpoint.hit("publish.before_switch")
-    return done
+    tx.put("heads", catalog.table_key(table_id), [version, write.revision])
 
 
-def _finish(tx: Transaction, transaction: TransactionRecord, *, version: int) -> TransactionRecord:
-    done = replace(transaction, status=VISIBLE, finished_ms=now_ms(), version=version)
+def _finish(tx: Transaction, transaction: TransactionRecord, versions: dict[str, int]) -> TransactionRecord:
+    done = replace(
+        transaction,
+        status=VISIBLE,
+        finished_ms=now_ms(),
+        version=next(iter(versions.values()), 0),
+        versions=versions,
+    )
     put_transaction(tx, done)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     return done

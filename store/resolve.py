@@ -88,16 +88,41 @@ def _joined(parts: list[Positions]) -> Positions:
 
 def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
     """Tests the segments of one load against a state; see the module."""
-    plan = Plan(state.version)
-    grown = state
-    for number, segment in enumerate(staged):
-        _test_segment(plan, grown, segment)
-        if number + 1 < len(staged):
-            grown = _with_segment(grown, segment, plan)
-    if plan.effects()[2]:
-        # Segments of the load share keys: what became of a stored row is told by its key's last row alone.
-        plan.final_effects.append(_final_effects(plan, state, staged))
-    return plan
+    planner = Planner(state)
+    for segment in staged:
+        planner.add(segment)
+    return planner.finish()
+
+
+class Planner:
+    """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones."""
+
+    def __init__(self, state: TableState) -> None:
+        self._before = state
+        self._grown = state
+        self._plan = Plan(state.version)
+        self._staged: list[Segment] = []
+        self._seen = 0
+
+    @property
+    def state(self) -> TableState:
+        """The table as if the segments so far were published."""
+        while self._seen < len(self._staged):
+            self._grown = _with_segment(self._grown, self._staged[self._seen], self._plan)
+            self._seen += 1
+        return self._grown
+
+    def add(self, segment: Segment) -> None:
+        """Tests one more segment."""
+        _test_segment(self._plan, self.state, segment)
+        self._staged.append(segment)
+
+    def finish(self) -> Plan:
+        plan = self._plan
+        if plan.effects()[2]:
+            # Segments share keys: what became of a stored row is told by its key's last row alone.
+            plan.final_effects.append(_final_effects(plan, self._before, self._staged))
+        return plan
 
 
 def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> tuple[int, int]:

@@ -203,8 +203,7 @@ class Table:
                 schema, table_name, sequence, delete_all, moment, flexible=flexible, ignore_null=ignore_null
             )
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
-        stager = Stager(schema, self.loader.disk, self.loader.directory, self.settings)
-        return Load(self, checker, stager, label=label, operation=operation, filling=filling)
+        return Load(self, checker, label=label, operation=operation, filling=filling)
 
     def write_task(
         self,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,8 @@ class TransactionRecord:
         status: PREPARE, VISIBLE or ABORTED.
         operation: what made it, such as LOAD, STREAM LOAD, INSERT.
         begun_ms, finished_ms: Unix time; 0 while not finished.
-        version: table version it made, 0 if none.
+        version: table version it made, of the first table when it writes several; 0 if none.
+        versions: table version it made, by `db.table`.
         reason: why it was aborted (X20).
         owner: process id and start time of the process that runs it.
     """
@@ -53,6 +55,7 @@ class TransactionRecord:
     version: int = 0
     reason: str = ""
     owner: tuple[int, int] = (0, 0)
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self)

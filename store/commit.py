@@ -1,0 +1,63 @@
+"""The commit of a transaction: one loop for loads of one table and transactions over several.
+
+1. Every writer prepares: fills, stages, plans against the newest version.
+2. The switch (store.publish). If a head moved meanwhile, every writer is aligned with its newest version and
+   the switch is tried again.
+3. After `TRIES_BEFORE_LOCK` lost races writers are aligned under the writer lock, where nothing can move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from store import failpoint
+from store.catalog import Catalog, Transaction
+from store.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
+from store.table_writer import TableWriter
+from store.transaction import TransactionRecord
+
+
+def commit(
+    catalog: Catalog,
+    transaction: TransactionRecord,
+    writers: Sequence[TableWriter],
+    *,
+    label_keep_seconds: int,
+    elapsed: Callable[[], int],
+) -> tuple[TransactionRecord, list[TableWrite]]:
+    """Publishes what the writers hold.
+
+    Args:
+        elapsed: milliseconds since the transaction began.
+
+    Returns:
+        The transaction as stored, and what was published.
+
+    Raises:
+        ConflictError, LabelExistsError: nothing was stored.
+        CommitUnknownError: the outcome is not known.
+    """
+
+    def switch(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
+        writes = [writer.table_write(elapsed()) for writer in writers]
+        return publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds), writes
+
+    for writer in writers:
+        writer.prepare()
+    for _ in range(TRIES_BEFORE_LOCK):
+        try:
+            with catalog.write() as tx:
+                done, writes = switch(tx)
+            break
+        except HeadMoved:
+            for writer in writers:
+                writer.align(writer.table.state())
+    else:
+        with catalog.write() as tx:
+            for writer in writers:
+                writer.align(writer.table.advance(tx, None))
+            done, writes = switch(tx)
+    failpoint.hit("publish.after_switch")
+    for writer in writers:
+        writer.published(done.versions[writer.table.name])
+    return done, writes

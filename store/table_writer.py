@@ -1,0 +1,239 @@
+"""What one transaction writes to one table, kept ready to be published at whatever version is the newest.
+
+Its parts stand in the order they were written: segments of whole rows, which no state can change, and deltas
+of partial updates, which are filled from history.
+
+1. `prepare` fills, stages and plans against the newest state, and makes files durable.
+2. When others published meanwhile, `align` brings the plan up to date: one segment of whole rows is tested
+   against what arrived alone; a lone delta is filled again where its keys were touched and gets one more
+   segment; anything else is filled and planned anew.
+3. `table_write` is what goes into the switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from store import failpoint
+from store.dedupe import Rows
+from store.partial import Delta, FillOptions, fill, keys_of
+from store.publish import Figures, TableWrite
+from store.resolve import Plan, Planner, extend_plan, make_plan
+from store.schema import TableSchema
+from store.segment import INLINE, Segment, SegmentMeta
+from store.stage import CheckedRows, Stager
+from store.table_state import TableState
+
+if TYPE_CHECKING:
+    from store.table import Table
+
+
+@dataclass
+class _RowPart:
+    """Whole rows, staged."""
+
+    segments: list[Segment]
+
+
+@dataclass
+class _DeltaPart:
+    """Rows of partial updates; joined and filled when the table's state is known."""
+
+    deltas: list[Delta]
+    options: FillOptions
+
+    def delta(self, schema: TableSchema) -> Delta:
+        if len(self.deltas) > 1:
+            self.deltas = [Delta.concatenate(self.deltas, schema)]
+        return self.deltas[0]
+
+
+class TableWriter:
+    """The writes of one transaction to one table. Use from one thread.
+
+    Attributes:
+        table: it writes to.
+        schema: the revision everything is checked and staged for.
+        figures: of everything written so far.
+    """
+
+    def __init__(self, table: Table, schema: TableSchema) -> None:
+        self.table = table
+        self.schema = schema
+        self.figures = Figures()
+        self._stager = Stager(schema, table.loader.disk, table.loader.directory, table.settings)
+        self._parts: list[_RowPart | _DeltaPart] = []
+        self._filled: list[Segment] = []  # what the deltas came to
+        self._published: list[Segment] = []  # what goes into the switch, in order
+        self._late = 0
+        self._lost_in_filling = 0
+        self._plan: Plan | None = None
+        self._state: TableState | None = None
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Everything staged, in order."""
+        if self._is_lone_delta:
+            return self._filled
+        return [segment for part in self._parts if isinstance(part, _RowPart) for segment in part.segments]
+
+    @property
+    def _is_lone_delta(self) -> bool:
+        return len(self._parts) == 1 and isinstance(self._parts[0], _DeltaPart)
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._plan is not None
+
+    def add_rows(self, rows: CheckedRows) -> None:
+        """Stages whole rows behind everything written before."""
+        self._take_segments(self._stage(rows))
+
+    def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]]) -> None:
+        """Takes segments that a `WriteTask` staged elsewhere: metadata, and the bytes of those without
+        files."""
+        stager = self._stager
+        self._take_segments(
+            [Segment(stager.disk, stager.directory, meta, stager.schema, payload) for meta, payload in staged]
+        )
+
+    def _take_segments(self, segments: list[Segment]) -> None:
+        self._plan = None
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _RowPart):
+            last.segments += segments
+        else:
+            self._parts.append(_RowPart(segments))
+
+    def add_delta(self, delta: Delta, options: FillOptions) -> None:
+        """Takes rows of a partial update, to lie on everything written before."""
+        self._plan = None
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _DeltaPart) and last.options == options:
+            last.deltas.append(delta)
+        else:
+            self._parts.append(_DeltaPart([delta], options))
+
+    def prepare(self) -> None:
+        """Does everything but the switch, against the newest version; no-op when that was done."""
+        if self._plan is None:
+            self._prepare(self.table.state())
+
+    def align(self, now: TableState) -> None:
+        """Brings the plan up to a newer state."""
+        assert self._plan is not None
+        assert self._state is not None
+        before, plan = self._state, self._plan
+        if now.version == before.version:
+            return
+        self._state = now
+        only_grew = set(before.segments) <= set(now.segments)
+        if self._is_lone_delta and self._fill_touched(before, now, only_grew=only_grew):
+            self._plan = make_plan(now, self._filled)
+        elif only_grew and len(self._parts) == 1 and len(self.segments) == 1:
+            self._plan = extend_plan(plan, before, now, self.segments[0])
+        elif len(self._parts) == 1:
+            self._plan = make_plan(now, self.segments)
+        else:
+            self._prepare(now)
+
+    def table_write(self, milliseconds: int) -> TableWrite:
+        """What to publish."""
+        assert self._plan is not None
+        replaced, deleted, superseded = self._plan.effects()
+        if self._has_deltas:
+            superseded = 0  # rows that were filled again, not other rows
+        figures = replace(
+            self.figures,
+            rows_superseded=self.figures.rows_superseded + self._lost_in_filling + superseded,
+            rows_late=self._plan.rows_late + self._late,
+            rows_replaced=replaced,
+            rows_deleted=deleted,
+            milliseconds=milliseconds,
+        )
+        return TableWrite(
+            self.table.id, self.table.name, self.schema.revision, self._plan, self._published, figures=figures
+        )
+
+    def published(self, version: int) -> None:
+        """The switch happened: the table's newest state is known without asking the catalog."""
+        assert self._plan is not None
+        assert self._state is not None
+        if self._published:
+            hidden = self._plan.positions()
+            self.table.remember(self._state.after_load(version, self._published, hidden))
+
+    def delete_files(self) -> None:
+        """Removes what was staged; only after the switch certainly did not happen."""
+        for segment in {segment.meta.id: segment for segment in [*self.segments, *self._filled]}.values():
+            segment.delete_files()
+
+    @property
+    def _has_deltas(self) -> bool:
+        return any(isinstance(part, _DeltaPart) for part in self._parts)
+
+    def _prepare(self, state: TableState) -> None:
+        stale, self._filled = self._filled, []
+        self._late = self._lost_in_filling = 0
+        planner = Planner(state)
+        ordered: list[Segment] = []
+        for part in self._parts:
+            added = part.segments if isinstance(part, _RowPart) else self._fill(part, planner.state)
+            for segment in added:
+                planner.add(segment)
+            ordered += added
+        for segment in stale:
+            segment.delete_files()
+        self._published = ordered
+        self._sync(ordered)
+        failpoint.hit("load.staged")
+        self._plan, self._state = planner.finish(), state
+
+    def _fill(self, part: _DeltaPart, state: TableState) -> list[Segment]:
+        """Turns a partial update into whole rows, as of a state."""
+        filled = fill(part.delta(self.schema), state, part.options)
+        segments = self._stage(filled.rows)
+        self._filled += segments
+        self._late += filled.late
+        self._lost_in_filling += filled.superseded
+        return segments
+
+    def _fill_touched(self, before: TableState, now: TableState, *, only_grew: bool) -> bool:
+        """Fills rows of the lone delta again that others touched since; whether there were any."""
+        part = self._parts[0]
+        assert isinstance(part, _DeltaPart)
+        delta = part.delta(self.schema)
+        touched = self._touched_rows(delta, before, now) if only_grew else np.arange(len(delta))
+        if not len(touched):
+            return False
+        # A new key may have been somebody else's a moment ago: that was checked at the first filling (C13).
+        again = replace(part.options, refuse_new_keys=False)
+        self._filled += self._stage(fill(delta.take(touched), now, again).rows)
+        self._published = self._filled
+        self._sync(self._filled)
+        return True
+
+    def _touched_rows(self, delta: Delta, before: TableState, now: TableState) -> Rows:
+        """Rows of the delta whose key code occurs in segments that came since a state."""
+        _, codes = keys_of(delta, self.schema)
+        order = np.argsort(codes, kind="stable")
+        matches = now.since(before).probe(codes[order])
+        return np.sort(order[np.unique(matches.needles)])
+
+    def _stage(self, rows: CheckedRows) -> list[Segment]:
+        staged = self._stager.stage(rows)
+        written = sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments)
+        self.figures = replace(
+            self.figures,
+            rows_superseded=self.figures.rows_superseded + staged.superseded,
+            bytes_written=self.figures.bytes_written + written,
+        )
+        return list(staged.segments)
+
+    def _sync(self, segments: Sequence[Segment]) -> None:
+        if any(segment.meta.home != INLINE for segment in segments):
+            self._stager.sync()
