@@ -105,6 +105,7 @@ class StreamLoadOptions:
         time_zone: a name that `store.cast.check_zone` gave back.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
+        ignore_null: in partial updates, a NULL cell means "keep".
     """
 
     label: str | None = None
@@ -128,6 +129,15 @@ class StreamLoadOptions:
     group_commit: str = "off_mode"
     update_mode: str = "UPSERT"
     new_key_behavior: str = "APPEND"
+    ignore_null: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        return self.update_mode != "UPSERT"
+
+    @property
+    def is_flexible(self) -> bool:
+        return self.update_mode == "UPDATE_FLEXIBLE_COLUMNS"
 
     @property
     def is_csv(self) -> bool:
@@ -166,6 +176,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         group_commit=_group_commit(given),
         update_mode=_update_mode(given),
         new_key_behavior=_new_key_behavior(given),
+        ignore_null=_flag(given, "partial_update_ignore_null"),
     )
     _check_unused(given)
     _check_together(options, given)
@@ -389,7 +400,7 @@ def _check_unused(given: Mapping[str, str]) -> None:
 
 
 def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
-    if options.update_mode == "UPDATE_FLEXIBLE_COLUMNS":
+    if options.is_flexible:
         _check_flexible(options, given)
     if options.merge_type == "MERGE" and not options.delete:
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
@@ -408,5 +419,7 @@ def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
     for name in _NOT_FLEXIBLE:
         if given.get(name):
             raise _bad(f"Don't support flexible partial update when '{name}' is specified", name)
+    if options.group_commit != "off_mode":  # F5
+        raise _bad("Don't support flexible partial update when 'group_commit' is specified", "group_commit")
     if options.json.fuzzy_parse:
         raise _bad("Don't support flexible partial update when 'fuzzy_parse' is enabled", "fuzzy_parse")

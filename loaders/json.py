@@ -28,6 +28,7 @@ from loaders.json_paths import duckdb_path, key_path
 from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
 from store.cast import evaluate, try_cast
 from store.errors import InvalidInputError
+from store.schema import hidden_name
 from store.types import ColumnType
 
 BLOCK_BYTES: Final = 4 << 20
@@ -261,7 +262,7 @@ class JsonReader:
             spellings = [[path] for path in self._paths]
         else:
             keys = self._keys(texts)
-            spellings = [[key_path(key) for key in keys.get(name.lower(), [])] for name in self._names]
+            spellings = [[key_path(key) for key in keys.get(_folded(name), [])] for name in self._names]
         absent = {
             name: _missing(texts, paths)
             for name, paths in zip(self._names, spellings, strict=True)
@@ -271,14 +272,19 @@ class JsonReader:
         return table, absent, _has_any(texts, table, spellings)
 
     def _keys(self, texts: pa.Array) -> dict[str, list[str]]:
-        """Spellings of the wanted keys that occur, by lower-case name (J4)."""
+        """Spellings of the wanted keys that occur, by folded name (J4)."""
         found: dict[str, list[str]] = {}
-        wanted = {name.lower() for name in self._names}
+        wanted = {_folded(name) for name in self._names}
         lists = evaluate(texts, "CASE json_type(c) WHEN 'OBJECT' THEN json_keys(c) END")
         for key in pc.unique(pc.list_flatten(lists)).to_pylist():
-            if key.lower() in wanted and '"' not in key and "\\" not in key:
-                found.setdefault(key.lower(), []).append(key)
+            if _folded(key) in wanted and '"' not in key and "\\" not in key:
+                found.setdefault(_folded(key), []).append(key)
         return found
+
+
+def _folded(key: str) -> str:
+    """What a key means, whatever its case; hidden columns have two spellings."""
+    return (hidden_name(key) or key).lower()
 
 
 _SEVERAL: Final = "Multiple JSON objects in a single line"

@@ -102,13 +102,18 @@ def field_names(
 ) -> list[str]:
     """Names of the fields of a row of CSV or JSON, in order.
 
-    Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4).
+    Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4); a row of a
+    flexible update may have any of both (F8).
 
     Args:
         paths: number of JSON paths, 0 without.
     """
     if columns.fields:
         return list(columns.fields)
+    if options.is_flexible:
+        # A mapped column is the sequence itself; only a hidden one goes by its own name.
+        has_hidden = schema.has_sequence and schema.sequence_column is None
+        return [*schema.names, DELETE_SIGN, *([SEQUENCE_COL] if has_hidden else [])]
     names = [*schema.names, *options.hidden_columns]
     return names[:paths] if 0 < paths < len(names) else names  # J5
 
@@ -123,6 +128,7 @@ class MappedBatch:
         bad_count: rows filtered on the way.
         bad: position in the source batch, and reason, of the first of them.
         unselected: rows that `where` dropped.
+        supplied: in flexible updates, the rows that have a column, for each that some rows lack (F9).
     """
 
     rows: pa.Table
@@ -130,6 +136,7 @@ class MappedBatch:
     bad_count: int
     bad: Sequence[tuple[int, str]]
     unselected: int
+    supplied: Mapping[str, Mask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -184,13 +191,18 @@ class RowMapping:
         self._by_name = {target.name.lower(): target for target in self._targets}
         if needs_all:
             self._check_supplied()
+        else:
+            self._check_keys()
         self._conditions = self._bind_conditions()
         self._compute = Evaluator(around, self._expressions) if self._expressions else None
         self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
 
     @property
-    def columns_with_default(self) -> list[str]:
-        """Fields whose absence from a row means the column's default (J7)."""
+    def watched(self) -> list[str]:
+        """Fields whose absence from a row means something: the column's default (J7), in flexible updates
+        that the row keeps the column (F9)."""
+        if self._options.is_flexible:
+            return list(self._fields.values())
         watched = []
         for target in self._targets:
             column = self._schema.find(target.name)
@@ -319,6 +331,16 @@ class RowMapping:
                     column=column.name,
                 )
 
+    def _check_keys(self) -> None:
+        """P3."""
+        for column in self._schema.key_columns:
+            if column.name.lower() not in self._by_name:
+                raise InvalidInputError(
+                    f"Partial update should include all key columns, missing: {column.name}",
+                    kind="missing_column",
+                    column=column.name,
+                )
+
     def _bind_conditions(self) -> dict[str, exp.Expr]:
         conditions: dict[str, exp.Expr] = {}
         for header, text in (("where", self._options.where), ("delete", self._options.delete)):
@@ -362,6 +384,7 @@ class RowMapping:
             values.append(self._with_default(target, cast.values, batch, now))
         table = pa.table(values, names=[target.name for target in self._targets])
         positions = np.flatnonzero(keep)
+        supplied = self._supplied_cells(batch, positions) if self._options.is_flexible else {}
         fields = batch.rows
         if len(positions) < len(keep):
             rows = pa.array(positions)
@@ -371,7 +394,16 @@ class RowMapping:
         unselected = len(positions) - len(table)
         if selected is not None:
             positions = positions[selected]
-        return MappedBatch(table, positions, int((~keep).sum()), first, unselected)
+        return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied)
+
+    def _supplied_cells(self, batch: SourceBatch, positions: Positions) -> dict[str, Mask]:
+        """Which of the kept rows have a column, for each column that some of them lack."""
+        supplied = {}
+        for target in self._targets:
+            absent = batch.absent.get(target.source or "")
+            if absent is not None and target.name != DELETE_SIGN and absent.true_count:
+                supplied[target.name] = ~np.asarray(absent.to_numpy(zero_copy_only=False))[positions]
+        return supplied
 
     def _cast(self, target: _Target, source: pa.Array | pa.ChunkedArray) -> Cast:
         zone = self._options.time_zone
@@ -404,7 +436,7 @@ class RowMapping:
         if target.name == DELETE_SIGN:
             return pc.fill_null(values, 0)
         absent = batch.absent.get(target.source or "")
-        column = self._schema.find(target.name)
+        column = None if self._options.is_flexible else self._schema.find(target.name)
         if absent is None or column is None or not absent.true_count:
             return values
         return pc.if_else(absent, default_scalar(column, now), values)

@@ -21,6 +21,8 @@ from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final, cast
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from loaders.columnar import ColumnarReader
@@ -32,6 +34,7 @@ from loaders.json import JsonReader
 from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
 from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
 from loaders.source import BadRow, Places, Reader, SourceBatch
+from store.check_partial import check_flexible
 from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
 from store.load import Load
 from store.schema import TableSchema, hidden_name
@@ -78,9 +81,7 @@ def _header(headers: Mapping[str, str], wanted: str) -> str:
 def _check_available(options: StreamLoadOptions) -> None:
     """Refuses what is known and checked, but not done."""
     header = ""
-    if options.update_mode != "UPSERT":
-        header = f"partial update (unique_key_update_mode: {options.update_mode} or partial_columns: true)"
-    elif options.two_phase_commit:
+    if options.two_phase_commit:
         header = "two_phase_commit: true"
     elif options.group_commit != "off_mode":
         header = f"group_commit: {options.group_commit}"
@@ -129,12 +130,17 @@ class StreamLoad:
         """
         options, progress = self._options, self._progress
         self._check_partitions()
+        if options.is_flexible:
+            check_flexible(self._table.schema)
         with self._timed("BeginTxnTimeMs"):
             load = self._table.begin_load(
                 label=options.label,
                 operation="STREAM LOAD",
                 merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
                 now=self._moment.local,
+                mode=options.update_mode,
+                new_keys=options.new_key_behavior,
+                ignore_null=options.ignore_null,
             )
             progress.txn_id, progress.label = load.txn_id, load.label
         with load:
@@ -185,7 +191,8 @@ class StreamLoad:
         def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:
             around = Surroundings(self._moment, self._table.database)
             table = self._table.name.partition(".")[2]
-            made = RowMapping(schema, table, options, columns, fields, kinds, around)
+            whole = not options.is_partial
+            made = RowMapping(schema, table, options, columns, fields, kinds, around, needs_all=whole)
             opened.callback(made.close)
             return made
 
@@ -195,7 +202,7 @@ class StreamLoad:
             mapped = mapping(fields, [pa.string()] * len(fields))
             if options.is_csv:
                 return CsvReader(body, fields, options.csv), mapped
-            return JsonReader(body, fields, options.json, watched=mapped.columns_with_default), mapped
+            return JsonReader(body, fields, options.json, watched=mapped.watched), mapped
         reader = ColumnarReader(body, options.format)
         opened.callback(reader.close)
         fields = _columns_of_file(reader.schema, columns, schema)
@@ -221,7 +228,8 @@ class StreamLoad:
         filled = [(places, mapped) for places, mapped in gathered if len(mapped.rows)]
         if not filled:
             return
-        result = load.write(pa.concat_tables([mapped.rows for _, mapped in filled]))
+        rows = pa.concat_tables([mapped.rows for _, mapped in filled])
+        result = load.write(rows, supplied=_supplied([mapped for _, mapped in filled]))
         self._progress.loaded += result.rows - len(result.rejected)
         self._progress.filtered += len(result.rejected)
         starts = [0]
@@ -281,6 +289,15 @@ class StreamLoad:
         finally:
             taken = self._progress.milliseconds
             taken[name] = taken.get(name, 0) + _milliseconds(started)
+
+
+def _supplied(batches: Sequence[MappedBatch]) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which rows of the batches, one after the other, have each column that some rows lack (F9)."""
+    names = {name for mapped in batches for name in mapped.supplied}
+    return {
+        name: np.concatenate([b.supplied.get(name, np.ones(len(b.rows), dtype=np.bool_)) for b in batches])
+        for name in sorted(names)
+    }
 
 
 def _milliseconds(started: float) -> int:

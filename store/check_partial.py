@@ -19,7 +19,8 @@ from store.cast import try_cast
 from store.check_rows import Mask, RejectedRow, RowChecker, reject
 from store.errors import InvalidInputError
 from store.partial import Delta
-from store.schema import SEQUENCE_COL, Column
+from store.properties import SKIP_BITMAP
+from store.schema import SEQUENCE_COL, Column, TableSchema
 
 FIXED: Final = "UPDATE_FIXED_COLUMNS"
 FLEXIBLE: Final = "UPDATE_FLEXIBLE_COLUMNS"
@@ -143,6 +144,23 @@ class PartialChecker(RowChecker):
             if mask is not None and not mask.all():
                 masks[column.name] = mask
         return masks
+
+
+def check_flexible(schema: TableSchema) -> None:
+    """Whether a table takes flexible updates: it must have been asked for, as in Doris.
+
+    Raises:
+        InvalidInputError: with the text of F2.
+    """
+    reason = ""
+    if schema.properties.get("light_schema_change") == "false":
+        reason = "table with light_schema_change enabled"
+    elif schema.properties.get(SKIP_BITMAP) != "true":
+        reason = "table with skip bitmap hidden column"
+    if reason:
+        raise InvalidInputError(
+            f"Flexible partial update can only support {reason}.", kind="flexible_not_supported"
+        )
 
 
 def parse_mode(mode: str) -> str:

@@ -19,6 +19,7 @@ SEQUENCE_TYPE: Final = "function_column.sequence_type"
 STORAGE_FORMAT: Final = "storage_format"
 COMPRESSION: Final = "compression"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
+SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 
 STORAGE_FORMATS: Final = ("arrow", "parquet")
 _COMPRESSIONS: Final = {
@@ -112,7 +113,7 @@ _OURS: Final[dict[str, Callable[[str, str], str]]] = {
     STORAGE_FORMAT: _storage_format,
     COMPRESSION: _compression,
     "enable_unique_key_merge_on_write": _merge_on_write,
-    "enable_unique_key_skip_bitmap_column": _boolean,
+    SKIP_BITMAP: _boolean,
 }
 
 

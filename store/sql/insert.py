@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.cast import try_cast
+from store.check_partial import FIXED, UPSERT
 from store.check_rows import RejectedRow
 from store.errors import InvalidInputError, LoadRejectedError
 from store.load import Load, LoadResult
@@ -52,6 +53,9 @@ class InsertOptions:
         require_sequence: False admits rows without a sequence (SL12).
         now: the one moment of CURRENT_TIMESTAMP defaults (A3).
         zone: that values with a time zone are moved to.
+        partial: a statement with a column list updates those columns and keeps the others (P2); without one
+            it brings whole rows (P15).
+        new_keys: in partial updates, APPEND or ERROR (P10).
     """
 
     strict: bool
@@ -59,6 +63,8 @@ class InsertOptions:
     require_sequence: bool
     now: datetime
     zone: str
+    partial: bool = False
+    new_keys: str = "APPEND"
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,14 @@ def run_insert(statement: Insert, table: Table, evaluate: Evaluate, options: Ins
         LabelExistsError: the label was used.
     """
     targets = _targets(statement, table)
+    partial = options.partial and statement.columns is not None
     with table.begin_load(
         label=statement.label,
         operation="INSERT",
         now=options.now,
         require_sequence=options.require_sequence,
+        mode=FIXED if partial else UPSERT,
+        new_keys=options.new_keys,
     ) as load:
         filtered: list[RejectedRow] = []
         total = 0

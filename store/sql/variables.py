@@ -10,11 +10,14 @@ from datetime import datetime
 from typing import Final
 
 from store.cast import check_zone
+from store.check_partial import parse_new_key_behavior
 from store.errors import InvalidInputError
 from store.sql.functions import SERVER_VERSION
 
 SHOW_HIDDEN_COLUMNS: Final = "show_hidden_columns"
 REQUIRE_SEQUENCE: Final = "require_sequence_in_insert"
+PARTIAL_UPDATE: Final = "enable_unique_key_partial_update"
+NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
 INSERT_STRICT: Final = "enable_insert_strict"
 INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
 TIME_ZONE: Final = "time_zone"
@@ -23,10 +26,12 @@ _BOOLEANS: Final = {
     SHOW_HIDDEN_COLUMNS: "false",
     REQUIRE_SEQUENCE: "true",
     INSERT_STRICT: "true",
+    PARTIAL_UPDATE: "false",
 }
 _DEFAULTS: Final = {
     **_BOOLEANS,
     INSERT_FILTER_RATIO: "1.0",
+    NEW_KEY_BEHAVIOR: "APPEND",
     TIME_ZONE: "SYSTEM",
     "auto_increment_increment": "1",
     "autocommit": "true",
@@ -127,6 +132,8 @@ def _checked(name: str, value: str) -> str:
         return "true" if lowered in _TRUE else "false"
     if name == INSERT_FILTER_RATIO and not _is_ratio(value):
         raise _refused(name, value, "a number from 0 to 1")
+    if name == NEW_KEY_BEHAVIOR:
+        return parse_new_key_behavior(value)
     if name == TIME_ZONE:
         return _checked_zone(value)
     return value

@@ -172,9 +172,6 @@ def test_a_missing_table_database_or_bad_header_is_a_clear_failure(bench: Bench)
 @pytest.mark.parametrize(
     ("headers", "named"),
     [
-        ({"partial_columns": "true"}, "partial_columns"),
-        ({"unique_key_update_mode": "UPDATE_FIXED_COLUMNS"}, "UPDATE_FIXED_COLUMNS"),
-        ({"unique_key_update_mode": "UPDATE_FLEXIBLE_COLUMNS", "format": "json"}, "UPDATE_FLEXIBLE_COLUMNS"),
         ({"two_phase_commit": "true"}, "two_phase_commit"),
         ({"group_commit": "sync_mode"}, "group_commit"),
         ({"group_commit": "async_mode"}, "group_commit"),

@@ -96,6 +96,8 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         require_sequence=session.variables.flag(names.REQUIRE_SEQUENCE),
         now=moment.local.replace(microsecond=0),
         zone=moment.zone,
+        partial=session.variables.flag(names.PARTIAL_UPDATE),
+        new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
     )
     return run_insert(statement, session.table(statement.table), session.stream, options)
 

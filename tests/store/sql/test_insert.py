@@ -266,3 +266,79 @@ def test_a_thousand_expressions_are_computed_together(rows: Run) -> None:
     text = ", ".join(f"({i}, {i} * 2)" for i in range(1200))
     rows(f"INSERT INTO t (k, a) VALUES {text}; SELECT 1")
     assert rows("SELECT count(*), sum(a) FROM t") == [(1200, 1199 * 1200)]
+
+
+# partial updates
+
+
+WIDE = "CREATE TABLE p (k INT, a INT NULL, b INT NULL DEFAULT '7', c INT NOT NULL) UNIQUE KEY(k)"
+
+
+def test_a_listed_insert_updates_its_columns_alone(session: Session, rows: Run) -> None:
+    """P2, P6, P17: the variable counts from the next statement of the same text on."""
+    rows(
+        f"{WIDE}; INSERT INTO p VALUES (1, 10, 11, 12), (2, 20, 21, 22);"
+        "SET enable_unique_key_partial_update=true; INSERT INTO p (k, A) VALUES (1, NULL), (2, 5); SELECT 1"
+    )
+    assert sorted(rows("SELECT * FROM p")) == [(1, None, 11, 12), (2, 5, 21, 22)]
+
+
+def test_an_insert_without_columns_brings_whole_rows(session: Session, rows: Run) -> None:
+    """P15."""
+    rows(f"{WIDE}; SET enable_unique_key_partial_update=true; INSERT INTO p VALUES (1, 2, 3, 4); SELECT 1")
+    assert rows("SELECT * FROM p") == [(1, 2, 3, 4)]
+
+
+def test_a_partial_insert_reads_its_own_table(session: Session, rows: Run) -> None:
+    """P18."""
+    rows(
+        f"{WIDE}; INSERT INTO p VALUES (1, 2, 3, 4), (2, 3, 4, 5);"
+        "SET enable_unique_key_partial_update=true; INSERT INTO p (k, a) SELECT a, c FROM p WHERE k = 1;"
+        "SELECT 1"
+    )
+    assert sorted(rows("SELECT * FROM p")) == [(1, 2, 3, 4), (2, 4, 4, 5)]
+
+
+def test_a_partial_insert_of_a_new_key_tells_what_it_lacks(session: Session) -> None:
+    """P3, P7, P10, P12, P13."""
+    list(
+        session.execute(
+            f"{WIDE}; SET partial_update_new_key_behavior='error'; INSERT INTO p VALUES (1, 2, 3, 4)"
+        )
+    )
+    list(session.execute("SET enable_unique_key_partial_update=true"))
+    with pytest.raises(InvalidInputError, match=r"E-7003.*key=\[2\] is not in table"):
+        list(session.execute("INSERT INTO p (k, c) VALUES (1, 1), (2, 2)"))
+    list(session.execute("SET partial_update_new_key_behavior=append"))
+    with pytest.raises(InvalidInputError, match="the unmentioned column `c` should have default value"):
+        list(session.execute("INSERT INTO p (k, a) VALUES (2, 2)"))
+    with pytest.raises(
+        InvalidInputError, match=r"^Partial update should include all key columns, missing: k$"
+    ):
+        list(session.execute("INSERT INTO p (a) VALUES (2)"))
+    with pytest.raises(InvalidInputError) as caught:
+        list(session.execute("SET partial_update_new_key_behavior = 'ignore'"))
+    assert caught.value.message == (
+        "partial_update_new_key_behavior should be one of {'APPEND', 'ERROR'}, but found ignore"
+    )
+
+
+def test_bad_values_of_a_partial_insert_fail_it_or_become_null(session: Session, rows: Run) -> None:
+    """Y1, Y10 with P6: enable_insert_strict is no matter for new keys (P14)."""
+    rows(
+        f"{WIDE}; INSERT INTO p VALUES (1, 10, 11, 12); SET enable_unique_key_partial_update=true;"
+        "SET enable_insert_strict=true; SELECT 1"
+    )
+    with pytest.raises(LoadRejectedError):
+        list(session.execute("INSERT INTO p (k, a) VALUES (1, 'x')"))
+    rows("SET enable_insert_strict=false; INSERT INTO p (k, a) VALUES (1, 'x'); SELECT 1")
+    rows("INSERT INTO p (k, a, c) VALUES (2, 5, 6); SELECT 1")
+    assert sorted(rows("SELECT * FROM p")) == [(1, None, 11, 12), (2, 5, 7, 6)]
+
+
+def test_a_partial_insert_needs_no_sequence(session: Session, rows: Run) -> None:
+    """SL11, P21, P23."""
+    rows("INSERT INTO m VALUES (1, 5, 50); SET enable_unique_key_partial_update=true; SELECT 1")
+    rows("INSERT INTO m (k, w) VALUES (1, 60); SELECT 1")
+    rows("INSERT INTO m (k, v, w) VALUES (1, 4, 70); SELECT 1")
+    assert rows("SELECT * FROM m") == [(1, 5, 60)]
