@@ -87,12 +87,17 @@ def now_ms() -> int:
 
 def this_process() -> tuple[int, int]:
     """Identity of this process; a later process with the same id differs in its start time."""
-    return _identity(os.getpid())
+    return _own_identity(os.getpid())
+
+
+def identity_of(pid: int) -> tuple[int, int]:
+    """Identity of another process of this host."""
+    return pid, _start_time(pid)
 
 
 @lru_cache(maxsize=1)
-def _identity(pid: int) -> tuple[int, int]:
-    return pid, _start_time(pid)
+def _own_identity(pid: int) -> tuple[int, int]:
+    return identity_of(pid)
 
 
 def _start_time(pid: int) -> int:

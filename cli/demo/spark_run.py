@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -146,7 +147,11 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
     }
-    with _launch_environment("SPARK_CONF_DIR", str(directory / "conf")), warnings.catch_warnings():
+    with (
+        _launch_environment("SPARK_CONF_DIR", str(directory / "conf")),
+        _launch_environment("PYSPARK_PYTHON", sys.executable),  # its workers import what this process does
+        warnings.catch_warnings(),
+    ):
         # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession  # here: nobody waits for it who has no Spark
@@ -161,7 +166,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 @contextmanager
 def _launch_environment(name: str, value: str) -> Iterator[None]:
-    """An environment variable that only the JVM's launcher is to see."""
+    """An environment variable that only the launch of Spark is to see."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -1,0 +1,190 @@
+"""The Spark data source `seqstore`: batch reads of a snapshot, batch writes as one version.
+
+    from loaders.spark import register
+    register(spark)
+    spark.read.format("seqstore").option("path", DATA_DIR).option("table", "db.t").load()
+    frame.write.format("seqstore").mode("append").option("path", DATA_DIR).option("table", "db.t").save()
+
+Reading: one process beside the driver plans the snapshot into shares (store.scan_task), an input partition
+each; executors open segment files, apply deletes and filters, and never see the catalog.
+
+Writing: executors check and stage their partition (store.write_task); the rows become visible in `commit`,
+which runs once, beside the driver, and publishes all shares as one version. A task that failed or ran twice
+leaves files that nobody adopts; they are removed at commit or abort, or when the application is gone.
+
+Spark runs each of these in processes of their own, so every one opens the store by its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from loaders.spark.driver import driver_process
+from loaders.spark.frame_types import arrow_schema, frame_schema
+from loaders.spark.options import SourceOptions
+from loaders.spark.pushdown import arrow_filter
+from store import CommitUnknownError, InvalidInputError, Store
+from store.scan import Projection
+from store.scan_task import ScanTask
+from store.write_task import StagedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NAME = "seqstore"
+
+
+class SeqstoreSource(DataSource):
+    """See the module."""
+
+    def __init__(self, options: CaseInsensitiveDict) -> None:
+        super().__init__(options)
+        self._asked = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        asked = self._asked
+        with Store.open(asked.path, create=False) as store:
+            schema = store.table(asked.table).snapshot(asked.version).schema
+        return frame_schema(schema, Projection.of(schema, asked.columns, hidden=asked.hidden).names)
+
+    def reader(self, schema: StructType) -> SnapshotReader:
+        return SnapshotReader(schema, self._asked)
+
+    def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:
+        if overwrite:
+            raise InvalidInputError(
+                f"mode overwrite on {self._asked.table}: not available yet; use mode append, which upserts",
+                kind="not_available",
+            )
+        return VersionWriter(schema, self._asked)
+
+
+@dataclass
+class Share(InputPartition):
+    """An input partition: a share of a snapshot."""
+
+    task: ScanTask
+
+    def __init__(self, task: ScanTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class SnapshotReader(DataSourceReader):
+    """Reads one version.
+
+    Args:
+        schema: the columns and types Spark wants, the source's own or a narrower one given by the user.
+    """
+
+    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        self._asked = asked
+        self._wanted = arrow_schema(schema)
+        with Store.open(asked.path, create=False) as store:
+            snapshot = store.table(asked.table).snapshot(asked.version)
+        # Later steps run in other processes, perhaps after other loads: they are to see what this one saw.
+        self._version = snapshot.version
+        self._stored = Projection.of(snapshot.schema, self._wanted.names, hidden=False)
+        self._filter: pc.Expression | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what the store applies exactly as Spark would, and gives back the rest."""
+        stored = dict(zip(self._wanted.names, self._stored.arrow, strict=True))
+        for pushed in filters:
+            expression = arrow_filter(pushed, stored, self._wanted)
+            if expression is None:
+                yield pushed
+            else:
+                self._filter = expression if self._filter is None else self._filter & expression
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with Store.open(self._asked.path, create=False) as store:
+            tasks = store.table(self._asked.table).scan_tasks(
+                self._stored.names,
+                self._filter,
+                self._version,
+                rows_per_task=self._asked.rows_per_partition,
+            )
+        return [Share(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Share):
+            return  # what Spark makes of no partitions at all
+        for batch in partition.task.read():
+            named = batch.rename_columns(self._wanted.names)
+            yield named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+
+
+@dataclass
+class StagedShare(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    rows: StagedRows
+
+
+class VersionWriter(DataSourceArrowWriter):
+    """Writes a frame as one version of a table.
+
+    Raises:
+        InvalidInputError: the frame's columns do not fit the table.
+    """
+
+    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        self._asked = asked
+        with Store.open(asked.path, create=False) as store:
+            table = store.table(asked.table)
+            self._task = table.write_task(
+                driver_process(), sequence=asked.sequence, merge_type=asked.merge_type
+            )
+        self._task.checker.check(to_arrow_schema(schema, timezone="UTC").empty_table())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
+        first = next(iterator, None)
+        if first is None:
+            return StagedShare(StagedRows())
+        rest = (batch for part in ([first], iterator) for batch in part)
+        return StagedShare(self._task.run(pa.RecordBatchReader.from_batches(first.schema, rest)))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        shares = [message.rows for message in messages if isinstance(message, StagedShare)]
+        adopted = [meta.id for share in shares for meta, _ in share.segments]
+        try:
+            self._publish(shares)
+        except CommitUnknownError:
+            raise  # the version may be there: nothing may be removed
+        except BaseException:
+            self._task.discard()
+            raise
+        self._task.discard(keep=adopted)
+
+    def _publish(self, shares: list[StagedRows]) -> None:
+        asked = self._asked
+        with (
+            Store.open(asked.path, create=False) as store,
+            store.table(asked.table).begin_load(label=asked.label, operation="SPARK WRITE") as load,
+        ):
+            for share in shares:
+                load.adopt(share)
+            load.commit(max_filter_ratio=asked.max_filter_ratio)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._task.discard()

@@ -1,0 +1,332 @@
+"""format("seqstore"): a snapshot read, and a version written, by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from loaders.spark import register
+from store import Column, Settings, Store, Table, TableSchema, parse_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SMALL = Settings(inline_bytes_max=2_000, segment_rows=5_000, batch_rows_max=1_000, clustered_rows_min=1_000)
+TYPES = {
+    "id": "BIGINT",
+    "flag": "BOOLEAN",
+    "tiny": "TINYINT",
+    "small": "SMALLINT",
+    "whole": "INT",
+    "large": "LARGEINT",
+    "real": "FLOAT",
+    "ratio": "DOUBLE",
+    "price": "DECIMAL(9,2)",
+    "wide": "DECIMAL(50,3)",
+    "day": "DATE",
+    "at": "DATETIME(6)",
+    "code": "CHAR(5)",
+    "name": "VARCHAR(20)",
+    "doc": "JSON",
+    "list": "ARRAY<INT>",
+    "map": "MAP<STRING,LARGEINT>",
+    "pair": "STRUCT<x:INT,y:DATE>",
+}
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data", settings=SMALL) as opened:
+        opened.create_database("db")
+        yield opened
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    """20,000 rows, some replaced, every tenth deleted; sequence is `s`."""
+    columns = [
+        Column("k", parse_type("BIGINT"), nullable=False),
+        Column("s", parse_type("INT")),
+        Column("v", parse_type("VARCHAR(20)")),
+        Column("f", parse_type("DOUBLE")),
+    ]
+    schema = TableSchema.create(columns, ["k"], properties={"function_column.sequence_col": "s"})
+    made = store.create_table("db.t", schema)
+    made.upsert(numbered(range(20_000), 1, "first"))
+    made.upsert(numbered(range(5_000, 5_300), 2, "second"))
+    made.upsert(numbered(range(3), 3, "third"))
+    made.delete(pa.table({"k": pa.array(range(0, 20_000, 10), pa.int64())}))
+    return made
+
+
+def numbered(keys: range, sequence: int, text: str) -> pa.Table:
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "s": pa.array([sequence] * len(keys), pa.int32()),
+            "v": [f"{text} {k % 7}" if k % 11 else None for k in keys],
+            "f": [float("nan") if k % 13 == 0 else k / 2 for k in keys],
+        }
+    )
+
+
+def reading(session: SparkSession, store: Store, table: str = "db.t", **options: str) -> DataFrameReader:
+    reader = session.read.format("seqstore").option("path", str(store.path)).option("table", table)
+    return reader.options(**options)
+
+
+def write(frame: DataFrame, store: Store, table: str = "db.t", **options: str) -> None:
+    writer = frame.write.format("seqstore").mode("append")
+    writer.option("path", str(store.path)).option("table", table).options(**options).save()
+
+
+def sorted_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=lambda row: row["k"])
+
+
+def test_a_frame_is_the_snapshot_in_several_partitions(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    frame = reading(session, store, rows_per_partition="3000", columns="k,s,v").load()
+    assert frame.rdd.getNumPartitions() > 4
+    assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(["k", "s", "v"]).read_all())
+
+
+def test_an_older_version_is_read_while_the_table_goes_on(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    frame = reading(session, store, version="2", columns="v,k").load()
+    table.upsert(numbered(range(20_000), 9, "later"))
+    expected = table.scan(["v", "k"], version=2).read_all()
+    assert sorted_rows(frame.toArrow()) == sorted_rows(expected)
+
+
+def test_a_frame_keeps_the_version_it_was_made_for(session: SparkSession, store: Store, table: Table) -> None:
+    """Partitions are planned once a query starts, all of one version."""
+    before = table.count()
+    frame = reading(session, store).load().filter("k >= 0")
+    assert frame.count() == before
+
+
+def test_hidden_columns_come_when_asked_for(session: SparkSession, store: Store, table: Table) -> None:
+    names = ["k", "__DELETE_SIGN__", "__VERSION_COL__", "__SEQUENCE_COL__"]
+    frame = reading(session, store, columns="k," + ",".join(names[1:])).load()
+    assert frame.columns == names
+    assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(names).read_all())
+    shown = reading(session, store, hidden="true").load()
+    assert shown.columns == ["k", "s", "v", "f", *names[1:]]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expression"),
+    [
+        ("k = 4999", pc.field("k") == 4999),
+        ("k < 50 and s >= 1", (pc.field("k") < 50) & (pc.field("s") >= 1)),
+        ("k in (1, 2, 20, 30000)", pc.is_in(pc.field("k"), pa.array([1, 2, 20, 30_000]))),
+        ("v like 'second%'", pc.starts_with(pc.field("v"), "second")),
+        ("v is null and k > 100", pc.field("v").is_null() & (pc.field("k") > 100)),
+        ("not (s = 1)", pc.field("s") != 1),
+        ("v <=> 'third 1'", pc.field("v") == "third 1"),
+    ],
+)
+def test_filters_reach_the_store_and_mean_the_same(
+    session: SparkSession, store: Store, table: Table, condition: str, expression: pc.Expression
+) -> None:
+    frame = reading(session, store, columns="k,s,v").load().where(condition)
+    assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(["k", "s", "v"], expression).read_all())
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "Filter (" not in plan, plan
+
+
+def test_filters_over_floats_stay_with_spark(session: SparkSession, store: Store, table: Table) -> None:
+    """Spark sorts NaN above every number; the store does not."""
+    frame = reading(session, store).load()
+    values = table.scan(["f"]).read_all().column("f").to_pylist()
+    expected = sum(1 for value in values if value != value or value > 9_000)
+    assert frame.where("f > 9000").count() == expected
+
+
+def test_every_type_goes_there_and_back(session: SparkSession, store: Store) -> None:
+    columns = [Column(name, parse_type(text), nullable=name != "id") for name, text in TYPES.items()]
+    made = store.create_table("db.every", TableSchema.create(columns, ["id"]))
+    first = {
+        "id": 1,
+        "flag": True,
+        "tiny": -128,
+        "small": 32_767,
+        "whole": -1,
+        "large": Decimal(2**127 - 1),
+        "real": 1.5,
+        "ratio": 0.1,
+        "price": Decimal("12.50"),
+        "wide": Decimal("99999999999999999999999999999999999999999.125"),
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 23, 59, 59, 999_999),
+        "code": "ab",
+        "name": "flüge",
+        "doc": '{"a":[1,2]}',
+        "list": [1, None],
+        "map": [("k", Decimal(7)), ("n", None)],
+        "pair": {"x": 1, "y": None},
+    }
+    nothing = {name: 2 if name == "id" else None for name in TYPES}
+    made.upsert(pa.Table.from_pylist([first, nothing], schema=made.schema.arrow))
+    frame = reading(session, store, "db.every").load()
+    assert {f.name: f.dataType.simpleString() for f in frame.schema} == {
+        **{name: kind.lower() for name, kind in TYPES.items()},
+        "id": "bigint",
+        "large": "string",
+        "real": "float",
+        "price": "decimal(9,2)",
+        "wide": "string",
+        "at": "timestamp_ntz",
+        "code": "string",
+        "name": "string",
+        "doc": "string",
+        "map": "map<string,string>",
+        "list": "array<int>",
+        "pair": "struct<x:int,y:date>",
+    }
+    store.create_table("db.copy", made.schema)
+    write(frame, store, "db.copy")
+    copied = store.table("db.copy").scan().read_all().to_pylist()
+    assert sorted(copied, key=lambda row: row["id"]) == [first, nothing]
+
+
+def test_a_narrower_schema_reads_only_its_columns(session: SparkSession, store: Store, table: Table) -> None:
+    frame = reading(session, store).schema("K long, s long").load()
+    assert frame.columns == ["K", "s"]
+    assert frame.selectExpr("sum(K + s)").collect()[0][0] == sum(
+        row["k"] + row["s"] for row in table.scan(["k", "s"]).read_all().to_pylist()
+    )
+
+
+def test_sql_reads_and_inserts_through_a_view(session: SparkSession, store: Store, table: Table) -> None:
+    session.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW v USING seqstore OPTIONS (path '{store.path}', table 'db.t')"
+    )
+    before = table.count()
+    assert session.sql("SELECT count(*) FROM v").collect()[0][0] == before
+    session.sql("INSERT INTO v SELECT 50000, 1, 'new', 0.5")
+    assert table.count() == before + 1
+
+
+def test_an_append_upserts_by_sequence(session: SparkSession, store: Store, table: Table) -> None:
+    """SO4 among the tasks of one write and against what is stored; one version."""
+    version, before = table.version, table.count()
+    frame = session.range(0, 12_000, 1, 5).selectExpr(
+        "19000 + id % 3000 AS k",
+        "CAST(id div 3000 AS int) AS s",
+        "concat('spark ', id div 3000) AS v",
+        "0.0D AS f",
+    )
+    write(frame, store, label="one")
+    assert table.version == version + 1
+    info = table.history()[-1]
+    assert (info.operation, info.label, info.rows_total) == ("SPARK WRITE", "one", 12_000)
+    assert table.count() == before + 2_000 + 100  # 100 of the keys had been deleted with sequence 1
+    values = pc.unique(table.scan(["v"], pc.field("k") >= 19_000).read_all().column("v"))
+    assert values.to_pylist() == ["spark 3"]
+    assert table.check() == []
+
+
+def test_a_label_is_written_once(session: SparkSession, store: Store, table: Table) -> None:
+    """X16"""
+    frame = session.range(5_000).selectExpr("id AS k", "7 AS s", "'a' AS v", "0.0D AS f")
+    write(frame, store, label="once")
+    version = table.version
+    with pytest.raises(Exception, match=r"Label \[once\] has already been used"):
+        write(frame, store, label="once")
+    assert table.version == version
+    assert staged_files(store) == named_files(table)
+
+
+def test_a_failed_write_leaves_nothing(session: SparkSession, store: Store, table: Table) -> None:
+    version = table.version
+    frame = session.range(0, 20_000, 1, 4).selectExpr(
+        "id AS k", "7 AS s", "if(id = 15000, raise_error('broken'), 'a') AS v", "0.0D AS f"
+    )
+    with pytest.raises(Exception, match="broken"):
+        write(frame, store)
+    assert table.version == version
+    assert staged_files(store) == named_files(table)
+
+
+def test_bad_rows_count_and_fail_the_write(session: SparkSession, store: Store, table: Table) -> None:
+    frame = session.range(0, 100, 1, 4).selectExpr(
+        "id AS k", "7 AS s", "if(id % 10 = 3, repeat('x', 30), 'a') AS v", "0.0D AS f"
+    )
+    with pytest.raises(Exception, match="10 of 100"):
+        write(frame, store)
+    write(frame, store, max_filter_ratio="0.1")
+    info = table.history()[-1]
+    assert (info.rows_total, info.rows_loaded, info.rows_filtered) == (100, 90, 10)
+
+
+def test_merge_type_delete_deletes(session: SparkSession, store: Store, table: Table) -> None:
+    """G1"""
+    before = table.count()
+    frame = session.range(1, 10).selectExpr("id AS k", "9 AS s")
+    write(frame, store, merge_type="DELETE")
+    assert table.count() == before - 9
+
+
+def test_an_empty_frame_makes_no_version(session: SparkSession, store: Store, table: Table) -> None:
+    version = table.version
+    write(session.range(0).selectExpr("id AS k", "9 AS s", "'' AS v", "0.0D AS f"), store)
+    assert table.version == version
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tabel": "db.t"}, "option 'tabel' of format seqstore is not known"),
+        ({"table": "db.none"}, "Unknown table"),
+        ({"table": ""}, "table is missing"),
+        ({"version": "77"}, "version 77 cannot be read"),
+        ({"version": "x"}, "expected a positive integer, found 'x'"),
+        ({"columns": "k,zz"}, "zz"),
+        ({"hidden": "maybe"}, "expected true or false"),
+    ],
+)
+def test_wrong_options_are_named(
+    session: SparkSession, store: Store, table: Table, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        reading(session, store, **options).load().count()
+
+
+def test_columns_that_do_not_fit_fail_before_a_task_runs(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    with pytest.raises(Exception, match="unknown column 'nope'"):
+        write(session.range(3).selectExpr("id AS k", "1 AS s", "1 AS nope"), store)
+    assert staged_files(store) == named_files(table)
+
+
+def staged_files(store: Store) -> set[str]:
+    """Segment files there are."""
+    return {path.name for path in (store.path / "tables").rglob("*") if path.is_file()}
+
+
+def named_files(table: Table) -> set[str]:
+    """Segment files the newest version names."""
+    segments = [live.segment.meta for live in table.state().segments.values()]
+    return {
+        f"{meta.id}.{suffix}" for meta in segments if meta.home != "inline" for suffix in (meta.home, "keys")
+    }
