@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from store.catalog import Catalog, Transaction
 from store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
+from store.forks import new_lock
 
 ROOT: Final = "root"
 ALL_DATABASES: Final = "*"
@@ -75,9 +75,7 @@ class Accounts:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._one_at_a_time = (
-            threading.Lock()
-        )  # scrypt is meant to be dear: many at once would fill the memory
+        self._one_at_a_time = new_lock()  # scrypt is meant to be dear: many at once would fill the memory
         self._pepper = os.urandom(_SALT_BYTES)
         self._known: dict[str, tuple[bytes, bytes]] = {}
 

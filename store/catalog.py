@@ -19,25 +19,24 @@ a prefix lists in order. Databases inside:
     txns       transaction id                     -> transaction record (store.transaction)
     users      user name                          -> password hashes and grants (store.accounts)
 
-An environment is opened once per path and process, lazily, and never used across a fork. No read
-transaction outlives a
-method: a reader that lingers would keep LMDB from reusing pages.
+The environment is that of `store.environment`: one per path and process, closed for a fork. No read
+transaction outlives a method: a reader that lingers would keep LMDB from reusing pages.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import lmdb
 
 from store import records
-from store.errors import CommitUnknownError, FormatError, NotFoundError, UnavailableError
+from store.environment import Environment, environment, forget_replaced
+from store.errors import NotFoundError
 from store.settings import Settings
 
 _DATABASES: Final = (
@@ -55,9 +54,6 @@ _DATABASES: Final = (
     "txns",
     "users",
 )
-_READERS_MAX: Final = 1024
-_environments: dict[tuple[str, int], _Environment] = {}
-_environments_lock = threading.Lock()
 
 
 def _u64(*numbers: int) -> bytes:
@@ -123,149 +119,36 @@ class Catalog:
         self.path = path
         self._settings = settings
         self._real_path = os.path.realpath(path)
+        forget_replaced(self._real_path)
         self._environment()
 
-    def _environment(self) -> _Environment:
-        key = (self._real_path, os.getpid())
-        environment = _environments.get(key)
-        if environment is None:
-            with _environments_lock:
-                environment = _environments.get(key)
-                if environment is None:
-                    environment = _Environment(self.path, self._settings)
-                    _environments[key] = environment
-        return environment
+    def _environment(self) -> Environment:
+        return environment(self._real_path, _DATABASES, self._settings.catalog_bytes_max)
 
     @contextmanager
-    def read(self) -> Iterator[Transaction]:
+    def _begin(self, *, write: bool) -> Iterator[Transaction]:
+        opened = self._environment()
+        while (txn := opened.begin(write=write)) is None:  # closed for a fork meanwhile
+            opened = self._environment()
+        with opened.ending(txn, write=write):
+            yield Transaction(txn, opened.databases)
+
+    def read(self) -> AbstractContextManager[Transaction]:
         """A consistent view of the catalog, for a moment."""
-        with self._environment().begin(write=False) as transaction:
-            yield transaction
+        return self._begin(write=False)
 
-    @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self) -> AbstractContextManager[Transaction]:
         """The only way to change the catalog. Commits durably at the end; any exception leaves everything
         as it was.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.
         """
-        with self._environment().begin(write=True) as transaction:
-            yield transaction
+        return self._begin(write=True)
 
     def sweep_readers(self) -> int:
         """Frees reader slots of dead processes; they would pin pages."""
         return self._environment().env.reader_check()
-
-
-class _Environment:
-    """One open LMDB environment of this process."""
-
-    def __init__(self, path: Path, settings: Settings) -> None:
-        _refuse_foreign(path)
-        path.mkdir(parents=True, exist_ok=True)
-        try:
-            self.env = lmdb.open(
-                str(path),
-                map_size=settings.catalog_bytes_max,
-                max_dbs=len(_DATABASES) + 8,
-                max_readers=_READERS_MAX,
-            )
-            self.databases = {name: self.env.open_db(name.encode()) for name in _DATABASES}
-        except lmdb.InvalidError as error:
-            raise FormatError(f"{path}: not a catalog of this program ({error})", path=str(path)) from error
-        except (lmdb.Error, OSError) as error:
-            raise UnavailableError(f"{path}: cannot be opened: {error}", kind="catalog") from error
-        self._active = 0
-        self._idle = threading.Condition()
-        self.env.reader_check()
-        self._check_format(path)
-
-    def _check_format(self, path: Path) -> None:
-        with self.begin(write=False) as tx:
-            found = tx.get("meta", b"format")
-        if found is None:
-            with self.begin(write=True) as tx:
-                found = tx.get("meta", b"format") or records.FORMAT
-                tx.put("meta", b"format", found)
-        if found != records.FORMAT:
-            raise FormatError(
-                f"{path}: the store has format {found}, this program reads {records.FORMAT}; upgrade it",
-                found=found,
-                expected=records.FORMAT,
-            )
-
-    @contextmanager
-    def begin(self, *, write: bool) -> Iterator[Transaction]:
-        txn = self._begin(write)
-        try:
-            yield Transaction(txn, self.databases)
-            if write:
-                _commit(txn)
-        except lmdb.MapFullError as error:
-            raise UnavailableError(
-                f"the catalog has used its {self.env.info()['map_size']} bytes; raise [store] "
-                "catalog_bytes_max and open the store again",
-                kind="map_full",
-            ) from error
-        except lmdb.DiskError as error:
-            raise UnavailableError(f"the catalog cannot be written: {error}", kind="disk") from error
-        finally:
-            txn.abort()  # of no effect after a commit
-            with self._idle:
-                self._active -= 1
-                self._idle.notify_all()
-
-    def _begin(self, write: bool) -> lmdb.Transaction:
-        with self._idle:
-            self._active += 1
-        try:
-            while True:
-                try:
-                    return self.env.begin(write=write, buffers=True)
-                except lmdb.MapResizedError:
-                    self._adopt_size()
-        except BaseException:
-            with self._idle:
-                self._active -= 1
-            raise
-
-    def _adopt_size(self) -> None:
-        """Another process has opened the catalog with a larger map: take its size, with no transaction of
-        ours open."""
-        with self._idle:
-            self._active -= 1
-            self._idle.wait_for(lambda: self._active == 0)
-            self.env.set_mapsize(0)
-            self._active += 1
-
-
-def _commit(txn: lmdb.Transaction) -> None:
-    """Commits; an error of the disk while the pages are written leaves the outcome open."""
-    try:
-        txn.commit()
-    except lmdb.MapFullError:
-        raise
-    except lmdb.Error as error:
-        raise CommitUnknownError(
-            f"the catalog's disk failed in a commit ({error}); open the store again and look up the label"
-        ) from error
-
-
-def _refuse_foreign(path: Path) -> None:
-    """A directory that holds files but no catalog is somebody else's."""
-    parent = path.parent
-    if path.is_dir() or not parent.exists():
-        return
-    if not parent.is_dir():
-        raise FormatError(f"{parent}: expected a directory, found a file", path=str(parent))
-    foreign = [entry.name for entry in parent.iterdir()]
-    if foreign:
-        raise FormatError(
-            f"{parent}: not a store: it holds {foreign[0]!r} and no catalog; "
-            "name an empty or a new directory",
-            path=str(parent),
-        )
 
 
 # Keys and lookups, one function per fact.
@@ -300,7 +183,7 @@ def name_key(database: int, table: str) -> bytes:
 
 
 def find_database(tx: Transaction, name: str) -> int | None:
-    record = tx.get("databases", name.encode())
+    record = tx.get("databases", name.encode()) if name else None  # LMDB takes no empty key
     return None if record is None else int(record["id"])
 
 

@@ -61,6 +61,7 @@ class Disk:
 
         Raises:
             CorruptionError: the file is not there.
+            UnavailableError: it cannot be read.
         """
         try:
             return pa.memory_map(str(self.path(name))).read_buffer()
@@ -69,6 +70,9 @@ class Disk:
             raise CorruptionError(
                 f"{path}: the catalog names this file, but it is missing", path=path
             ) from error
+        except OSError as error:
+            path = str(self.path(name))
+            raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
 
     def list(self, directory: str) -> list[str]:
         """Names of the files in a directory, sorted; empty when there is no such directory."""

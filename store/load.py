@@ -12,6 +12,7 @@ a commit aborts.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Mapping
@@ -103,6 +104,7 @@ class Load:
         self._rejected: list[RejectedRow] = []
         self._started = time.monotonic()
         self._is_open = True
+        self._process = os.getpid()
         self.label = transactions.check_label(label) if label is not None else str(uuid.uuid4())
         self._transaction = TransactionRecord(
             0,
@@ -271,7 +273,7 @@ class Load:
     def abort(self, reason: str) -> None:
         """Ends the load without a version; its label is free again. Its files go when nothing can need
         them."""
-        if not self._is_open:
+        if not self._is_open or self._process != os.getpid():  # a forked child leaves its parent's alone
             return
         self._is_open = False
         if self._transaction.id:
@@ -288,6 +290,8 @@ class Load:
     def _check_open(self) -> None:
         if not self._is_open:
             raise ClosedError(f"load {self.label!r} has ended; begin another")
+        if self._process != os.getpid():
+            raise ClosedError(f"load {self.label!r} was begun in another process; begin another here")
 
     def __enter__(self) -> Load:
         return self

@@ -3,10 +3,13 @@
 A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
 removed when the process that made it (its name tells) is gone and the catalog does not know the segment;
 the catalog is asked last, so what was published just before the maker ended is kept. Files of living
-processes are left alone.
+processes are left alone, but for those of a table that was dropped.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
 
 from store import catalog
 from store.catalog import Catalog
@@ -15,12 +18,23 @@ from store.records import unpack
 from store.stage import maker_of
 from store.transaction import is_alive
 
+TABLES: Final = "tables"
+# What `stage.new_segment_id` gives, and the suffixes of a segment's files.
+_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys)")
+
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     """Removes orphaned segment files of all tables; returns their names."""
+    # Listed before the catalog is read: a table made in between is not taken for a dropped one.
+    directories = [f"{TABLES}/{name}" for name in disk.list(TABLES)]
     with store_catalog.read() as tx:
         tables = {int.from_bytes(key): unpack(raw)["directory"] for key, raw in tx.items("tables")}
     removed = []
+    for directory in sorted(set(directories) - set(tables.values())):
+        dropped = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
+        for name in dropped:
+            disk.delete(f"{directory}/{name}")
+        removed += dropped
     for table_id, directory in tables.items():
         abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
         with store_catalog.read() as tx:
@@ -32,10 +46,9 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
 
 
 def _is_abandoned(name: str) -> bool:
-    segment_id, _, suffix = name.rpartition(".")
-    if suffix not in ("arrow", "parquet", "keys") or segment_id.count("-") != 3:
+    if not _SEGMENT_FILE.fullmatch(name):
         return False  # not a file of ours: never touched
-    return not is_alive(maker_of(segment_id))
+    return not is_alive(maker_of(name.rpartition(".")[0]))
 
 
 def _is_known(tx: catalog.Transaction, table_id: int, name: str) -> bool:

@@ -263,16 +263,17 @@ class TableSchema:
 
 
 def check_name(name: str, what: str) -> str:
-    """Database, table and column names: 1 to 64 letters, digits, `_`, `-`, `$`; not a digit first.
+    """Database, table and column names: 1 to 64 letters, digits, `_`, `-`, `$`; a letter or `_` first.
 
     Raises:
         InvalidInputError: with the rule that is broken.
     """
-    legal = name.replace("_", "a").replace("-", "a").replace("$", "a").isalnum() and not name[0].isdigit()
+    legal = name.replace("_", "a").replace("-", "a").replace("$", "a").isalnum()
+    legal = legal and (name[0].isalpha() or name[0] == "_")
     if not legal or len(name) > _NAME_LENGTH_MAX:
         raise InvalidInputError(
             f"{what} name {name[:80]!r}: expected 1 to {_NAME_LENGTH_MAX} letters, digits, '_', '-' or '$', "
-            "starting with a letter",
+            "starting with a letter or '_'",
             kind="bad_name",
         )
     return name

@@ -17,7 +17,6 @@ verified batch by batch when first read in a process.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,6 +31,7 @@ import xxhash
 
 from store.disk import Disk
 from store.errors import CorruptionError
+from store.forks import new_lock
 from store.key_index import KeyIndex
 from store.keys import encode_keys
 from store.schema import SEQUENCE_COL, TableSchema
@@ -245,7 +245,7 @@ class Segment:
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def rows(self) -> int:

@@ -9,7 +9,6 @@ between threads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -23,9 +22,10 @@ from store.accounts import Accounts
 from store.catalog import Catalog, Transaction
 from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
+from store.forks import new_lock
 from store.load import LoadResult
 from store.publish import Figures
-from store.recovery import sweep_orphans
+from store.recovery import TABLES, sweep_orphans
 from store.schema import TableSchema, check_name
 from store.settings import Settings
 from store.snapshot import Snapshot
@@ -50,7 +50,7 @@ class Store:
         self.disk = Disk(path)
         self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._is_open = True
         sweep_orphans(self.catalog, self.disk)
 
@@ -260,7 +260,7 @@ def _create(tx: Transaction, database: int, database_name: str, table_name: str,
         {
             "database": database_name,
             "name": table_name,
-            "directory": f"tables/{table_id}",
+            "directory": f"{TABLES}/{table_id}",
             "created_ms": created,
         },
     )

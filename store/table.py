@@ -7,7 +7,6 @@ follow a table across processes.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from store.catalog import Catalog, Transaction
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
 from store.errors import InvalidInputError, VersionExpiredError
+from store.forks import new_rlock
 from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
 from store.partial import FillOptions
@@ -87,7 +87,7 @@ class Table:
         self.settings = settings
         self._newest: TableState | None = None
         self._older: OrderedDict[int, TableState] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
 
     @property
     def database(self) -> str:

@@ -24,6 +24,7 @@ PREPARE: Final = "PREPARE"
 VISIBLE: Final = "VISIBLE"
 ABORTED: Final = "ABORTED"
 _LABEL_LENGTH_MAX: Final = 128
+_ENDED: Final = (b"Z", b"X", b"x")  # zombie, dead
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,15 @@ def _own_identity(pid: int) -> tuple[int, int]:
 
 
 def _start_time(pid: int) -> int:
-    """Clock ticks from boot to the start of a process, 0 when there is none."""
+    """Clock ticks from boot to the start of a process, 0 when there is none, or only what its parent has not
+    waited for."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0
-    # The name in parentheses may hold blanks; the start time is the 20th field after it.
-    return int(stat.rpartition(")")[2].split()[19])
+    # The name in parentheses may hold anything; the state and, 19 fields on, the start time come after it.
+    facts = stat.rpartition(b")")[2].split()
+    return 0 if facts[0] in _ENDED else int(facts[19])
 
 
 def is_alive(owner: tuple[int, int]) -> bool:

@@ -6,16 +6,17 @@ The pool is made when first used and again after a fork. Work given to it must n
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
+
+from store.forks import new_lock
 
 THREADS: Final = max(2, min(8, os.cpu_count() or 2))
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_lock = threading.Lock()
+_lock = new_lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -25,8 +26,10 @@ def pool() -> ThreadPoolExecutor:
     found = _pools.get(pid)
     if found is None:
         with _lock:
-            _pools.clear()  # pools of a parent process have no threads here
-            found = _pools[pid] = ThreadPoolExecutor(THREADS, thread_name_prefix="seqstore")
+            found = _pools.get(pid)
+            if found is None:
+                _pools.clear()  # pools of a parent process have no threads here
+                found = _pools[pid] = ThreadPoolExecutor(THREADS, thread_name_prefix="seqstore")
     return found
 
 

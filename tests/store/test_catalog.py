@@ -1,0 +1,261 @@
+"""The catalog: directories that are not ours, newer formats, damage, a full map, forks, and two handles."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pyarrow as pa
+import pytest
+import xxhash
+
+from store import (
+    CorruptionError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    Settings,
+    Store,
+    UnavailableError,
+)
+from store import catalog as records
+from store.records import pack, unpack
+from tests.support.rows import rows_of, schema_of
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = schema_of("k BIGINT NOT NULL", "v STRING")
+
+
+def filled(path: Path, rows: int = 50) -> None:
+    """A store written by a process of its own, so that none of it is open here."""
+    run(
+        path,
+        f"""
+store.create_database("db")
+table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING"))
+for i in range({rows}):
+    table.upsert(pa.table({{"k": [i], "v": ["x" * 2000]}}))
+""",
+    )
+
+
+def run(path: Path, code: str) -> str:
+    """Runs code with an open `store` in a fresh process; returns what it printed, or how it died."""
+    lines = [
+        "import sys",
+        "import pyarrow as pa",
+        "from store import Settings, Store, StoreError",
+        "from tests.support.rows import rows_of, schema_of",
+        "try:",
+        "    store = Store.open(sys.argv[1])",
+        *("    " + line for line in code.strip().splitlines()),
+        "except StoreError as error:",
+        "    print(type(error).__name__)",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    return done.stdout.strip() if done.returncode == 0 else f"exit {done.returncode}: {done.stderr[-600:]}"
+
+
+def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FormatError, match=r"it holds 'notes.txt' and no catalog"):
+        Store.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_directory_with_a_foreign_folder_called_catalog_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog" / "shoes.csv").write_text("size\n43\n")
+    with pytest.raises(FormatError):
+        Store.open(tmp_path)
+    assert [path.name for path in (tmp_path / "catalog").iterdir()] == ["shoes.csv"]
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FormatError, match="expected a directory, found a file"):
+        Store.open(tmp_path / "file")
+
+
+def test_a_catalog_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog" / "data.mdb").write_bytes(b"not a catalog" * 1000)
+    with pytest.raises(FormatError):
+        Store.open(tmp_path)
+
+
+def test_no_store_is_made_unless_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no store here"):
+        Store.open(tmp_path / "data", create=False)
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "data", 1)
+    with lmdb.open(str(tmp_path / "data" / "catalog"), max_dbs=32) as env, env.begin(write=True) as txn:
+        txn.put(b"format", pack(2), db=env.open_db(b"meta", txn))
+    with pytest.raises(FormatError, match="the store has format 2, this program reads 1; upgrade it"):
+        Store.open(tmp_path / "data")
+
+
+def test_a_record_of_a_newer_format_and_a_changed_one_are_told_apart() -> None:
+    data = pack({"a": [1, b"x", None]})
+    assert unpack(data) == {"a": [1, b"x", None]}
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 4
+        with pytest.raises((CorruptionError, FormatError)):
+            unpack(bytes(changed))
+    with pytest.raises(CorruptionError):
+        unpack(b"")
+    newer = b"\x02" + data[9:]
+    with pytest.raises(FormatError):
+        unpack(xxhash.xxh3_64_digest(newer) + newer)
+
+
+def test_a_cut_catalog_is_told(tmp_path: Path) -> None:
+    """LMDB maps the file: unless its size is looked at, the process dies of SIGBUS."""
+    filled(tmp_path / "data")
+    path = tmp_path / "data" / "catalog" / "data.mdb"
+    whole = path.read_bytes()
+    for part, expected in ((0.3, "CorruptionError"), (0.95, "CorruptionError"), (1, "['db'] 50")):
+        path.write_bytes(whole[: int(len(whole) * part)])
+        told = run(tmp_path / "data", "print(store.databases(), len(rows_of(store.table('db.t'))))")
+        assert told == expected, part
+
+
+def test_an_emptied_catalog_is_not_a_new_store(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
+    store.create_database("db")
+    store.create_table("db.t", SCHEMA).upsert(pa.table({"k": [1]}))
+    (tmp_path / "copy" / "catalog").mkdir(parents=True)
+    (tmp_path / "copy" / "catalog" / "data.mdb").touch()
+    shutil.copytree(tmp_path / "data" / "tables", tmp_path / "copy" / "tables")
+    assert run(tmp_path / "copy", "print(store.databases())") in ("CorruptionError", "FormatError")
+
+
+def test_changed_bytes_of_the_catalog_are_never_wrong_rows(tmp_path: Path) -> None:
+    """Inline rows live in it: each record has a checksum."""
+    filled(tmp_path / "data", 3)
+    path = tmp_path / "data" / "catalog" / "data.mdb"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"x" * 1000, b"y" + b"x" * 999))  # free pages hold copies
+    code = "table = store.table('db.t')\nprint({row[1] for row in rows_of(table)}, table.check())"
+    assert run(tmp_path / "data", code) == "CorruptionError"
+
+
+def test_a_full_map_refuses_the_load_and_nothing_else(tmp_path: Path) -> None:
+    """The label is free, what was there is there, and more room helps, also within this process."""
+    small = Settings(catalog_bytes_max=2**20)
+    store = Store.open(tmp_path / "data", settings=small)
+    store.create_database("db")
+    table = store.create_table("db.t", SCHEMA)
+    done = 0
+
+    def fill() -> None:
+        nonlocal done
+        for number in range(1000):
+            table.upsert(pa.table({"k": [number], "v": ["x" * 20_000]}), label=f"load-{number}")
+            done += 1
+
+    with pytest.raises(UnavailableError, match="catalog_bytes_max") as caught:
+        fill()
+    assert caught.value.kind == "map_full"
+    assert len(rows_of(table)) == done > 3
+    assert table.check() == []
+    store.close()
+    roomy = Store.open(tmp_path / "data", settings=Settings(catalog_bytes_max=2**26)).table("db.t")
+    label = f"load-{done}"
+    assert roomy.upsert(pa.table({"k": [done], "v": ["x" * 20_000]}), label=label).version == done + 2
+    assert len(rows_of(roomy)) == done + 1
+
+
+def test_another_process_with_a_larger_map_does_not_stop_this_one(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "data", settings=Settings(catalog_bytes_max=2**20))
+    store.create_database("db")
+    table = store.create_table("db.t", SCHEMA)
+    code = """
+table = store.table("db.t")
+for i in range(100):
+    table.upsert(pa.table({"k": [i], "v": ["x" * 20_000]}))
+print(table.version)
+"""
+    assert run(tmp_path / "data", code) == "101"
+    assert len(rows_of(table)) == 100
+    assert table.upsert(pa.table({"k": [1], "v": ["y"]})).version == 102
+
+
+def test_two_handles_of_one_process_see_each_other(tmp_path: Path) -> None:
+    first, second = Store.open(tmp_path / "data"), Store.open(tmp_path / "data" / ".." / "data")
+    first.create_database("db")
+    first.create_table("db.t", SCHEMA).upsert(pa.table({"k": [1]}))
+    assert second.table("db.t").count() == 1
+    second.drop_database("db")
+    assert first.databases() == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 600, "é" * 300, "a\0b"])
+def test_names_that_cannot_be_are_not_found(tmp_path: Path, name: str) -> None:
+    """LMDB takes no empty key and none over 511 bytes: the caller is told of the name, not of that."""
+    store = Store.open(tmp_path / "data")
+    store.create_database("db")
+    with pytest.raises((NotFoundError, InvalidInputError)):
+        store.tables(name)
+    with pytest.raises((NotFoundError, InvalidInputError)):
+        store.drop_database(name)
+    with pytest.raises((NotFoundError, InvalidInputError)):
+        store.table(f"db.{name}")
+    with pytest.raises((NotFoundError, InvalidInputError)):
+        store.drop_table(f"{name}.t")
+    with pytest.raises(InvalidInputError):
+        store.create_database(name)
+
+
+def test_the_longest_names_are_taken(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "data")
+    name = "ü" * 64
+    store.create_database(name)
+    assert store.create_table(f"{name}.{name}", SCHEMA).name == f"{name}.{name}"
+    assert (store.databases(), store.tables(name)) == ([name], [name])
+
+
+def test_dropping_leaves_no_record_and_no_file(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
+    for database in ("a", "b"):
+        store.create_database(database)
+        for name in ("t", "u"):
+            table = store.create_table(f"{database}.{name}", SCHEMA)
+            table.upsert(pa.table({"k": [1]}), label=f"l-{name}")
+            table.upsert(pa.table({"k": [1]}))
+    store.drop_table("a.t")
+    store.drop_database("a")
+    assert (store.databases(), store.tables("b")) == (["b"], ["t", "u"])
+    assert len(list(tmp_path.glob("data/tables/*/*"))) == 8
+    with store.catalog.read() as tx:
+        counts = {
+            name: sum(1 for _ in tx.items(name))
+            for name in ("tables", "names", "heads", "schemas", "versions", "segments", "bitmaps", "labels")
+        }
+    assert counts == {
+        "tables": 2,
+        "names": 2,
+        "heads": 2,
+        "schemas": 2,
+        "versions": 6,
+        "segments": 4,
+        "bitmaps": 2,
+        "labels": 4,
+    }
+    store.create_database("a")
+    assert store.create_table("a.t", SCHEMA).upsert(pa.table({"k": [1]}), label="l-t").version == 2
+    assert records.version_key(1, 2) < records.version_key(1, 256) < records.version_key(2, 1)

@@ -1,0 +1,136 @@
+"""A store across `os.fork`: parent, child and other threads of the parent go on."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import ClosedError, Settings, Store, Table, environment
+from store.errors import UnavailableError
+from tests.support.rows import rows_of, schema_of
+
+CHILDREN = 3
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    store = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
+    store.create_database("db")
+    return store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING"))
+
+
+def put(table: Table, key: int, value: str) -> None:
+    table.upsert(pa.table({"k": [key], "v": [value]}))
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """Forks; the child ends with 0 when `work` answers True. Returns its process id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn where threads run
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if work() else 2
+        finally:
+            os._exit(status)
+    return pid
+
+
+def status_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_process_reads_and_loads(table: Table) -> None:
+    """LMDB environments must not cross a fork; Spark workers and multiprocessing do."""
+    put(table, 1, "parent")
+
+    def work() -> bool:
+        put(table, 2, "child")
+        return rows_of(table) == [(1, "parent"), (2, "child")]
+
+    assert status_of(in_child(work)) == 0
+    assert rows_of(table) == [(1, "parent"), (2, "child")]
+    put(table, 2, "parent")
+    assert (table.version, table.check()) == (4, [])
+
+
+def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(table: Table) -> None:
+    """Threads read, look up and load all the time, so that a fork meets their locks and transactions."""
+    for key in range(8):
+        put(table, key, "first")
+    done, errors = threading.Event(), []
+
+    def disturb(own: int) -> None:
+        try:
+            while not done.is_set():
+                put(table, own, "thread")
+                assert len(rows_of(table)) >= 8
+                assert table.get(pa.table({"k": [own]})).num_rows == 1
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=disturb, args=(100 + i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+
+    def work(number: int) -> bool:
+        for _ in range(3):
+            put(table, 200 + number, "child")
+        return dict(rows_of(table))[200 + number] == "child"
+
+    try:
+        children = [in_child(lambda number=number: work(number)) for number in range(CHILDREN)]  # type: ignore[misc]
+        assert [status_of(pid) for pid in children] == [0] * CHILDREN
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    rows = dict(rows_of(table))
+    assert {rows[key] for key in range(200, 200 + CHILDREN)} == {"child"}
+    assert table.check() == []
+
+
+def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Table) -> None:
+    """The child may leave the block or try to commit: nothing of its parent's load is lost or doubled."""
+    with table.begin_load(label="day-1") as load:
+        load.write(pa.table({"k": [1], "v": ["parent"]}))
+
+        def work() -> bool:
+            with pytest.raises(ClosedError, match="another process"):
+                load.commit()
+            with pytest.raises(ClosedError, match="another process"):
+                load.write(pa.table({"k": [2], "v": ["child"]}))
+            load.abort("left")
+            return True
+
+        assert status_of(in_child(work)) == 0
+        assert load.commit().version == 2
+    assert rows_of(table) == [(1, "parent")]
+    assert table.check() == []
+
+
+def test_a_fork_within_a_transaction_leaves_the_parent_whole(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a child is told; what it inherited is its parent's."""
+    monkeypatch.setattr(environment, "_FORK_WAIT_SECONDS", 0.05)
+    put(table, 1, "parent")
+
+    def work() -> bool:
+        with pytest.raises(UnavailableError, match="forked while a transaction"):
+            rows_of(table)
+        return True
+
+    with table.catalog.read() as tx:
+        assert status_of(in_child(work)) == 0
+        assert tx.get("meta", b"format") == 1
+    put(table, 2, "parent")
+    assert (len(rows_of(table)), table.check()) == (2, [])

@@ -1,0 +1,122 @@
+"""What opening repairs: files nobody names and labels of processes that are gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import LabelExistsError, Settings, Store, Table
+from tests.support.rows import rows_of, schema_of
+
+ROOT = Path(__file__).parents[2]
+SIZES = Settings(inline_bytes_max=1)
+
+STAGE = """
+import sys
+import pyarrow as pa
+from store import Settings, Store
+table = Store.open(sys.argv[1], settings=Settings(inline_bytes_max=1)).table("db.t")
+load = table.begin_load(label="day-1")
+load.write(pa.table({"k": [1, 2]}))
+print("staged", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    store = Store.open(tmp_path / "data", settings=SIZES)
+    store.create_database("db")
+    made = store.create_table("db.t", schema_of("k BIGINT NOT NULL"))
+    made.upsert(pa.table({"k": [9]}))
+    return made
+
+
+def stage(path: Path) -> subprocess.Popen[str]:
+    """A process that has staged a load under label `day-1` and waits."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", STAGE, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "staged\n"
+    return child
+
+
+def end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    child.communicate()
+
+
+def names(path: Path) -> set[str]:
+    return {file.name for file in path.glob("tables/*/*")}
+
+
+def test_files_and_label_of_a_living_process_are_left_alone(tmp_path: Path, table: Table) -> None:
+    own = names(tmp_path / "data")
+    child = stage(tmp_path / "data")
+    try:
+        Store.open(tmp_path / "data")
+        assert len(names(tmp_path / "data")) == len(own) + 2
+        with pytest.raises(LabelExistsError) as caught:
+            table.begin_load(label="day-1")
+        assert caught.value.status == "PREPARE"
+    finally:
+        end(child)
+
+
+def test_files_and_label_of_a_dead_process_are_freed(tmp_path: Path, table: Table) -> None:
+    own = names(tmp_path / "data")
+    end(stage(tmp_path / "data"))
+    Store.open(tmp_path / "data")
+    assert names(tmp_path / "data") == own
+    assert table.upsert(pa.table({"k": [1]}), label="day-1").version == 3
+    assert rows_of(table) == [(1,), (9,)]
+
+
+def test_a_dead_process_nobody_has_waited_for_is_dead(tmp_path: Path, table: Table) -> None:
+    """Its entry in /proc stays, start time and all, until its parent asks: perhaps for ever."""
+    own = names(tmp_path / "data")
+    child = stage(tmp_path / "data")
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still not waited for
+    try:
+        Store.open(tmp_path / "data")
+        assert names(tmp_path / "data") == own
+        assert table.upsert(pa.table({"k": [1]}), label="day-1").version == 3
+    finally:
+        end(child)
+
+
+def test_files_of_others_are_never_touched(tmp_path: Path, table: Table) -> None:
+    directory = next((tmp_path / "data").glob("tables/*"))
+    foreign = ["README.txt", "a-b-c-d.arrow", "x.keys", "1-2-3.parquet", "zz-zz-zz-zz.keys", "-1--2-3.arrow"]
+    for name in foreign:
+        (directory / name).write_text("mine")
+    Store.open(tmp_path / "data")
+    assert set(foreign) <= names(tmp_path / "data")
+    assert table.check() == []
+
+
+def test_files_of_a_table_that_was_dropped_are_swept(tmp_path: Path, table: Table) -> None:
+    """A crash between the drop and the removal of its files must not keep them for ever."""
+    store = Store.open(tmp_path / "data", settings=SIZES)
+    kept = store.create_table("db.kept", table.schema)
+    kept.upsert(pa.table({"k": [1]}))
+    left = names(tmp_path / "data")
+    store._remove_files = lambda directory: None  # type: ignore[method-assign]
+    store.drop_table("db.t")
+    assert names(tmp_path / "data") == left
+    Store.open(tmp_path / "data")
+    assert len(names(tmp_path / "data")) == len(left) - 2
+    assert rows_of(kept) == [(1,)]
+    assert kept.check() == []
