@@ -33,9 +33,9 @@ CLASSES = [
 
 def test_the_error_tree_is_the_documented_one() -> None:
     found = {cls.__name__: " ".join(base.__name__ for base in cls.__bases__) for cls in CLASSES}
-    assert found == TREE
+    assert found.items() >= TREE.items(), "callers catch by these; classes may only be added"
     assert errors.__doc__ is not None
-    assert all(name in errors.__doc__ for name in TREE)
+    assert all(name in errors.__doc__ for name in found)
     assert all(cls.__doc__ for cls in CLASSES)
 
 
