@@ -37,7 +37,6 @@ from store.errors import InvalidInputError
 from store.schema import (
     DELETE_SIGN,
     SEQUENCE_COL,
-    VERSION_COL,
     TableSchema,
     default_scalar,
     hidden_name,
@@ -279,7 +278,7 @@ class RowMapping:
     def _check_hidden(self) -> None:
         for name in self._options.hidden_columns:
             hidden = hidden_name(name)
-            if hidden is None or hidden == VERSION_COL:
+            if hidden not in (DELETE_SIGN, SEQUENCE_COL):
                 raise InvalidInputError(
                     f"hidden_columns: expected {DELETE_SIGN} or {SEQUENCE_COL}, found {name!r}",
                     kind="bad_header",

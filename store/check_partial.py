@@ -64,6 +64,7 @@ class PartialChecker(RowChecker):
         arrays = [self._column(column, given, len(data), is_tombstone, rejected) for column in names]
         sequence, sequence_supplied = self._given_sequence(given, names, arrays, len(data), rejected)
         masks = self._masks(names, arrays)
+        self._finish(names, arrays, masks, is_tombstone, rejected)
         if self.ignore_null and sequence is not None:
             valid = np.asarray(sequence.is_valid())
             sequence_supplied = valid if sequence_supplied is None else sequence_supplied & valid
@@ -76,6 +77,16 @@ class PartialChecker(RowChecker):
         keep = np.ones(len(data), dtype=np.bool_)
         keep[list(rejected)] = False
         return delta.take(np.flatnonzero(keep)), [rejected[row] for row in sorted(rejected)]
+
+    def _finish(
+        self,
+        names: list[Column],
+        arrays: list[pa.Array],
+        masks: dict[str, Mask],
+        is_tombstone: Mask | None,
+        rejected: dict[int, RejectedRow],
+    ) -> None:
+        """What a subclass adds when all cells are checked."""
 
     def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
         missing = [name for name in self.schema.key if name not in given]

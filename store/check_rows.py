@@ -29,6 +29,7 @@ from store.cast import try_cast
 from store.errors import InvalidInputError
 from store.schema import (
     DELETE_SIGN,
+    GROUPS_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
@@ -120,7 +121,7 @@ class RowChecker:
         """What a column of the data is: a hidden column, a table column, the sequence source, or several."""
         hidden = hidden_name(name)
         if hidden is not None:
-            return [] if hidden == VERSION_COL else [hidden]
+            return [] if hidden in (VERSION_COL, GROUPS_COL) else [hidden]
         roles = []
         column = self.schema.find(name)
         if column is not None:

@@ -9,7 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, default_scalar, hidden_name
+from store.schema import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    SEQUENCE_COL,
+    VERSION_COL,
+    TableSchema,
+    default_scalar,
+    hidden_name,
+)
 from store.segment import Segment
 
 
@@ -39,6 +47,8 @@ def constant_column(schema: TableSchema, created: int, name: str, rows: int, arr
         return pa.array(np.zeros(rows, dtype=np.int8))
     if name == SEQUENCE_COL:
         return pa.nulls(rows, arrow)
+    if name == GROUPS_COL:
+        return pa.array(np.zeros(rows, dtype=np.int64))
     value = default_scalar(schema.column(name), datetime.now())
     return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, arrow)
 

@@ -16,9 +16,9 @@ mask a column. `fill` turns it into whole rows against a state of the table, one
    that the hidden sequence is still read from the tombstone, and by flexible updates the mapped column too
    (P26, F22).
 
-Filling is a pure function of delta and state. When other versions are published meanwhile, the rows of the
-keys that they touched are filled again (store.load), so a cell that this load does not supply is never
-older than the row it lies on.
+Tables with column groups go another way (store.merge_groups). Filling is a pure function of delta and
+state. When other versions are published meanwhile, the rows of the keys that they touched are filled again
+(store.load), so a cell that this load does not supply is never older than the row it lies on.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from store.dedupe import Groups, Rows, equal_keys, group_rows
-from store.errors import InvalidInputError
 from store.key_index import Matches
 from store.keys import Codes, encode_keys, is_exact
+from store.merge_groups import merge_groups
+from store.new_keys import new_key_refused, unmentioned_column
 from store.schema import DELETE_SIGN, SEQUENCE_COL, Column, TableSchema, default_scalar
 from store.sequence import SequenceVector
 from store.stage import CheckedRows
@@ -110,11 +111,13 @@ class FillOptions:
         flexible: per-row column sets; decides between P26 and F22, and the words of an error.
         refuse_new_keys: a key without a live row fails the load (P10).
         now: the load's one moment (A3, A4).
+        again: rows of these keys were filled and staged before, as of an earlier version.
     """
 
     flexible: bool = False
     refuse_new_keys: bool = False
     now: datetime = datetime.min
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
         InvalidInputError: a new key where none may be (P10), or one that leaves a NOT NULL column without
             default unsupplied (P7).
     """
+    if state.schema.groups:
+        return Filled(*merge_groups(delta, state, options))
     filling = _Filling(delta, state, options)
     if options.refuse_new_keys:
         filling.refuse_new_keys()
@@ -286,14 +291,8 @@ class _Filling:
         new = np.flatnonzero(~self.has_row & ~self.is_tombstone)
         if not len(new):
             return
-        row = self.order[self.last_kept[new[0]]]
-        values = [self.delta.rows.column(name)[int(row)].as_py() for name in self.schema.key]
-        shown = ", ".join(str(value) for value in values)
-        raise InvalidInputError(
-            "[E-7003]Can't append new rows in partial update when partial_update_new_key_behavior is ERROR. "
-            f"Row with key=[{shown}] is not in table.",
-            kind="new_key",
-        )
+        row = int(self.order[self.last_kept[new[0]]])
+        raise new_key_refused(self.delta.rows, row, self.schema)
 
     @cached_property
     def _unsupplied(self) -> list[str]:
@@ -375,13 +374,7 @@ class _Filling:
             return pa.array([current.as_py()], column.type.arrow)
         value = default_scalar(column, self.options.now)
         if not value.is_valid and not column.nullable and bool((where & ~self.is_tombstone).any()):
-            mode = "flexible partial update" if self.options.flexible else "partial update"
-            raise InvalidInputError(
-                f"the unmentioned column `{column.name}` should have default value or be nullable for newly "
-                f"inserted rows in non-strict mode {mode}",
-                kind="missing_column",
-                column=column.name,
-            )
+            raise unmentioned_column(column, flexible=self.options.flexible)
         return pa.array([value.as_py()], column.type.arrow)
 
     def hidden_sequence(self, visible: pa.Table) -> pa.Array | None:

@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from store import groups
 from store.errors import InvalidInputError
 
 SEQUENCE_COL: Final = "function_column.sequence_col"
@@ -127,7 +128,7 @@ def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
     for name, value in given.items():
         if name in _OURS:
             parsed[name] = _OURS[name](name, str(value))
-        elif name in _CARRIED:
+        elif name in _CARRIED or name.startswith(groups.PREFIX):
             parsed[name] = str(value)
         else:
             raise InvalidInputError(_refusal(name), kind="bad_property")

@@ -28,7 +28,7 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.errors import InvalidInputError
-from store.schema import DELETE_SIGN, SEQUENCE_COL, TableSchema, hidden_name
+from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
@@ -70,6 +70,8 @@ def _canonical(schema: TableSchema, name: str) -> str:
         raise InvalidInputError(
             "There is no sequence column in the table", kind="unknown_column", column=name
         )
+    if hidden == GROUPS_COL and not schema.groups:
+        raise InvalidInputError("There are no column groups in the table", kind="unknown_column", column=name)
     return hidden
 
 

@@ -17,12 +17,14 @@ import pyarrow as pa
 from store import properties as props
 from store.cast import try_cast
 from store.errors import InvalidInputError
+from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
 from store.types import ColumnType, parse_type, type_from_arrow
 
 DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
-HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL)
+GROUPS_COL: Final = "__GROUPS_COL__"  # of tables with column groups: bit n is set where a row has group n
+HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 _NAME_LENGTH_MAX: Final = 64
 
@@ -102,6 +104,7 @@ class TableSchema:
         properties: checked properties, stored spelling.
         distribution: as declared, such as `HASH(user_id) BUCKETS 32`; kept for display.
         revision: grows by one with every change.
+        groups: column groups by number, None where one was dropped; empty in tables without (SM1).
     """
 
     columns: tuple[Column, ...]
@@ -112,6 +115,7 @@ class TableSchema:
     distribution: str = ""
     comment: str = ""
     revision: int = 1
+    groups: Groups = ()
 
     @classmethod
     def create(
@@ -131,7 +135,7 @@ class TableSchema:
             properties: as written by the user; see `store.properties`.
 
         Raises:
-            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5).
+            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3).
         """
         numbered = tuple(replace(column, id=i) for i, column in enumerate(columns, start=1))
         _check_names(numbered)
@@ -140,7 +144,10 @@ class TableSchema:
         sequence_column, sequence_type = _sequence(numbered, key, checked)
         for column in numbered:
             _check_default(column)
-        return cls(numbered, key, sequence_column, sequence_type, checked, distribution, comment)
+        groups = parse_groups(numbered, key, checked)
+        return cls(
+            numbered, key, sequence_column, sequence_type, checked, distribution, comment, groups=groups
+        )
 
     @classmethod
     def from_arrow(
@@ -182,6 +189,11 @@ class TableSchema:
     def has_sequence(self) -> bool:
         return self.sequence_type is not None
 
+    @cached_property
+    def column_groups(self) -> dict[int, ColumnGroup]:
+        """The column groups that exist, by number."""
+        return {number: group for number, group in enumerate(self.groups) if group is not None}
+
     @property
     def storage_format(self) -> str:
         return self.properties.get(props.STORAGE_FORMAT, "arrow")
@@ -221,10 +233,12 @@ class TableSchema:
         return found
 
     def hidden_fields(self) -> list[pa.Field]:
-        """Hidden columns as readers see them, in the order of T4."""
+        """Hidden columns as readers see them, in the order of T4, which column groups a row has last."""
         fields = [pa.field(DELETE_SIGN, pa.int8(), False), pa.field(VERSION_COL, pa.int64(), False)]
         if self.sequence_type is not None:
             fields.append(pa.field(SEQUENCE_COL, self.sequence_type.arrow, True))
+        if self.groups:
+            fields.append(pa.field(GROUPS_COL, pa.int64(), False))
         return fields
 
     def arrow_of(self, names: Sequence[str]) -> pa.Schema:
@@ -245,6 +259,7 @@ class TableSchema:
             "distribution": self.distribution,
             "comment": self.comment,
             "revision": self.revision,
+            "groups": groups_to_record(self.groups),
         }
 
     @classmethod
@@ -259,6 +274,7 @@ class TableSchema:
             distribution=record["distribution"],
             comment=record["comment"],
             revision=record["revision"],
+            groups=groups_from_record(record.get("groups", ())),
         )
 
 

@@ -12,6 +12,7 @@ A vector that lacks its last column means "1 unless the first column is the smal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,6 +89,13 @@ class SequenceVector:
         ranks = np.empty(len(order), dtype=np.int64)
         ranks[order] = np.cumsum(differs)
         return ranks
+
+    @staticmethod
+    def side_by_side(parts: Sequence[SequenceVector], types: Sequence[ColumnType]) -> SequenceVector:
+        """Sequences of several columns, compared from left to right; every part in its widest form."""
+        widths = [{"LARGEINT": 3, "BIGINT": 2}.get(kind.name, 1) for kind in types]
+        padded = [part.padded(width) for part, width in zip(parts, widths, strict=True)]
+        return SequenceVector(tuple(column for part in padded for column in part))
 
     @staticmethod
     def concatenate(parts: list[SequenceVector]) -> SequenceVector:

@@ -30,7 +30,7 @@ from store.dedupe import choose_winners
 from store.disk import Disk
 from store.key_index import KeyIndex
 from store.keys import Codes, encode_keys, fixed_values, is_exact
-from store.schema import DELETE_SIGN, SEQUENCE_COL, TableSchema
+from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema
 from store.segment import Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings
@@ -48,11 +48,13 @@ class CheckedRows:
         visible: the table's visible columns, in order, with their exact types, one chunk each.
         signs: int8 delete signs, None when no row is a tombstone.
         sequence: the hidden sequence, None when the table has none or it is the mapped column itself.
+        groups: which column groups each row has, None in tables without.
     """
 
     visible: pa.Table
     signs: pa.Array | None = None
     sequence: pa.Array | None = None
+    groups: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.visible)
@@ -174,6 +176,8 @@ class Stager:
             table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
         if rows.sequence is not None:
             table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
+        if rows.groups is not None:
+            table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
         stored = _take(table, chosen)
         tombstones = 0
         if rows.signs is not None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from store import catalog as records
 from store.catalog import Catalog, Transaction
+from store.check_groups import GroupChecker
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
 from store.errors import InvalidInputError, VersionExpiredError
@@ -193,7 +194,20 @@ class Table:
         filling = None
         mode, behavior = parse_mode(mode), parse_new_key_behavior(new_keys)
         checker: RowChecker
-        if mode == UPSERT:  # ERROR is of no effect here (P13)
+        if schema.groups:
+            checker = GroupChecker(
+                schema,
+                table_name,
+                sequence,
+                delete_all,
+                moment,
+                flexible=mode == FLEXIBLE,
+                ignore_null=ignore_null and mode != UPSERT,
+                whole_rows=mode == UPSERT,
+            )
+            refuse = behavior == "ERROR" and mode != UPSERT
+            filling = FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
+        elif mode == UPSERT:  # ERROR is of no effect here (P13)
             checker = RowChecker(
                 schema, table_name, sequence, delete_all, moment, require_sequence=require_sequence
             )
@@ -218,8 +232,17 @@ class Table:
         Args:
             owner: process id and start time of the process that will commit, this one when None.
             sequence, merge_type, now: see `begin_load`.
+
+        Raises:
+            InvalidInputError: the table has column groups, whose rows are merged with history first.
         """
         schema = self.schema
+        if schema.groups:
+            raise InvalidInputError(
+                f"{self.name} has column groups (sequence_mapping): what executors stage cannot be merged "
+                "with stored rows; bring the rows to the driver and load them there",
+                kind="not_supported",
+            )
         checker = RowChecker(
             schema,
             self.name.partition(".")[2],

@@ -211,7 +211,7 @@ class TableWriter:
         if not len(touched):
             return False
         # A new key may have been somebody else's a moment ago: that was checked at the first filling (C13).
-        again = replace(part.options, refuse_new_keys=False)
+        again = replace(part.options, refuse_new_keys=False, again=True)
         self._filled += self._stage(fill(delta.take(touched), now, again).rows)
         self._published = self._filled
         self._sync(self._filled)

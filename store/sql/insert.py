@@ -19,6 +19,7 @@ from store.errors import InvalidInputError, LoadRejectedError
 from store.load import Load, LoadResult
 from store.schema import (
     DELETE_SIGN,
+    GROUPS_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
@@ -140,7 +141,7 @@ def _target(name: str, table: Table, schema: TableSchema) -> _Target:
                 f"There is no sequence column in the table {table.name.partition('.')[2]}", kind="no_sequence"
             )
         return _Target(hidden, schema.sequence_type, None)
-    if hidden == VERSION_COL:
+    if hidden in (VERSION_COL, GROUPS_COL):
         raise InvalidInputError(f"column {name!r} is written by the store; leave it out", kind="bad_column")
     column = schema.find(name)
     if column is None:

@@ -9,13 +9,17 @@ from typing import Final
 from sqlglot import exp
 
 from store.errors import InvalidInputError
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
+from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
 from store.snapshot import Snapshot
 from store.sql.predicates import Condition, column_of, conditions, conjuncts
 from store.sql.statements import TableName
 from store.types import ColumnType, parse_type
 
-_HIDDEN_TYPES: Final = {DELETE_SIGN: parse_type("TINYINT"), VERSION_COL: parse_type("BIGINT")}
+_HIDDEN_TYPES: Final = {
+    DELETE_SIGN: parse_type("TINYINT"),
+    VERSION_COL: parse_type("BIGINT"),
+    GROUPS_COL: parse_type("BIGINT"),
+}
 _UNSUPPORTED: Final = {
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
@@ -68,6 +72,8 @@ class Relation:
         if hidden == SEQUENCE_COL:
             kind = self.schema.sequence_type
             return (hidden, kind) if kind is not None else None
+        if hidden == GROUPS_COL and not self.schema.groups:
+            return None
         return hidden, _HIDDEN_TYPES[hidden]
 
 
