@@ -18,6 +18,7 @@ from cli import output
 from cli.context import Settings
 from cli.demo_command import demo
 from cli.load import stream_load
+from cli.serve import serve
 from cli.sql import sql
 from cli.tables import check, history
 
@@ -80,6 +81,7 @@ def options(
 
 app.command("sql")(sql)
 app.command("stream-load")(stream_load)
+app.command("serve")(serve)
 app.command("history")(history)
 app.command("check")(check)
 app.command("demo")(demo)

@@ -53,6 +53,11 @@ class ErrorLog:
             self._file.close()
 
 
+def log_path(data_dir: Path, name: str) -> Path:
+    """Where the log of that name is, or was; the name must be one that a reply has told."""
+    return data_dir / _FOLDER / name
+
+
 def _forget_oldest(folder: Path) -> None:
     """Makes room for one more file."""
     logs = [path for path in folder.iterdir() if path.name.startswith("error_log_")]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
 from store.errors import (
+    AccessDeniedError,
     ConflictError,
     InvalidInputError,
     LabelExistsError,
@@ -116,6 +118,16 @@ def reply_for_error(progress: Progress, error: Exception) -> StreamLoadReply:
     return make_reply(progress, FAIL, f"[{_code(error)}]{text}")
 
 
+def refusal(headers: Mapping[str, str], error: Exception) -> StreamLoadReply:
+    """The reply to a request that no load was begun for.
+
+    Args:
+        headers: by lower-case name.
+    """
+    progress = Progress(headers.get("label", "").strip(), comment=headers.get("comment", "").strip())
+    return reply_for_error(progress, error)
+
+
 def _code(error: Exception) -> str:
     """Doris's name for the kind of failure (LS6)."""
     if isinstance(error, LoadRejectedError) or getattr(error, "kind", "") == "data_quality":
@@ -123,6 +135,7 @@ def _code(error: Exception) -> str:
     if isinstance(error, UnavailableError) and error.kind == "timeout":
         return "TIMEOUT"
     kinds: tuple[tuple[type[Exception], str], ...] = (
+        (AccessDeniedError, "NOT_AUTHORIZED"),
         (InvalidInputError, "INVALID_ARGUMENT"),
         (NotFoundError, "NOT_FOUND"),
         (ConflictError, "CONFLICT"),

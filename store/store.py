@@ -31,7 +31,7 @@ from store.settings import Settings
 from store.snapshot import Snapshot
 from store.table import Table
 from store.table_state import StateLoader
-from store.transaction import now_ms
+from store.transaction import TransactionRecord, find_label, now_ms
 
 
 class Store:
@@ -204,6 +204,15 @@ class Store:
     def snapshot(self, name: str, version: int | None = None) -> Snapshot:
         """`Table.snapshot` of a table by name."""
         return self.table(name).snapshot(version)
+
+    def find_transaction(self, database: str, label: str) -> TransactionRecord | None:
+        """What the label names, the newest transaction of those it named; None for a label never used.
+
+        Raises:
+            NotFoundError: no such database.
+        """
+        with self._read() as tx:
+            return find_label(tx, records.require_database(tx, database), label)
 
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""

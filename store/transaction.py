@@ -123,6 +123,16 @@ def read_transaction(tx: catalog.Transaction, txn_id: int) -> TransactionRecord 
     return None if record is None else TransactionRecord.from_record(record)
 
 
+def find_label(tx: catalog.Transaction, database: int, label: str) -> TransactionRecord | None:
+    """The transaction a label names, None when it never named one."""
+    try:
+        key = catalog.label_key(database, check_label(label))
+    except InvalidInputError:
+        return None
+    txn_id = tx.get("labels", key)
+    return None if txn_id is None else read_transaction(tx, txn_id)
+
+
 def put_transaction(tx: catalog.Transaction, record: TransactionRecord) -> None:
     tx.put("txns", catalog.txn_key(record.id), record.to_record())
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
+from cli.server.settings import ServerSettings
 from store import Settings
 
 DEFAULT = Path(__file__).parents[2] / "conf" / "default.toml"
@@ -24,3 +25,8 @@ def test_every_setting_has_its_reason_above_it() -> None:
     lines = [line for line in DEFAULT.read_text().splitlines() if line]
     bare = [line for above, line in pairwise(lines) if "=" in line and line[0] != "#" and above[0] != "#"]
     assert bare == []
+
+
+def test_default_toml_is_the_defaults_of_the_server() -> None:
+    assert ServerSettings.load(DEFAULT) == ServerSettings()
+    assert list(tomllib.loads(DEFAULT.read_text())["server"]) == list(asdict(ServerSettings()))

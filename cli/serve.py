@@ -1,0 +1,67 @@
+"""`seqstore serve`: the services of one data directory, until a signal ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import output
+from cli.context import data_dir
+
+if TYPE_CHECKING:
+    from cli.server.service import Service
+
+
+def serve(
+    ctx: typer.Context,
+    http_port: Annotated[
+        int, typer.Option("--http-port", min=0, max=65535, help="Port of stream load; 0 takes a free one.")
+    ] = 8030,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on; 127.0.0.1 when not given.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST:PORT", help="Where stream loads are sent on to with 307."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="PEM file; turns TLS on.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of the certificate's key.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings, as in conf/default.toml.")
+    ] = None,
+) -> None:
+    """Serve stream load over HTTP."""
+    from cli.server.http import HttpService
+    from cli.server.service import run_services
+    from cli.server.settings import ServerSettings
+    from store import Settings, Store
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    settings = ServerSettings.load(config) if config else ServerSettings()
+    given: dict[str, Any] = {
+        "host": host,
+        "advertised_address": advertise,
+        "tls_certificate_file": str(tls_certificate) if tls_certificate else None,
+        "tls_key_file": str(tls_key) if tls_key else None,
+    }
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    engine = Settings.load(config) if config else Settings()
+    with Store.open(data_dir(ctx), settings=engine) as store:
+        services: list[Service] = [HttpService(store, settings, http_port)]
+        asyncio.run(run_services(services, _say_where))
+
+
+def _say_where(services: Sequence[Service]) -> None:
+    for service in services:
+        output.say(f"listening on {service.address}")
+    output.say("ready")

@@ -1,0 +1,73 @@
+"""HTTP connections whose every answer is JSON, also to requests that are no HTTP.
+
+Beyond aiohttp's own: a request that cannot be parsed is answered with a Status and a Message, and a client
+that closes its side in the middle of a body (a length that lies) still gets the answer it may be waiting
+for.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from aiohttp import web
+
+from cli.server.replies import failure
+
+logger = logging.getLogger("seqstore.http")
+_LOGGED_CHARACTERS: Final = 200
+
+
+class Connection(web.RequestHandler):  # type: ignore[misc]
+    """One client connection.
+
+    Attributes:
+        is_cut: the client has closed its side before the end of the request.
+    """
+
+    __slots__ = ("is_cut",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.is_cut = False
+
+    def eof_received(self) -> bool | None:
+        """Ends the body that is being read; True keeps our side open for the answer."""
+        request = self._current_request
+        if request is None or self.transport is None or not self.transport.can_write_eof():
+            return None
+        self.is_cut = not request.content.is_eof()
+        if self.is_cut:
+            request.content.feed_eof()
+        return True
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP (400), and to what we did not foresee (500)."""
+        if status < 500:
+            what = (message or str(exc) or "bad request").split("\n")[0][:_LOGGED_CHARACTERS]
+            logger.info("refused a request from %s: %s", request.remote, what)
+            response = failure(f"[INVALID_ARGUMENT]the request is not valid HTTP: {what}", status=status)
+        else:
+            logger.error("request %s failed", request.path, exc_info=exc)
+            response = failure(
+                f"[INTERNAL_ERROR]{type(exc).__name__}; the log of the server has the details", status=status
+            )
+        response.force_close()
+        return response
+
+
+class Server(web.Server):  # type: ignore[misc]
+    """Makes a `Connection` for each client."""
+
+    def __init__(self, handler: Any, **options: Any) -> None:
+        super().__init__(handler)
+        self._options = options
+
+    def __call__(self) -> Connection:
+        return Connection(self, loop=self._loop, **self._options)

@@ -1,0 +1,197 @@
+"""The HTTP service: connections, who is asking, and which part answers.
+
+    PUT  /api/{db}/{table}/_stream_load                  one load (cli.server.stream_load_api)
+    GET  /api/{db}/_load_info, /api/{db}/get_load_state  what became of a label
+    GET  /api/_load_error_log?file=...                   rows that a load left out
+    GET  /health, /api/health, /metrics, /api/fe_version_info, /api/backends, ...   for probes
+    (cli.server.status_api)
+
+Paths may end with a slash. Everything but health, metrics and error logs asks for HTTP Basic; a name or
+password that is wrong is answered before a byte of a body was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from cli.server.connection import Server
+from cli.server.metrics import Metrics
+from cli.server.replies import failure
+from cli.server.service import check_exposure
+from cli.server.settings import ServerSettings
+from cli.server.status_api import StatusApi
+from cli.server.stream_load_api import StreamLoadApi
+from store import AccessDeniedError, Store, StoreError, UnavailableError
+
+logger = logging.getLogger("seqstore.http")
+_IDLE_CONNECTION_SECONDS: Final = 75
+_BACKLOG: Final = 1024
+_LOG_IN_THREADS: Final = 4
+_CLEANUP_SECONDS: Final = 5.0
+
+Handler = Callable[[web.BaseRequest, list[str], str], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One kind of request. `{}` in the path stands for one name."""
+
+    method: str
+    path: tuple[str, ...]
+    handler: Handler
+    is_open: bool = False  # no user is asked for
+
+    def match(self, parts: list[str]) -> list[str] | None:
+        """The names in the path, None when it is another path."""
+        if len(parts) != len(self.path):
+            return None
+        if any(wanted not in ("{}", part) for wanted, part in zip(self.path, parts, strict=True)):
+            return None
+        return [part for wanted, part in zip(self.path, parts, strict=True) if wanted == "{}"]
+
+
+def route(method: str, path: str, handler: Handler, *, is_open: bool = False) -> Route:
+    return Route(method, tuple(path.strip("/").split("/")), handler, is_open)
+
+
+class HttpService:
+    """The HTTP server of one store.
+
+    Args:
+        port: 0 takes a free one.
+    """
+
+    def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
+        self._store = store
+        self._settings = settings
+        self._port = port
+        self._metrics = Metrics()
+        self._loads = StreamLoadApi(store, settings, self._metrics)
+        self._status = StatusApi(store, self._metrics)
+        self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
+        self._routes = self._all_routes()
+        self._tls = settings.tls_context()
+        self._runner: web.ServerRunner | None = None
+
+    def _all_routes(self) -> list[Route]:
+        loads, status = self._loads, self._status
+        return [
+            route("PUT", "/api/{}/{}/_stream_load", loads.stream_load),
+            route("GET", "/api/{}/_load_info", status.load_info),
+            route("GET", "/api/{}/get_load_state", status.load_state),
+            route("GET", "/api/_load_error_log", status.error_log, is_open=True),
+            route("GET", "/health", status.health, is_open=True),
+            route("GET", "/api/health", status.health_of_backends, is_open=True),
+            route("GET", "/metrics", status.metrics, is_open=True),
+            route("GET", "/api/bootstrap", status.bootstrap, is_open=True),
+            route("GET", "/api/backends", status.backends),
+            route("GET", "/api/fe_version_info", status.version),
+        ]
+
+    @property
+    def address(self) -> str:
+        """`http://host:port`, once started."""
+        assert self._runner is not None
+        host, port = self._runner.addresses[0][:2]
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._tls else 'http'}://{host}:{port}"
+
+    async def start(self) -> None:
+        """Listens.
+
+        Raises:
+            InvalidInputError: the address may not be used; see `check_exposure`.
+            OSError: it cannot be used.
+        """
+        check_exposure(self._store, self._settings.host)
+        server = Server(
+            self._handle,
+            keepalive_timeout=_IDLE_CONNECTION_SECONDS,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=self._settings.header_bytes_max,
+            max_field_size=self._settings.header_bytes_max,
+        )
+        self._runner = web.ServerRunner(server, shutdown_timeout=_CLEANUP_SECONDS)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, self._settings.host, self._port, ssl_context=self._tls, backlog=_BACKLOG
+        )
+        await site.start()
+        self._status.address = self.address
+
+    async def stop(self) -> None:
+        """Takes no more requests; running loads end or are aborted, then connections close."""
+        if self._runner is None:
+            return
+        try:
+            for site in list(self._runner.sites):
+                await site.stop()
+            await self._loads.finish(self._settings.stop_seconds)
+        finally:
+            await self._runner.cleanup()
+            self._log_in_threads.shutdown(wait=False)
+
+    # ------------------------------------------------------------------------------------------ one request
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._answer(request)
+        except StoreError as error:
+            response = failure(f"[{type(error).__name__.removesuffix('Error').upper()}]{error.message}")
+        if not request.content.is_eof():  # what follows on this connection is the rest of a body, no request
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
+        found = [(each, names) for each in self._routes if (names := each.match(parts)) is not None]
+        if not found:
+            return failure(f"[NOT_FOUND]no such endpoint: {request.rel_url.raw_path[:200]}", status=404)
+        chosen = next(((each, names) for each, names in found if each.method == request.method), None)
+        if chosen is None:
+            allowed = ", ".join(each.method for each, _ in found)
+            response = failure(f"[INVALID_ARGUMENT]use {allowed}, not {request.method}", status=405)
+            response.headers["Allow"] = allowed
+            return response
+        each, names = chosen
+        if each.is_open:
+            return await each.handler(request, names, "")
+        try:
+            user = await self._log_in(request)
+        except AccessDeniedError as error:
+            response = failure(f"[NOT_AUTHORIZED]{error.message}", status=401)
+            response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
+            return response
+        return await each.handler(request, names, user)
+
+    async def _log_in(self, request: web.BaseRequest) -> str:
+        """The user that asks (LR1).
+
+        Raises:
+            AccessDeniedError: no credentials, or wrong ones.
+        """
+        scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+        try:
+            name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            name = colon = password = ""
+        if scheme.lower() != "basic" or not colon:
+            raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
+        try:
+            account = await asyncio.get_running_loop().run_in_executor(
+                self._log_in_threads, self._store.accounts.log_in, name, password
+            )
+        except RuntimeError as error:  # the threads have ended
+            raise UnavailableError("the server is stopping", kind="stopping") from error
+        return account.name

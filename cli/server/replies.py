@@ -1,0 +1,27 @@
+"""The JSON answers of the server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+
+def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> web.Response:
+    """Any value as JSON. Text that is no Unicode (it came in a header) is written as escapes."""
+    try:
+        body = json.dumps(values, ensure_ascii=False, indent=indent).encode()
+    except UnicodeEncodeError:
+        body = json.dumps(values, indent=indent).encode()
+    return web.Response(status=status, body=body, content_type="application/json", charset="utf-8")
+
+
+def failure(message: str, *, status: int = 200) -> web.Response:
+    """A refusal in the fields that stream load clients read."""
+    return json_reply({"Status": "Fail", "Message": message}, status=status, indent=4)
+
+
+def manager_reply(data: Any, *, message: str = "success", code: int = 0) -> web.Response:
+    """What Doris's management endpoints answer with."""
+    return json_reply({"msg": message, "code": code, "data": data, "count": 0})

@@ -1,0 +1,86 @@
+"""What the server is made of: services that start, stop and say where they are.
+
+start               in order; one that cannot start stops those before it, and its error is the answer
+SIGTERM, SIGINT     services stop in reverse order, running work gets its time
+a second signal     work that still runs is given up
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from store import InvalidInputError, Store
+from store.accounts import ROOT
+
+
+class Service(Protocol):
+    """One protocol on one port. `start` returns when clients can connect, `stop` when none is served any
+    more."""
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, such as `http://127.0.0.1:8030`; after `start`."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def run_services(services: Sequence[Service], started: Callable[[Sequence[Service]], None]) -> None:
+    """Starts all, calls `started`, waits for a signal, stops all."""
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ending.set)
+    running: list[Service] = []
+    try:
+        for service in services:
+            await service.start()
+            running.append(service)
+        started(services)
+        await ending.wait()
+    finally:
+        ending.clear()
+        await _stop(running, ending)
+
+
+async def _stop(running: Sequence[Service], given_up: asyncio.Event) -> None:
+    async def stop_all() -> None:
+        for service in reversed(running):
+            await service.stop()
+
+    stopping = asyncio.create_task(stop_all())
+    impatient = asyncio.create_task(given_up.wait())
+    await asyncio.wait({stopping, impatient}, return_when=asyncio.FIRST_COMPLETED)
+    impatient.cancel()
+    if not stopping.done():
+        stopping.cancel()
+    await asyncio.gather(stopping, impatient, return_exceptions=True)
+
+
+def check_exposure(store: Store, host: str) -> None:
+    """Refuses to listen beyond this machine while everybody could log in as root.
+
+    Raises:
+        InvalidInputError: with the way out.
+    """
+    root = store.accounts.find(ROOT)
+    if is_loopback(host) or (root is not None and root.has_password):
+        return
+    raise InvalidInputError(
+        f"refusing to listen on {host}: user root has an empty password; set one first "
+        "(SET PASSWORD FOR root = PASSWORD('...')) or listen on 127.0.0.1",
+        kind="exposed",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,78 @@
+"""Settings of the server, units in the names; `[server]` of `conf/default.toml` says the reason of each."""
+
+from __future__ import annotations
+
+import ssl
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from store import InvalidInputError
+
+_MIB, _GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """One immutable set of settings; `ServerSettings.load(path)` reads the `[server]` table of a TOML file.
+
+    Attributes:
+        host: address to listen on.
+        advertised_address: `host:port` that stream loads are sent on to with 307; empty for where they came.
+        tls_certificate_file, tls_key_file: PEM files; both or none.
+        concurrent_loads_max: loads that run at a time; the others wait.
+        body_idle_seconds: a client that sends nothing for this long is given up.
+        upload_bytes_max: of one body, compressed or not (LR5).
+        header_bytes_max: of one header; lists of columns can be long.
+        stop_seconds: what running loads get when the server is asked to stop.
+    """
+
+    host: str = "127.0.0.1"
+    advertised_address: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    concurrent_loads_max: int = 64
+    body_idle_seconds: int = 60
+    upload_bytes_max: int = 10 * _GIB
+    header_bytes_max: int = _MIB
+    stop_seconds: int = 30
+
+    @classmethod
+    def load(cls, path: Path) -> ServerSettings:
+        """Reads a TOML file; settings it does not name keep their default.
+
+        Raises:
+            InvalidInputError: unknown name or a value of another type.
+        """
+        with path.open("rb") as file:
+            given: dict[str, Any] = tomllib.load(file).get("server", {})
+        known = {field.name: type(field.default) for field in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
+            if type(value) is not known[name] or (isinstance(value, int) and value <= 0):
+                wanted = "a text" if known[name] is str else "a positive integer"
+                raise InvalidInputError(
+                    f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
+                )
+        return cls(**given)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The certificate, None when none is set.
+
+        Raises:
+            InvalidInputError: one of the files is missing, or they do not belong together.
+        """
+        if not self.tls_certificate_file and not self.tls_key_file:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate_file, self.tls_key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInputError(
+                f"tls_certificate_file {self.tls_certificate_file!r} and tls_key_file "
+                f"{self.tls_key_file!r} cannot be used: {error}",
+                kind="bad_setting",
+            ) from error
+        return context

@@ -1,0 +1,131 @@
+"""What clients and monitors ask a Doris about besides loading: labels, error logs, health, versions,
+backends."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from importlib import metadata
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from cli.server.metrics import Metrics
+from cli.server.replies import failure, json_reply, manager_reply
+from loaders.error_log import log_path
+from store import Store
+from store.transaction import TransactionRecord
+
+DORIS_VERSION: Final = (4, 0, 0)  # whose behaviour clients may expect
+_LOG_NAME: Final = re.compile(r"(?:__shard_\d+/)?(error_log_\w{1,80})")
+_STATES: Final = {
+    "VISIBLE": "FINISHED",
+    "COMMITTED": "FINISHED",
+    "ABORTED": "CANCELLED",
+    "PRECOMMITTED": "ETL",
+}
+
+
+class StatusApi:
+    """Answers that change nothing.
+
+    Attributes:
+        address: of the service, set when it has one.
+    """
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self.address = ""
+
+    # ------------------------------------------------------------------------------------------ loads
+
+    async def load_info(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/{db}/_load_info?label=...: how a load ended."""
+        record = await asyncio.to_thread(self._labelled, user, names[0], request.query.get("label", ""))
+        if isinstance(record, web.Response):
+            return record
+        info = {
+            "dbName": names[0],
+            "tblNames": [record.table.partition(".")[2]] if record.table else [],
+            "label": record.label,
+            "clusterName": "default_cluster",
+            "state": _STATES.get(record.status, "LOADING"),
+            "failMsg": record.reason,
+            "trackingUrl": "",
+        }
+        return json_reply({"status": "OK", "msg": "Success", "jobInfo": info})
+
+    async def load_state(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/{db}/get_load_state?label=...: the state of its transaction; UNKNOWN for a free label."""
+        record = await asyncio.to_thread(self._labelled, user, names[0], request.query.get("label", ""))
+        if isinstance(record, web.Response):
+            return manager_reply("UNKNOWN") if record.status == 404 else record
+        return manager_reply(record.status)
+
+    def _labelled(self, user: str, database: str, label: str) -> TransactionRecord | web.Response:
+        self._store.accounts.require(user, "LOAD", database)
+        record = self._store.find_transaction(database, label)
+        if record is None:
+            return failure(f"[NOT_FOUND]label [{label}] is not known in database {database}", status=404)
+        return record
+
+    async def error_log(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/_load_error_log?file=...; its name cannot be guessed, so it asks for no user (LS11)."""
+        given = request.query.get("file", "")
+        match = _LOG_NAME.fullmatch(given)
+        path = log_path(self._store.path, match[1]) if match else None
+        if path is None or not path.is_file():
+            return failure(
+                f"[NOT_FOUND]no error log {given[:100]!r}; old ones make room for new ones", status=404
+            )
+        body = await asyncio.to_thread(path.read_bytes)
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+    # ------------------------------------------------------------------------------------------ probes
+
+    async def health(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /health: the catalog can be read."""
+        await asyncio.to_thread(self._store.databases)
+        return json_reply({"status": "OK", "msg": "To Be Added"})
+
+    async def health_of_backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/health."""
+        return manager_reply({"online_backend_num": 1, "total_backend_num": 1})
+
+    async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /metrics."""
+        return web.Response(text=self._metrics.to_text(), content_type="text/plain", charset="utf-8")
+
+    async def bootstrap(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/bootstrap: whether the service is up."""
+        data = {"replayedJournalId": 0, "queryPort": 0, "rpcPort": 0, "version": _version()}
+        return manager_reply(data)
+
+    async def backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/backends: where loads may be sent directly: here."""
+        url = urlsplit(f"//{request.headers.get('Host')}" if request.headers.get("Host") else self.address)
+        backend: dict[str, Any] = {"ip": url.hostname, "http_port": url.port or 80, "is_alive": True}
+        return manager_reply({"backends": [backend]})
+
+    async def version(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """GET /api/fe_version_info."""
+        major, minor, patch = DORIS_VERSION
+        info = {
+            "dorisBuildVersionPrefix": "doris",
+            "dorisBuildVersionMajor": major,
+            "dorisBuildVersionMinor": minor,
+            "dorisBuildVersionPatch": patch,
+            "dorisBuildVersionRcVersion": "",
+            "dorisBuildVersion": f"doris-{major}.{minor}.{patch}",
+            "dorisBuildShortHash": _version(),
+        }
+        return manager_reply({"feVersionInfo": info})
+
+
+def _version() -> str:
+    try:
+        return f"seqstore-{metadata.version('seqstore')}"
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "seqstore"

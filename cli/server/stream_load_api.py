@@ -1,0 +1,217 @@
+"""Stream load over HTTP: what happens between a request and `loaders.stream_load`.
+
+1. A client that waits for `100 Continue`, and one that sends no body at all, is sent on with 307 (LR1), to
+   the advertised address or back to where it came from; the mark in the new address ends this. Others are
+   served at once: they have sent the body already.
+2. The length must be announced, or the body be chunked (LR3).
+3. The load runs in a thread. Headers, user and table are checked before the body is asked for: `100
+   Continue` goes out when the thread reads its first byte. Small bodies that are on their way anyway are
+   read before a thread is taken.
+4. The reply is 200 with a Status, whatever became of the load (LR2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, cast
+
+from aiohttp import HttpVersion11, web
+
+from cli.server.body import BodyPipe
+from cli.server.metrics import Metrics
+from cli.server.replies import failure, json_reply
+from cli.server.settings import ServerSettings
+from loaders.reply import StreamLoadReply, refusal
+from loaders.stream_load import stream_load
+from store import InvalidInputError, Store, StoreError, UnavailableError
+
+_MARK: Final = "redirected"
+_SMALL_BYTES: Final = 256 << 10
+
+
+class StreamLoadApi:
+    """Runs stream loads for the HTTP service."""
+
+    def __init__(self, store: Store, settings: ServerSettings, metrics: Metrics) -> None:
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(settings.concurrent_loads_max, thread_name_prefix="stream-load")
+        self._running: set[asyncio.Future[Any]] = set()
+        self._pipes: set[BodyPipe] = set()
+        self._is_stopping = False
+
+    async def finish(self, seconds: float) -> None:
+        """Gives running loads some time, then makes them abort."""
+        self._is_stopping = True
+        try:
+            if self._running:
+                await asyncio.wait(set(self._running), timeout=seconds)
+        finally:
+            for pipe in self._pipes:
+                pipe.fail(_stopping())
+            if self._running:
+                await asyncio.wait(set(self._running))
+            self._threads.shutdown(wait=False)
+
+    async def stream_load(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
+        """PUT /api/{db}/{table}/_stream_load."""
+        if _must_move(request, self._settings.advertised_address):
+            return _moved(request, self._settings.advertised_address)
+        headers = _first_headers(request)
+        try:
+            self._check_length(request)
+            body = await self._body(request)
+        except StoreError as error:
+            return json_reply(refusal(headers, error), indent=4)
+        database, table = names
+
+        def load() -> StreamLoadReply:
+            try:
+                self._store.accounts.require(user, "LOAD", database)
+            except StoreError as error:
+                return refusal(headers, error)
+            return stream_load(self._store, database, table, cast(BinaryIO, body), headers)
+
+        reply = await self._run(request, body, load)
+        return json_reply(reply, indent=4)
+
+    async def _run(self, request: web.BaseRequest, body: Any, load: Any) -> StreamLoadReply:
+        """Runs a load in a thread while the body is fed to it; counts it."""
+        started = time.monotonic()
+        self._metrics.begin_load()
+        feeder = asyncio.create_task(_feed(request, body)) if isinstance(body, BodyPipe) else None
+        if feeder is not None:
+            self._pipes.add(body)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, load)
+        self._running.add(running)
+        try:
+            reply: StreamLoadReply = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if feeder is not None:
+                body.fail(_stopping())
+            raise
+        finally:
+            self._running.discard(running)
+            if feeder is not None:
+                self._pipes.discard(body)
+                feeder.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await feeder
+            self._metrics.end_load()
+        if reply.get("ErrorURL"):
+            name = str(reply["ErrorURL"]).rpartition("/")[2]
+            reply["ErrorURL"] = f"{_origin(request)}/api/_load_error_log?file={name}"
+        self._metrics.count_load(reply, time.monotonic() - started)
+        return reply
+
+    def _check_length(self, request: web.BaseRequest) -> None:
+        """LR3, LR5."""
+        if self._is_stopping:
+            raise _stopping()
+        announced, is_chunked = request.content_length, _is_chunked(request)
+        if announced is None and not is_chunked:
+            raise _bad(
+                "content_length is empty and transfer-encoding!=chunked, please set content_length or "
+                "transfer-encoding=chunked"
+            )
+        if announced is not None and is_chunked:
+            raise _bad("please do not set both content_length and transfer-encoding")
+        if (announced or 0) > self._settings.upload_bytes_max:
+            raise _bad(
+                f"body exceed max size: {self._settings.upload_bytes_max >> 20} MB, data: {announced} bytes"
+            )
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise _bad(
+                "Content-Encoding is not for stream loads; name the compression in the header compress_type"
+            )
+
+    async def _body(self, request: web.BaseRequest) -> BinaryIO | BodyPipe:
+        announced = request.content_length
+        idle = self._settings.body_idle_seconds
+        if announced is None or announced > _SMALL_BYTES or _expects_continue(request):
+            return BodyPipe(
+                announced=announced, bytes_max=self._settings.upload_bytes_max, idle_seconds=float(idle)
+            )
+        try:
+            async with asyncio.timeout(idle):
+                data = await request.content.read()
+        except TimeoutError:
+            raise UnavailableError(
+                f"the body did not arrive within {idle} s; send it without a pause", kind="timeout"
+            ) from None
+        if len(data) != announced:
+            raise _bad(f"receive body don't equal with body bytes, body bytes={len(data)} of {announced}")
+        return io.BytesIO(data)
+
+
+async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:
+    """Moves the body from the connection to the pipe, once it is wanted."""
+    await pipe.wanted.wait()
+    if _expects_continue(request) and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    try:
+        while piece := await request.content.readany():
+            await pipe.feed(piece)
+    except (web.RequestPayloadError, ConnectionError, OSError):
+        pipe.end(is_cut=True)
+    else:
+        pipe.end(is_cut=bool(getattr(request.protocol, "is_cut", False)))
+
+
+def _expects_continue(request: web.BaseRequest) -> bool:
+    return bool(
+        request.version >= HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue"
+    )
+
+
+def _is_chunked(request: web.BaseRequest) -> bool:
+    return "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+
+
+def _must_move(request: web.BaseRequest, advertised: str) -> bool:
+    if _MARK in request.query:
+        return False
+    has_body = bool(request.content_length) or _is_chunked(request)
+    return bool(advertised) or _expects_continue(request) or not has_body
+
+
+def _moved(request: web.BaseRequest, advertised: str) -> web.Response:
+    """307: method, headers and body go to the new address unchanged."""
+    origin = f"{request.scheme}://{advertised}" if advertised else _origin(request)
+    query = f"{request.rel_url.raw_query_string}&{_MARK}=1".lstrip("&")
+    response = failure(
+        "[REDIRECT]send the load to the address in Location; with curl: --location-trusted", status=307
+    )
+    response.headers["Location"] = f"{origin}{request.rel_url.raw_path}?{query}"
+    return response
+
+
+def _origin(request: web.BaseRequest) -> str:
+    """Where the client thinks we are; our own address for HTTP/1.0 clients that do not say."""
+    host = request.headers.get("Host", "")
+    if not host and request.transport is not None:
+        name, port = request.transport.get_extra_info("sockname")[:2]
+        host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    return f"{request.scheme}://{host}"
+
+
+def _first_headers(request: web.BaseRequest) -> dict[str, str]:
+    """Headers by lower-case name; of one that is repeated, the first."""
+    headers: dict[str, str] = {}
+    for name, value in cast(Mapping[str, str], request.headers).items():
+        headers.setdefault(name.lower(), value)
+    return headers
+
+
+def _bad(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_request")
+
+
+def _stopping() -> UnavailableError:
+    return UnavailableError("the server is stopping; send the load again, with its label", kind="stopping")

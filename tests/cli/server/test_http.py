@@ -1,0 +1,363 @@
+"""The HTTP server: who gets in, where loads go, lengths, and what becomes of a load the client leaves
+(LR1-LR7)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import Store
+from store.sql.session import Session
+from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
+
+TABLE = (
+    "CREATE TABLE db.t (k INT NOT NULL, v VARCHAR(20) NULL, n INT NULL) UNIQUE KEY(k) "
+    "DISTRIBUTED BY HASH(k) BUCKETS 1"
+)
+PUT = f"PUT /api/db/t/_stream_load HTTP/1.1\r\nHost: x\r\nAuthorization: {basic('root:')}\r\n"
+MARKED = PUT.replace("_stream_load", "_stream_load?redirected=1")
+
+
+def new_store(path: Path) -> Store:
+    store = Store.open(path)
+    with Session(store) as session:
+        list(session.execute("CREATE DATABASE db; " + TABLE))
+    return store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with new_store(tmp_path_factory.mktemp("http") / "data") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(store: Store) -> Iterator[Client]:
+    with serving(store) as running:
+        yield running
+
+
+def values(store: Store, table: str = "db.t") -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in store.scan(table).read_all().to_pylist())
+
+
+def answer_of(raw: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+# ---------------------------------------------------------------------------------------------- who, where
+
+
+def test_a_load_over_http_is_visible_and_replies_as_doris_does(client: Client, store: Store) -> None:
+    """LR1, LR2, LS1, LS6."""
+    reply = client.load("t", "1,a,1\n2,b,2\n", label="first", comment="a note")
+    assert list(reply)[:6] == ["TxnId", "Label", "Comment", "TwoPhaseCommit", "Status", "Message"]
+    assert (reply["Label"], reply["Comment"], reply["Status"], reply["Message"]) == (
+        "first",
+        "a note",
+        "Success",
+        "OK",
+    )
+    assert (reply["NumberTotalRows"], reply["LoadBytes"]) == (2, 12)
+    assert {row[0] for row in values(store)} >= {1, 2}
+
+
+@pytest.mark.parametrize("credentials", [None, "root:x", "nobody:", "root", ":"])
+def test_wrong_credentials_are_refused_before_a_byte_of_the_body(
+    client: Client, credentials: str | None
+) -> None:
+    """LR1."""
+    headers = {"Authorization": "Basic !!"} if credentials is None else {}
+    answer = client.request("PUT", "/api/db/t/_stream_load", b"1,a,1\n", headers, credentials)
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Basic")
+    assert answer.json["Status"] == "Fail"
+    assert re.search("no valid Basic authorization|Access denied", answer.json["Message"])
+
+
+def test_a_user_needs_the_load_privilege_on_the_database(client: Client, store: Store) -> None:
+    store.accounts.create("ann", "one")
+    reply = client.load("t", "1,a,1\n", user="ann:one")
+    assert reply["Status"] == "Fail"
+    assert "LOAD privilege on database 'db'" in reply["Message"]
+    store.accounts.grant("ann", ["LOAD"], "db")
+    assert client.load("t", "1,a,1\n", user="ann:one")["Status"] == "Success"
+    assert "LOAD privilege" in client.load("other.t", "1,a,1\n", user="ann:one")["Message"]
+
+
+def test_a_client_that_waits_is_sent_on_before_it_is_told_to_continue(client: Client) -> None:
+    """LR1."""
+    raw = client.raw(f"{PUT}Content-Length: 6\r\nExpect: 100-continue\r\n\r\n".encode())
+    assert raw.startswith(b"HTTP/1.1 307 ")
+    assert b"Location: http://x/api/db/t/_stream_load?redirected=1\r\n" in raw
+
+
+def test_a_client_that_waits_is_refused_without_being_told_to_continue(client: Client) -> None:
+    """LR7: headers, user and table are checked first."""
+    for name in ("format: nonsense", "max_filter_ratio: 7", "columns: nothing_like_this"):
+        raw = client.raw(f"{MARKED}{name}\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n".encode())
+        status, reply = answer_of(raw)
+        assert (status, reply["Status"]) == (200, "Fail")
+
+
+def test_a_client_that_waits_is_told_to_continue_and_loads(client: Client, store: Store) -> None:
+    head = f"{MARKED}column_separator: ,\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\n"
+    with socket.create_connection((client.host, client.port), timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert read_answer(connection) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"30,x,30\n")
+        assert answer_of(read_answer(connection))[1]["Status"] == "Success"
+    assert (30, "x", 30) in values(store)
+
+
+def test_an_empty_request_is_sent_on_and_then_is_an_empty_load(client: Client) -> None:
+    """LR1, V12."""
+    assert client.request("PUT", "/api/db/t/_stream_load", b"").status == 307
+    reply = client.load("t", b"")
+    assert (reply["Status"], reply["NumberTotalRows"]) == ("Success", 0)
+
+
+def test_loads_go_to_the_advertised_address(store: Store) -> None:
+    with serving(store, advertised_address="store.example:8040") as client:
+        answer = client.request("PUT", "/api/db/t/_stream_load/?x=1", b"1,a,1\n")
+    assert answer.status == 307
+    assert answer.headers["Location"] == "http://store.example:8040/api/db/t/_stream_load/?x=1&redirected=1"
+
+
+def test_a_trailing_slash_and_old_clients_are_served(client: Client, store: Store) -> None:
+    raw = client.raw(
+        (
+            f"PUT /api/db/t/_stream_load/ HTTP/1.0\r\nAuthorization: {basic('root:')}\r\n"
+            "column_separator: ,\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n10,x,1\n"
+        ).encode()
+    )
+    assert answer_of(raw)[1]["Status"] == "Success"
+    assert (10, "x", 1) in values(store)
+
+
+# ---------------------------------------------------------------------------------------------- bodies
+
+
+def test_chunked_bodies_load(client: Client, store: Store) -> None:
+    """LR3."""
+    rows = [f"{k},c,{k}\n".encode() for k in range(100, 120)]
+    reply = client.load("t", iter(rows))
+    assert (reply["Status"], reply["NumberLoadedRows"]) == ("Success", 20)
+
+
+def test_a_length_must_be_announced_once(client: Client) -> None:
+    """LR3."""
+    status, reply = answer_of(client.raw(f"{MARKED}\r\n".encode()))
+    assert status == 200
+    assert "content_length is empty and transfer-encoding!=chunked" in reply["Message"]
+    both = f"{PUT}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"
+    status, reply = answer_of(client.raw(both.encode()))
+    assert (status, reply["Status"]) == (400, "Fail")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Content-Length: 100\r\n\r\n50,x,1\n",
+        "Content-Length: 1000000\r\n\r\n51,x,1\n",
+        "Transfer-Encoding: chunked\r\n\r\n7\r\n52,x,1\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nff\r\n53,x,1\n",
+    ],
+)
+def test_a_body_that_stops_early_fails_and_loads_nothing(client: Client, store: Store, head: str) -> None:
+    """LR4, LS12: the label is free again."""
+    before, label = values(store), f"short-{zlib.crc32(head.encode())}"
+    start = f"{PUT}column_separator: ,\r\nlabel: {label}\r\n{head}".encode()
+    _, reply = answer_of(client.raw(start, close_our_side=True))
+    assert reply["Status"] == "Fail"
+    assert "receive body don't equal with body bytes" in reply["Message"]
+    assert values(store) == before
+    assert client.load("t", "54,x,1\n", label=label)["Status"] == "Success"
+
+
+def test_a_body_larger_than_allowed_is_refused(store: Store) -> None:
+    """LR5."""
+    with serving(store, upload_bytes_max=1 << 20) as client:
+        announced = client.load("t", b"x" * ((1 << 20) + 1))
+        chunked = client.load("t", iter([b"1,a,1\n" * 50_000] * 10))
+    for reply in (announced, chunked):
+        assert reply["Status"] == "Fail"
+        assert "body exceed max size: 1 MB" in reply["Message"]
+
+
+def test_a_client_that_falls_silent_is_given_up(store: Store) -> None:
+    with serving(store, body_idle_seconds=1) as client:
+        small = client.raw(f"{PUT}Content-Length: 100\r\n\r\n1".encode())
+        large = client.raw(f"{PUT}Content-Length: 10000000\r\n\r\n1".encode())
+    for raw in (small, large):
+        assert answer_of(raw)[1]["Message"].startswith("[TIMEOUT]")
+
+
+def test_a_refused_load_is_answered_while_its_body_still_comes(client: Client) -> None:
+    reply = client.load("nowhere", b"1,a,1\n" * 1_000_000)
+    assert reply["Status"] == "Fail"
+    assert "nowhere" in reply["Message"]
+
+
+def test_of_a_repeated_header_the_first_counts(client: Client) -> None:
+    labels = "label: one-of-two\r\nlabel: two-of-two"
+    head = f"{PUT}column_separator: ,\r\n{labels}\r\nContent-Length: 6\r\n\r\n"
+    raw = client.raw(f"{head}1,a,1\n".encode())
+    assert answer_of(raw)[1]["Label"] == "one-of-two"
+
+
+# ---------------------------------------------------------------------------------------------- other
+# endpoints
+
+
+def test_the_error_log_can_be_fetched_by_its_url(client: Client) -> None:
+    """LS11."""
+    reply = client.load("t", "1,a,1\nx,b,2\n", strict_mode="true")
+    assert reply["Status"] == "Fail"
+    assert reply["ErrorURL"].startswith(f"{client.address}/api/_load_error_log?file=")
+    log = client.request("GET", reply["ErrorURL"].removeprefix(client.address), user=None)
+    assert "Reason: column k: 'x' cannot be converted to INT. src line [x,b,2]" in log.body.decode()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../catalog/data.mdb", "error_log_1/../../catalog/data.mdb", "error_log_no"]
+)
+def test_no_other_file_can_be_fetched(client: Client, name: str) -> None:
+    answer = client.request("GET", f"/api/_load_error_log?file={name}", user=None)
+    assert (answer.status, answer.json["Status"]) == (404, "Fail")
+
+
+def test_what_became_of_a_label_can_be_asked(client: Client) -> None:
+    client.load("t", "1,a,1\n", label="asked")
+    info = client.request("GET", "/api/db/_load_info?label=asked").json["jobInfo"]
+    assert (info["state"], info["tblNames"], info["dbName"]) == ("FINISHED", ["t"], "db")
+    assert client.request("GET", "/api/db/get_load_state?label=asked").json["data"] == "VISIBLE"
+    assert client.request("GET", "/api/db/get_load_state?label=never").json["data"] == "UNKNOWN"
+    assert client.request("GET", "/api/db/_load_info?label=never").status == 404
+
+
+def test_probes_are_answered(client: Client) -> None:
+    assert client.request("GET", "/health", user=None).json["status"] == "OK"
+    assert client.request("GET", "/api/health", user=None).json["data"]["online_backend_num"] == 1
+    assert client.request("GET", "/api/bootstrap", user=None).json["code"] == 0
+    backend = client.request("GET", "/api/backends").json["data"]["backends"][0]
+    assert (backend["ip"], backend["http_port"]) == (client.host, client.port)
+    version = client.request("GET", "/api/fe_version_info").json["data"]["feVersionInfo"]
+    assert version["dorisBuildVersionMajor"] >= 2
+
+
+def test_metrics_count_loads_rows_and_bytes(client: Client) -> None:
+    def read() -> dict[str, float]:
+        text = client.request("GET", "/metrics", user=None).body.decode()
+        pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    client.load("t", "1,a,1\n")
+    before = read()
+    client.load("t", "1,a,1\n2,b,2\n")
+    client.load("t", "x\n")
+    after = read()
+    for name, added in (
+        ('seqstore_stream_loads_total{status="Success"}', 1),
+        ('seqstore_stream_load_rows_total{outcome="loaded"}', 2),
+        ('seqstore_stream_load_rows_total{outcome="filtered"}', 1),
+        ("seqstore_stream_load_bytes_total", 14),
+        ("seqstore_stream_load_duration_seconds_count", 2),
+        ("seqstore_stream_loads_running", 0),
+    ):
+        assert after[name] - before.get(name, 0) == added, name
+
+
+def test_unknown_paths_and_methods_are_answered_in_json(client: Client) -> None:
+    for method, path, status in (("GET", "/nothing", 404), ("POST", "/api/db/t/_stream_load", 405)):
+        answer = client.request(method, path)
+        assert (answer.status, answer.json["Status"]) == (status, "Fail")
+
+
+def test_what_is_no_http_is_answered_in_json(client: Client) -> None:
+    status, reply = answer_of(client.raw(b"NONSENSE\r\n\r\n"))
+    assert (status, reply["Status"]) == (400, "Fail")
+
+
+# ---------------------------------------------------------------------------------------------- the process
+
+
+def test_the_server_refuses_to_listen_beyond_this_machine_without_a_password_for_root(tmp_path: Path) -> None:
+    new_store(tmp_path / "data").close()
+    with pytest.raises(RuntimeError, match="root has an empty password"):
+        ServerProcess(tmp_path / "data", "--http-port", "0", "--host", "0.0.0.0")
+    with Store.open(tmp_path / "data") as store:
+        store.accounts.set_password("root", "one")
+    server = ServerProcess(tmp_path / "data", "--http-port", "0", "--host", "0.0.0.0")
+    try:
+        client = Client(f"http://127.0.0.1:{server.client.port}")
+        assert client.load("t", "1,a,1\n", user="root:one")["Status"] == "Success"
+        assert client.request("PUT", "/api/db/t/_stream_load", b"1,a,1\n", user="root:").status == 401
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_graceful_stop_lets_running_loads_end_and_aborts_those_that_need_too_long(tmp_path: Path) -> None:
+    new_store(tmp_path / "data").close()
+    config = tmp_path / "server.toml"
+    config.write_text("[server]\nstop_seconds = 2\n")
+    server = ServerProcess(tmp_path / "data", "--http-port", "0", "--config", str(config))
+    head = f"{PUT}column_separator: ,\r\nTransfer-Encoding: chunked\r\nlabel: LABEL\r\n\r\n7\r\n10,x,1\n\r\n"
+    answers: dict[str, bytes] = {}
+    with (
+        socket.create_connection((server.client.host, server.client.port), timeout=30) as ending,
+        socket.create_connection((server.client.host, server.client.port), timeout=30) as hanging,
+    ):
+        ending.sendall(head.replace("LABEL", "ending").encode())
+        hanging.sendall(head.replace("LABEL", "hanging").encode())
+        while server.client.request("GET", "/metrics", user=None).body.count(b"stream_loads_running 2") == 0:
+            pass
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        ending.sendall(b"0\r\n\r\n")
+        answers["ending"] = read_answer(ending)
+        answers["hanging"] = read_answer(hanging)
+        stopping.join()
+    assert answer_of(answers["ending"])[1]["Status"] == "Success"
+    assert "the server is stopping" in answer_of(answers["hanging"])[1]["Message"]
+    with Store.open(tmp_path / "data") as store:
+        assert values(store) == [(10, "x", 1)]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_with_a_certificate_the_server_speaks_tls(tmp_path: Path) -> None:
+    new_store(tmp_path / "data").close()
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+        f"-keyout {key} -out {certificate}".split(),
+        check=True,
+        capture_output=True,
+    )
+    options = ["--http-port", "0", "--tls-certificate", str(certificate), "--tls-key", str(key)]
+    server = ServerProcess(tmp_path / "data", *options)
+    try:
+        assert server.client.address.startswith("https://127.0.0.1:")
+        done = subprocess.run(
+            [
+                *("curl", "-sk", "--location-trusted", "-u", "root:", "-H", "column_separator: ,"),
+                *("-H", "Expect: 100-continue", "-T", "-", f"{server.client.address}/api/db/t/_stream_load"),
+            ],
+            input=b"1,a,1\n",
+            capture_output=True,
+            check=True,
+        )
+        assert json.loads(done.stdout)["Status"] == "Success"
+    finally:
+        server.stop()
