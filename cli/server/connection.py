@@ -23,22 +23,26 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
 
     Attributes:
         is_cut: the client has closed its side before the end of the request.
+        payload: the body of the newest request.
     """
 
-    __slots__ = ("is_cut",)
+    __slots__ = ("is_cut", "payload")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.is_cut = False
+        self.payload: Any = None
 
     def eof_received(self) -> bool | None:
-        """Ends the body that is being read; True keeps our side open for the answer."""
-        request = self._current_request
-        if request is None or self.transport is None or not self.transport.can_write_eof():
+        """Ends the bodies that are being read; True keeps our side open for the answer."""
+        is_idle = self._waiter is not None and not self._messages
+        if is_idle or self.transport is None or not self.transport.can_write_eof():
             return None
-        self.is_cut = not request.content.is_eof()
-        if self.is_cut:
-            request.content.feed_eof()
+        for payload in (self.payload, *(payload for _, payload in self._messages)):
+            if payload is not None and not payload.is_eof():
+                self.is_cut = True
+                payload.feed_eof()
+        self.close()  # after the answer
         return True
 
     def handle_error(
@@ -66,8 +70,14 @@ class Server(web.Server):  # type: ignore[misc]
     """Makes a `Connection` for each client."""
 
     def __init__(self, handler: Any, **options: Any) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=self._make_known)
         self._options = options
+
+    def _make_known(
+        self, message: Any, payload: Any, protocol: Connection, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        protocol.payload = payload
+        return self._make_request(message, payload, protocol, writer, task)
 
     def __call__(self) -> Connection:
         return Connection(self, loop=self._loop, **self._options)
