@@ -16,7 +16,7 @@ Result: `CheckedRows` without the rejected rows, and the list of those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from store.cast import try_cast
 from store.errors import InvalidInputError
+from store.rows_in import pieces_of
 from store.schema import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -72,6 +73,16 @@ class RowChecker:
     delete_all: bool = False
     now: datetime = field(default_factory=lambda: datetime.now().replace(microsecond=0))
     require_sequence: bool = True
+
+    def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
+        """Checks a table, piece by piece when it is large; see `check`."""
+        checked, rejected, given = [], [], 0
+        for piece in pieces_of(data):
+            rows, left_out = self.check(piece)
+            checked.append(rows)
+            rejected += [replace(row, row=row.row + given) for row in left_out]
+            given += len(piece)
+        return checked, rejected
 
     def check(self, data: pa.Table) -> tuple[CheckedRows, list[RejectedRow]]:
         """Applies the module's steps to one batch.

@@ -8,21 +8,29 @@ age and owner.
 from __future__ import annotations
 
 import errno
+import fcntl
+import io
 import mmap
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import xxhash
 
 from store import failpoint
 from store.errors import CorruptionError, UnavailableError
 
 _DIRECT_BYTES_MIN: Final = 2**20
-_STAGING_BYTES: Final = 8 * 2**20
+_BUFFER_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 4096
 _buffers = threading.local()
+# Offset, length and xxh3 of a part of a file.
+Range: TypeAlias = tuple[int, int, int]
 
 
 class Disk:
@@ -34,23 +42,29 @@ class Disk:
     def path(self, name: str) -> Path:
         return self.root / name
 
-    def create(self, name: str, data: pa.Buffer) -> None:
-        """Writes a new file and makes its bytes durable (its name only after `sync_directory`).
+    @contextmanager
+    def create(self, name: str) -> Iterator[NewFile]:
+        """A new file to be written; its bytes are durable at the end of the block (its name only after
+        `sync_directory`). After an error there is no file.
 
         Raises:
-            UnavailableError: no space, no permission; what was written is removed.
+            UnavailableError: no space, no permission.
         """
         path = self.path(name)
+        file = NewFile(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if data.size < _DIRECT_BYTES_MIN or not _write_directly(path, memoryview(data)):
-                _write_through_cache(path, memoryview(data))
+            yield file
+            file.finish()
             failpoint.hit("disk.written")
         except OSError as error:
-            path.unlink(missing_ok=True)
+            file.discard()
             raise UnavailableError(
                 f"{path}: cannot be written: {error}", kind="disk", path=str(path)
             ) from error
+        except BaseException:
+            file.discard()
+            raise
 
     def sync_directory(self, name: str) -> None:
         """Makes the names of the files in a directory durable."""
@@ -91,50 +105,121 @@ class Disk:
         self.path(name).unlink(missing_ok=True)
 
 
-def _write_through_cache(path: Path, data: memoryview) -> None:
-    with path.open("wb", buffering=0) as file:
-        rest = data
-        while len(rest):
-            rest = rest[file.write(rest) :]
-        os.fsync(file.fileno())
+class NewFile(io.RawIOBase):
+    """A file that is being written from its first byte to its last, and the checksums of its ranges.
 
+    Bytes gather in an aligned buffer of this thread and go to the disk past the page cache, because a new
+    file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past it on
+    the machine this was measured on. What was just loaded is seldom read at once, and then at disk speed.
+    Small files, and all of them where the file system cannot do so, are written through the cache. A thread
+    writes one file at a time.
 
-def _write_directly(path: Path, data: memoryview) -> bool:
-    """Writes past the page cache, False where the file system cannot.
-
-    A new file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past
-    it on the machine this was measured on. What was just loaded is seldom read at once, and then at disk
-    speed.
+    Attributes:
+        size: bytes written so far.
+        ranges: offset, length and xxh3 of each range that was ended.
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DIRECT, 0o644)
-    except OSError:
-        return False
-    try:
-        staging = _staging()
-        for start in range(0, len(data), _STAGING_BYTES):
-            piece = data[start : start + _STAGING_BYTES]
-            staging[: len(piece)] = piece
-            padded = -(-len(piece) // _BLOCK_BYTES) * _BLOCK_BYTES
-            view, written = memoryview(staging), 0
-            while written < padded:
-                written += os.write(descriptor, view[written:padded])
-        os.ftruncate(descriptor, len(data))
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.size = 0
+        self.ranges: list[Range] = []
+        self._path = path
+        self._buffer = _buffer()
+        self._space = np.frombuffer(self._buffer, dtype=np.uint8)
+        self._filled = 0
+        self._descriptor: int | None = None
+        self._is_direct = False
+        self._checksum = xxhash.xxh3_64()
+        self._range_start = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Any) -> int:
+        """Appends the bytes of any buffer."""
+        view = memoryview(data).cast("B")
+        self._checksum.update(view)
+        given = np.frombuffer(view, dtype=np.uint8)
+        start = 0
+        while start < len(given):
+            piece = given[start : start + _BUFFER_BYTES - self._filled]
+            self._space[self._filled : self._filled + len(piece)] = piece
+            self._filled += len(piece)
+            start += len(piece)
+            if self._filled == _BUFFER_BYTES:
+                self._write_buffer(direct=True)
+        self.size += len(given)
+        return len(given)
+
+    def end_range(self) -> None:
+        """Ends a range of bytes that share a checksum; the next byte begins another."""
+        length = self.size - self._range_start
+        self.ranges.append((self._range_start, length, self._checksum.intdigest()))
+        self._range_start = self.size
+        self._checksum.reset()
+
+    def finish(self) -> None:
+        """Writes what is left and makes all bytes durable."""
+        if self._filled or self._descriptor is None:
+            self._write_buffer(direct=self.size >= _DIRECT_BYTES_MIN)
+        assert self._descriptor is not None
+        if self._is_direct:
+            os.ftruncate(self._descriptor, self.size)
+        os.fsync(self._descriptor)
+        self._release()
+
+    def discard(self) -> None:
+        """Removes the file."""
+        self._release()
+        self._path.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _write_buffer(self, *, direct: bool) -> None:
+        """Writes the buffer; padded to whole blocks where the page cache is passed by."""
+        if self._descriptor is None:
+            self._open(direct)
+        length = -(-self._filled // _BLOCK_BYTES) * _BLOCK_BYTES if self._is_direct else self._filled
+        view, written = memoryview(self._buffer), 0
+        while written < length:
+            written += self._write_some(view[written:length])
+        self._filled = 0
+
+    def _open(self, direct: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        if direct:
+            try:
+                self._descriptor = os.open(self._path, flags | os.O_DIRECT, 0o644)
+                self._is_direct = True
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        self._descriptor = os.open(self._path, flags, 0o644)
+
+    def _write_some(self, view: memoryview) -> int:
+        assert self._descriptor is not None
+        try:
+            return os.write(self._descriptor, view)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._is_direct:
+                raise
+        # The file system opens files so but does not write them.
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, 0)
+        return os.write(self._descriptor, view)
 
 
-def _staging() -> mmap.mmap:
-    """This thread's aligned buffer: direct writes take page-aligned memory only."""
-    buffer: mmap.mmap | None = getattr(_buffers, "staging", None)
+def _buffer() -> mmap.mmap:
+    """This thread's buffer: direct writes take page-aligned memory only."""
+    buffer: mmap.mmap | None = getattr(_buffers, "buffer", None)
     if buffer is None:
-        buffer = _buffers.staging = mmap.mmap(-1, _STAGING_BYTES)
+        buffer = _buffers.buffer = mmap.mmap(-1, _BUFFER_BYTES)
     return buffer
 
 

@@ -169,9 +169,9 @@ class Load:
                 self._writer.add_delta(delta, self._filling)
             accepted = len(delta)
         else:
-            rows, rejected = self._checker.check(batch)
-            self._writer.add_rows(rows)
-            accepted = len(rows)
+            pieces, rejected = self._checker.check_pieces(batch)
+            self._writer.add_rows(*pieces)
+            accepted = sum(len(rows) for rows in pieces)
         before = self._writer.figures
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
         self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]

@@ -11,6 +11,9 @@ from store.errors import InvalidInputError
 
 _CHUNK_ROWS: Final = 2_000_000
 _CHUNK_BYTES: Final = 512 * 2**20
+# Rows that are checked and staged at a time.
+_PIECE_ROWS_MIN: Final = 2**17
+_PIECE_ROWS_MAX: Final = 2**20
 
 
 def tables_of(data: Any) -> Iterator[pa.Table]:
@@ -54,3 +57,20 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
             gathered, rows, size, is_first = [], 0, 0, False
     if gathered or is_first:
         yield pa.Table.from_batches(gathered, schema=reader.schema)
+
+
+def pieces_of(data: pa.Table) -> Iterator[pa.Table]:
+    """A table in pieces to be checked one by one; at least one, a small table is one piece.
+
+    Large chunks stay what they are, for putting chunks together costs new memory; small ones are gathered.
+    """
+    if len(data) <= _PIECE_ROWS_MIN:
+        yield data
+        return
+    start = rows = 0
+    for batch in data.to_batches(max_chunksize=_PIECE_ROWS_MAX):
+        if rows and rows + batch.num_rows > _PIECE_ROWS_MIN:
+            yield data.slice(start, rows)
+            start, rows = start + rows, 0
+        rows += batch.num_rows
+    yield data.slice(start)

@@ -32,6 +32,7 @@ from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hid
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
+from store.zone_map import text_of
 
 _AHEAD: Final = 2 * THREADS
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
@@ -107,12 +108,14 @@ def scan_batches(
     """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
         return pa.RecordBatchReader.from_batches(projection.arrow, _read_all(batches, projection, deleted))
-    text = str(predicate)
+    text = text_of(predicate)
     # The expression does not tell its columns; a column whose name does not occur in its text is not among
     # them.
     schema = projection.schema
     everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
-    needed = dict.fromkeys([*projection.names, *(name for name in everything if name in text)])
+    needed = dict.fromkeys(
+        [*projection.names, *(name for name in everything if text is None or name in text)]
+    )
     wide = Projection(schema, tuple(needed))
     reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
     try:
@@ -121,7 +124,7 @@ def scan_batches(
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidInputError(
-            f"filter {text} does not fit the table: {error}", kind="bad_filter"
+            f"filter {text or ''} does not fit the table: {error}", kind="bad_filter"
         ) from error
     filtered = scanner.to_reader()
     return pa.RecordBatchReader.from_batches(

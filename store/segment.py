@@ -17,7 +17,7 @@ verified batch by batch when first read in a process.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -29,18 +29,17 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
-from store.disk import Disk
+from store.dedupe import Rows
+from store.disk import Disk, NewFile, Range
 from store.errors import CorruptionError
 from store.forks import new_lock
 from store.key_index import KeyIndex
 from store.keys import encode_keys
 from store.schema import SEQUENCE_COL, TableSchema
 from store.sequence import SequenceVector
-from store.zone_map import Pruner, ZoneMap, build_zone_map
+from store.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"
-# File range 0 is what stands before the first batch, the last one what stands behind the last batch.
-_Range = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class SegmentMeta:
         tombstones: rows whose delete sign is 1.
         hidden: hidden columns that are stored.
         data_bytes, keys_bytes: sizes of the two files (of the record when inline).
-        ranges: (offset, length, xxh3) of the file's head, each batch, and tail.
+        ranges: offset, length and xxh3 of what stands before the first batch, of each batch, and of what
+            follows the last.
         keys_checksum: xxh3 of the `.keys` file.
         zones: see `store.zone_map`.
     """
@@ -71,7 +71,7 @@ class SegmentMeta:
     hidden: tuple[str, ...]
     data_bytes: int
     keys_bytes: int = 0
-    ranges: tuple[_Range, ...] = ()
+    ranges: tuple[Range, ...] = ()
     keys_checksum: int = 0
     zones: ZoneMap = field(default_factory=dict)
 
@@ -100,130 +100,108 @@ def write_segment(
     disk: Disk,
     directory: str,
     segment_id: str,
-    rows: pa.Table,
+    rows: pa.Table | pa.RecordBatch,
     index: KeyIndex,
     schema: TableSchema,
     *,
     batch_rows: int,
     tombstones: int,
+    order: Rows | None = None,
 ) -> SegmentMeta:
     """Writes data and key index of one segment; both files are durable afterwards, their names are not yet.
 
     Args:
-        rows: visible columns in table order, then the stored hidden ones; in stored order.
-        index: positions refer to that order.
+        rows: visible columns in table order, then the stored hidden ones.
+        index: positions refer to the stored order.
         batch_rows: rows of a batch.
         tombstones: how many rows have delete sign 1.
+        order: which of the rows are stored, and in what order; None when all are, as they come.
     """
-    home, compression = schema.storage_format, schema.compression
     hidden = tuple(rows.schema.names[len(schema.columns) :])
     meta = SegmentMeta(
         segment_id,
-        home,
-        compression,
+        schema.storage_format,
+        schema.compression,
         schema.revision,
-        len(rows),
+        rows.num_rows if order is None else len(order),
         batch_rows,
         tombstones,
         hidden,
         data_bytes=0,
     )
-    batches = rows.combine_chunks().to_batches(max_chunksize=batch_rows)
-    encode = _encode_arrow if home == "arrow" else _encode_parquet
-    data, offsets = encode(batches, rows.schema, compression)
-    keys = _encode_keys(index)
-    disk.create(data_name(directory, meta), data)
-    disk.create(keys_name(directory, meta), keys)
+    zones = ZoneMapBuilder(rows.schema, schema.key)
+    with disk.create(data_name(directory, meta)) as data:
+        write = _write_arrow if meta.home == "arrow" else _write_parquet
+        write(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta.compression)
+    with disk.create(keys_name(directory, meta)) as keys:
+        _write_keys(keys, index)
     return replace(
         meta,
         data_bytes=data.size,
         keys_bytes=keys.size,
-        ranges=_checksums(data, offsets),
-        keys_checksum=xxhash.xxh3_64_intdigest(keys),
-        zones=build_zone_map(batches, schema.key),
+        ranges=tuple(data.ranges),
+        keys_checksum=keys.ranges[0][2],
+        zones=zones.zones,
     )
 
 
+def _ordered(
+    rows: pa.Table | pa.RecordBatch, order: Rows | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows in stored order, batch by batch: only one at a time is held in memory."""
+    if isinstance(rows, pa.Table):
+        rows = rows.combine_chunks().to_batches(max_chunksize=max(len(rows), 1))[0]
+    for start in range(0, rows.num_rows if order is None else len(order), batch_rows):
+        if order is None:
+            yield rows.slice(start, batch_rows)
+        else:
+            yield rows.take(pa.array(order[start : start + batch_rows]))
+
+
 def inline_segment(
-    segment_id: str, rows: pa.Table, schema: TableSchema, *, tombstones: int
+    segment_id: str, batch: pa.RecordBatch, schema: TableSchema, *, tombstones: int
 ) -> tuple[SegmentMeta, bytes]:
     """A small segment as one batch of bytes for the catalog."""
-    batch = rows.combine_chunks().to_batches(max_chunksize=max(len(rows), 1))[0]
     payload = batch.serialize().to_pybytes()
-    hidden = tuple(rows.schema.names[len(schema.columns) :])
+    hidden = tuple(batch.schema.names[len(schema.columns) :])
+    rows = batch.num_rows
     meta = SegmentMeta(
-        segment_id, INLINE, "none", schema.revision, len(rows), len(rows), tombstones, hidden, len(payload)
+        segment_id, INLINE, "none", schema.revision, rows, rows, tombstones, hidden, len(payload)
     )
     return meta, payload
 
 
-def _encode_arrow(
-    batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> tuple[pa.Buffer, list[int]]:
-    """The bytes of an Arrow file; where each batch starts, and where the last one ends."""
+def _write_arrow(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> None:
+    """An Arrow file; its ranges are what stands before the first batch, each batch, and what follows."""
     options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    if options.compression is not None:
-        sink = pa.BufferOutputStream()
-        offsets = _write_batches(sink, batches, schema, options)
-        return sink.getvalue(), offsets
-    # Written twice, first to nowhere: a buffer of the right size costs less than one that grows.
-    counter = pa.MockOutputStream()
-    _write_batches(counter, batches, schema, options)
-    data = pa.allocate_buffer(counter.size())
-    offsets = _write_batches(pa.FixedSizeBufferWriter(data), batches, schema, options)
-    return data, offsets
-
-
-def _write_batches(
-    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], schema: pa.Schema, options: ipc.IpcWriteOptions
-) -> list[int]:
-    offsets = []
-    with ipc.new_file(sink, schema, options=options) as writer:
+    with ipc.new_file(file, schema, options=options) as writer:
         for batch in batches:
-            offsets.append(sink.tell())
+            file.end_range()
             writer.write_batch(batch)
-        offsets.append(sink.tell())
-    return offsets
+        file.end_range()
+    file.end_range()
 
 
-def _encode_parquet(
-    batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> tuple[pa.Buffer, list[int]]:
-    """The bytes of a Parquet file, a row group per batch; offsets as `_encode_arrow` gives them."""
-    sink = pa.BufferOutputStream()
+def _write_parquet(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> None:
+    """A Parquet file, a row group per batch; ranges as in `_write_arrow`."""
     strings = [f.name for f in schema if pa.types.is_string(f.type)]
-    with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=strings) as writer:
+    with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=strings) as writer:
         for batch in batches:
-            writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
-    data = sink.getvalue()
-    return data, _row_group_offsets(data)
+            file.end_range()
+            writer.write_table(pa.Table.from_batches([batch]), row_group_size=max(batch.num_rows, 1))
+        file.end_range()
+    file.end_range()
 
 
-def _row_group_offsets(buffer: pa.Buffer) -> list[int]:
-    metadata = pq.read_metadata(pa.BufferReader(buffer))
-    starts, end = [], 4
-    for group in range(metadata.num_row_groups):
-        columns = [metadata.row_group(group).column(i) for i in range(metadata.num_columns)]
-        begins = [c.dictionary_page_offset or c.data_page_offset for c in columns]
-        starts.append(min(begins))
-        end = max(begin + c.total_compressed_size for begin, c in zip(begins, columns, strict=True))
-    return [*starts, end]
-
-
-def _encode_keys(index: KeyIndex) -> pa.Buffer:
+def _write_keys(file: NewFile, index: KeyIndex) -> None:
     batch = index.to_arrow()
-    sink = pa.BufferOutputStream()
-    with ipc.new_file(sink, batch.schema) as writer:
+    with ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def _checksums(data: pa.Buffer, offsets: Sequence[int]) -> tuple[_Range, ...]:
-    view = memoryview(data)
-    return tuple(
-        (start, end - start, xxhash.xxh3_64_intdigest(view[start:end]))
-        for start, end in itertools.pairwise([0, *offsets, data.size])
-    )
+    file.end_range()
 
 
 class Segment:

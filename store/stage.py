@@ -3,12 +3,14 @@
 Steps, all of them a pure function of rows, schema and settings; nothing is looked up in the table and the
 catalog is not opened, so the caller's thread, a thread pool or a Spark executor can do it:
 
-1. Code the keys. A large batch is split by ranges of codes into parts of about `segment_rows` rows, built
-   side by side.
+1. Code the keys. Many rows are split by ranges of codes into parts of about `segment_rows` rows, built side
+   by side. They come in pieces, and a part is gathered from all of them only when it is built: memory that
+   is touched for the first time costs more than the work done in it, so a load touches little.
 2. Keep one row per key (store.dedupe); the others are superseded.
 3. Bring the winners into stored order: by key code, which is the order they come in, or by key where the
    segment is large enough for zone maps to pay.
-4. Write data and key index, or serialise both for the catalog when the load is small.
+4. Write data and key index, the rows brought into order batch by batch on the way to the file; or serialise
+   both for the catalog when the load is small.
 
 Rows that will lose to stored rows are written as well; hiding them is the plan's business (store.resolve).
 """
@@ -20,13 +22,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.dedupe import choose_winners
+from store.dedupe import Rows, choose_winners
 from store.disk import Disk
 from store.key_index import KeyIndex
 from store.keys import Codes, encode_keys, fixed_values, is_exact
@@ -38,6 +40,9 @@ from store.transaction import this_process
 from store.workers import map_all
 
 _serial = itertools.count()
+# Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, whatever its rows.
+_PART_BYTES_MAX: Final = 2**30
+_PARTS_MAX: Final = 2**16
 
 
 @dataclass(frozen=True)
@@ -113,94 +118,85 @@ class Stager:
     settings: Settings
     staging: StagingId | None = None
 
-    def stage(self, rows: CheckedRows) -> Staged:
-        """Builds the segments of a batch; their files are durable, their names are when `sync` has been
-        called."""
-        if not len(rows):
+    def stage(self, *pieces: CheckedRows) -> Staged:
+        """Builds the segments of some rows, given as one piece or several in input order; their files are
+        durable, their names are when `sync` has been called."""
+        given = [_stored_columns(piece) for piece in pieces if len(piece)]
+        rows = sum(batch.num_rows for batch in given)
+        if not rows:
             return Staged((), 0)
-        key_columns = self.schema.key_columns
-        keys = [rows.visible.column(c.name).chunk(0) for c in key_columns]
-        codes = encode_keys(keys, key_columns)
-        parts = _code_ranges(codes, self.settings.segment_rows)
-        if parts is None:
-            segment, kept = self._build(rows, keys, codes, None)
-            return Staged((segment,), len(rows) - kept)
-        built = map_all(lambda part: self._build(rows, keys, codes, part), parts, worth_it=True)
-        return Staged(tuple(segment for segment, _ in built), len(rows) - sum(kept for _, kept in built))
+        parts = self._parts(rows, sum(batch.nbytes for batch in given))
+        coded = map_all(lambda batch: self._code(batch, parts), given, worth_it=parts > 1)
+        built = map_all(lambda part: self._build(*_gathered(coded, part)), range(parts), worth_it=parts > 1)
+        segments = tuple(segment for segment in built if segment is not None)
+        return Staged(segments, rows - sum(segment.rows for segment in segments))
 
     def sync(self) -> None:
         """Makes the names of all staged files durable."""
         self.disk.sync_directory(self.directory)
 
-    def _build(
-        self,
-        rows: CheckedRows,
-        keys: Sequence[pa.Array],
-        codes: Codes,
-        part: npt.NDArray[np.intp] | None,
-    ) -> tuple[Segment, int]:
-        """One segment of the rows of a part (None: of all); returns it and its row count."""
-        sequence = self._sequence(rows)
-        if part is not None:
-            codes = codes[part]
-            sequence = sequence.take(part) if sequence is not None else None
-            keys = [key.take(pa.array(part)) for key in keys]
+    def _parts(self, rows: int, size: int) -> int:
+        """How many segments to build of so many rows and bytes."""
+        by_rows = round(rows / self.settings.segment_rows) if rows > 1.5 * self.settings.segment_rows else 1
+        return min(max(by_rows, -(-size // _PART_BYTES_MAX)), _PARTS_MAX)
+
+    def _code(self, batch: pa.RecordBatch, parts: int) -> _Coded:
+        key_columns = self.schema.key_columns
+        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
+
+    def _build(self, batch: pa.RecordBatch, codes: Codes) -> Segment | None:
+        """One segment of some rows."""
+        if not batch.num_rows:
+            return None
+        sequence = self._sequence(batch)
+        keys = [batch.column(c.name) for c in self.schema.key_columns]
         winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
         chosen = winners.rows
-        ordered_codes = codes[chosen]
-        ordered_sequence = sequence.take(chosen) if sequence is not None else None
-        origin = chosen if part is None else part[chosen]
         positions = None
+        index_sequence = sequence.take(chosen) if sequence is not None else None
+        origin = chosen
         if len(chosen) >= self.settings.clustered_rows_min:
             order = _key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
-            origin = origin[order]
+            origin = chosen[order]
             positions = np.empty(len(order), dtype=np.uint32)
             positions[order] = np.arange(len(order), dtype=np.uint32)
-        stored, tombstones = self._stored_rows(rows, origin)
-        index = KeyIndex(ordered_codes, positions, ordered_sequence, winners.has_equal_codes)
-        return self._write(stored, index, tombstones), len(stored)
+        index = KeyIndex(codes[chosen], positions, index_sequence, winners.has_equal_codes)
+        return self._write(batch, origin, index)
 
-    def _sequence(self, rows: CheckedRows) -> SequenceVector | None:
+    def _sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
         sequence_type = self.schema.sequence_type
         if sequence_type is None:
             return None
-        array = rows.sequence
-        if array is None:
-            array = rows.visible.column(self.schema.sequence_column).chunk(0)
-        return SequenceVector.encode(array, sequence_type)
+        stored = SEQUENCE_COL if SEQUENCE_COL in batch.schema.names else self.schema.sequence_column
+        return SequenceVector.encode(batch.column(stored), sequence_type)
 
-    def _stored_rows(self, rows: CheckedRows, chosen: npt.NDArray[np.intp]) -> tuple[pa.Table, int]:
-        """The chosen rows with the hidden columns that have to be stored, and how many are tombstones."""
-        table = rows.visible
-        if rows.signs is not None:
-            table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
-        if rows.sequence is not None:
-            table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
-        if rows.groups is not None:
-            table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
-        stored = _take(table, chosen)
+    def _write(self, batch: pa.RecordBatch, origin: Rows, index: KeyIndex) -> Segment:
+        """The segment whose row i is row `origin[i]` of the batch."""
         tombstones = 0
-        if rows.signs is not None:
-            tombstones = pc.sum(stored.column(DELETE_SIGN), min_count=0).as_py()
+        if DELETE_SIGN in batch.schema.names:
+            signs = batch.column(DELETE_SIGN).take(pa.array(origin))
+            tombstones = pc.sum(signs, min_count=0).as_py()
             if not tombstones:
-                stored = stored.drop_columns([DELETE_SIGN])
-        return stored, tombstones
-
-    def _write(self, stored: pa.Table, index: KeyIndex, tombstones: int) -> Segment:
+                batch = batch.drop_columns([DELETE_SIGN])
         segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
-        if stored.nbytes <= self.settings.inline_bytes_max:
-            meta, payload = inline_segment(segment_id, stored, self.schema, tombstones=tombstones)
+        row_bytes = max(batch.nbytes // batch.num_rows, 1)
+        if row_bytes * len(origin) <= self.settings.inline_bytes_max:
+            rows = batch.take(pa.array(origin))
+            meta, payload = inline_segment(segment_id, rows, self.schema, tombstones=tombstones)
             segment = Segment(self.disk, self.directory, meta, self.schema, payload)
         else:
+            batch_rows = min(self.settings.batch_rows_max, self.settings.batch_bytes_max // row_bytes)
             meta = write_segment(
                 self.disk,
                 self.directory,
                 segment_id,
-                stored,
+                batch,
                 index,
                 self.schema,
-                batch_rows=_batch_rows(stored, self.settings),
+                batch_rows=max(batch_rows, 1),
                 tombstones=tombstones,
+                order=origin,
             )
             segment = Segment(self.disk, self.directory, meta, self.schema)
         segment.__dict__["index"] = index  # what was just built need not be read back
@@ -220,17 +216,50 @@ def maker_of(segment_id: str) -> tuple[int, int]:
     return int(pid, 16), int(started, 16)
 
 
-def _take(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
-    batch = table.combine_chunks().to_batches(max_chunksize=max(len(table), 1))[0]
-    return pa.Table.from_batches([batch.take(pa.array(rows))])
+@dataclass(frozen=True)
+class _Coded:
+    """A piece of a load: stored columns, key codes, and the rows of each part when there are several."""
+
+    batch: pa.RecordBatch
+    codes: Codes
+    parts: list[Rows] | None
 
 
-def _batch_rows(stored: pa.Table, settings: Settings) -> int:
-    bytes_per_row = max(stored.nbytes // max(len(stored), 1), 1)
-    return max(1, min(settings.batch_rows_max, settings.batch_bytes_max // int(bytes_per_row)))
+def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
+    """The visible columns and those hidden ones that may have to be stored."""
+    table = rows.visible
+    if rows.signs is not None:
+        table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
+    if rows.sequence is not None:
+        table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
+    if rows.groups is not None:
+        table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
+    return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
 
 
-def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> npt.NDArray[np.intp]:
+def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
+    """The rows of a part out of all pieces, in input order, and their codes."""
+    schema = pieces[0].batch.schema
+    if len(pieces) == 1 and pieces[0].parts is None:
+        return pieces[0].batch, pieces[0].codes
+    chosen = [None if piece.parts is None else piece.parts[part] for piece in pieces]
+    codes = [
+        piece.codes if rows is None else piece.codes[rows] for piece, rows in zip(pieces, chosen, strict=True)
+    ]
+    indices = [None if rows is None else pa.array(rows) for rows in chosen]
+    columns = [
+        pa.concat_arrays(
+            [
+                piece.batch.column(i) if rows is None else piece.batch.column(i).take(rows)
+                for piece, rows in zip(pieces, indices, strict=True)
+            ]
+        )
+        for i in range(len(schema))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
+
+
+def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
     """Row order by key, NULL first; no two rows have the same key."""
     if is_exact(schema.key_columns):
         return np.argsort(fixed_values(keys[0]))
@@ -239,15 +268,9 @@ def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> npt.NDArray[np.
     return np.asarray(pc.sort_indices(table, sort_keys=sort_keys)).astype(np.intp)
 
 
-def _code_ranges(codes: Codes, segment_rows: int) -> list[npt.NDArray[np.intp]] | None:
-    """Splits rows by equal ranges of their codes, None when they fit one segment; input order within each
-    part."""
-    parts = round(len(codes) / segment_rows)
-    if parts < 2 or len(codes) <= segment_rows * 1.5:
-        return None
-    parts = min(parts, 2**16)
+def _code_ranges(codes: Codes, parts: int) -> list[Rows]:
+    """Rows by equal ranges of their codes, in input order within each."""
     number = ((codes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.uint16)
     order = np.argsort(number, kind="stable")  # 16-bit keys: a radix sort
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(number, minlength=parts))))
-    split = [order[low:high] for low, high in itertools.pairwise(bounds.tolist())]
-    return [part for part in split if len(part)]
+    bounds = np.cumsum(np.bincount(number, minlength=parts))
+    return np.split(order, bounds[:-1])

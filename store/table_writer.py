@@ -89,9 +89,9 @@ class TableWriter:
     def is_prepared(self) -> bool:
         return self._plan is not None
 
-    def add_rows(self, rows: CheckedRows) -> None:
-        """Stages whole rows behind everything written before."""
-        self._take_segments(self._stage(rows))
+    def add_rows(self, *pieces: CheckedRows) -> None:
+        """Stages whole rows, in one piece or several, behind everything written before."""
+        self._take_segments(self._stage(*pieces))
 
     def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]]) -> None:
         """Takes segments that a `WriteTask` staged elsewhere: metadata, and the bytes of those without
@@ -224,8 +224,8 @@ class TableWriter:
         matches = now.since(before).probe(codes[order])
         return np.sort(order[np.unique(matches.needles)])
 
-    def _stage(self, rows: CheckedRows) -> list[Segment]:
-        staged = self._stager.stage(rows)
+    def _stage(self, *pieces: CheckedRows) -> list[Segment]:
+        staged = self._stager.stage(*pieces)
         written = sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments)
         self.figures = replace(
             self.figures,

@@ -69,19 +69,19 @@ class WriteTask:
             InvalidInputError: the columns do not fit the table.
         """
         settings = self.stager.settings
-        pieces = (
+        tables = (
             chunks_of(data, settings.segment_rows)
             if isinstance(data, pa.RecordBatchReader)
             else tables_of(data)
         )
         done = StagedRows()
-        for piece in pieces:
-            rows, rejected = self.checker.check(piece)
-            staged = self.stager.stage(rows)
+        for table in tables:
+            pieces, rejected = self.checker.check_pieces(table)
+            staged = self.stager.stage(*pieces)
             listed = rejected[: max(settings.rejected_rows_max - len(done.rejected), 0)]
             done += StagedRows(
                 tuple((segment.meta, segment.payload) for segment in staged.segments),
-                len(piece),
+                len(table),
                 len(rejected),
                 staged.superseded,
                 sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),

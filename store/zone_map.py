@@ -12,7 +12,7 @@ their integers, decimals as text, strings cut to 64 bytes (a cut maximum is left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -26,13 +26,28 @@ _STRING_BYTES: Final = 64
 _STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
 
 
-def build_zone_map(batches: Sequence[pa.RecordBatch], key: Sequence[str]) -> ZoneMap:
-    """Zone maps of the columns worth it; `key` names the key columns, whose strings are covered too."""
-    zones: ZoneMap = {}
-    for field in batches[0].schema if batches else ():
-        if _is_covered(field.type, is_key=field.name in key):
-            zones[field.name] = [_zone(batch.column(field.name)) for batch in batches]
-    return zones
+class ZoneMapBuilder:
+    """Collects the zone maps of the columns worth it from batches as they pass.
+
+    Args:
+        schema: of the batches.
+        key: names of the key columns, whose strings are covered too.
+
+    Attributes:
+        zones: of the batches seen so far.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        self.zones: ZoneMap = {
+            field.name: [] for field in schema if _is_covered(field.type, is_key=field.name in key)
+        }
+
+    def seen(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, looked at on the way."""
+        for batch in batches:
+            for name, zones in self.zones.items():
+                zones.append(_zone(batch.column(name)))
+            yield batch
 
 
 def _is_covered(arrow: pa.DataType, *, is_key: bool) -> bool:
@@ -96,7 +111,7 @@ class Pruner:
     """Decides which batches of one segment an expression may match; made once per segment and schema.
 
     Args:
-        zones: as `build_zone_map` made them.
+        zones: as `ZoneMapBuilder` made them.
         names: name in the segment -> name in the reader's schema.
         schema: the reader's columns.
         batches: how many batches the segment has.
@@ -115,9 +130,18 @@ class Pruner:
 
     def matching(self, predicate: pc.Expression) -> list[int]:
         """Batches that may hold a matching row, ascending."""
-        if "nan" in str(predicate).lower():  # the simplifier compares NaN as if it were a number
+        text = text_of(predicate)
+        if text is None or "nan" in text.lower():  # the simplifier compares NaN as if it were a number
             return list(range(self._batches))
         return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
+
+
+def text_of(predicate: pc.Expression) -> str | None:
+    """An expression as text; None where Arrow, which shortens long values, cuts one inside a character."""
+    try:
+        return str(predicate)
+    except UnicodeDecodeError:
+        return None
 
 
 @cache

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Settings, Store
-from store.zone_map import Pruner, build_zone_map
+from store import Settings, Store, TableSchema
+from store.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from tests.support.rows import schema_of
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -57,6 +57,12 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> pc.Expression:
     return draw(st.sampled_from(tests))
 
 
+def zones_of(batches: list[pa.RecordBatch], key: list[str]) -> ZoneMap:
+    builder = ZoneMapBuilder(batches[0].schema, key)
+    assert list(builder.seen(batches)) == batches
+    return builder.zones
+
+
 @settings(max_examples=600, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4),
@@ -64,7 +70,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> pc.Expression:
 )
 def test_a_pruned_batch_holds_no_matching_row(batches: list[list[Any]], tests: list[pc.Expression]) -> None:
     arrow = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in batches]
-    zones = msgpack.unpackb(msgpack.packb(build_zone_map(arrow, ["s"])))  # as the catalog keeps them
+    zones = msgpack.unpackb(msgpack.packb(zones_of(arrow, ["s"])))  # as the catalog keeps them
     pruner = Pruner(zones, {name: name for name in SCHEMA.names}, SCHEMA, len(arrow))
     for test in tests:
         kept = set(pruner.matching(test))
@@ -79,7 +85,7 @@ def test_a_pruned_batch_holds_no_matching_row(batches: list[list[Any]], tests: l
 def test_comparing_with_nan_prunes_nothing_that_matches(compare: Any) -> None:
     """A comparison with NaN is false whatever the range, so that its negation holds for every row."""
     batch = pa.RecordBatch.from_pylist([{"f": 0.5}], schema=pa.schema([("f", pa.float64())]))
-    pruner = Pruner(build_zone_map([batch], []), {"f": "f"}, batch.schema, 1)
+    pruner = Pruner(zones_of([batch], []), {"f": "f"}, batch.schema, 1)
     test = compare(pc.field("f"), pa.scalar(math.nan))
     for predicate in (test, ~test):
         if pa.Table.from_batches([batch]).filter(predicate).num_rows:
@@ -108,3 +114,14 @@ def test_a_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:
         table.upsert(pa.table({"k": [1, 2, 3], "at": [start, start + timedelta(days=1), None]}))
         found = table.scan(["k"], pc.field("at") > pa.scalar(start, pa.timestamp("us"))).read_all()
         assert found.to_pylist() == [{"k": 2}]
+
+
+def test_a_filter_whose_text_arrow_cuts_inside_a_character_works(tmp_path: Path) -> None:
+    words = ["a" * n + "é" * 100 for n in range(4)]
+    with Store.open(tmp_path) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", TableSchema.from_arrow(pa.schema([("s", pa.string())]), ["s"]))
+        table.upsert(pa.table({"s": words}))
+        for word in words:
+            found = table.scan(filter=pc.is_in(pc.field("s"), pa.array([word, "b"]))).read_all()
+            assert found["s"].to_pylist() == [word]
