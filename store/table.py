@@ -35,7 +35,7 @@ from store.settings import Settings
 from store.snapshot import Snapshot, as_table
 from store.stage import Stager, StagingId
 from store.table_state import StateLoader, TableState
-from store.transaction import this_process
+from store.transaction import TransactionRecord, find_label, refuse_used_label, this_process
 from store.write_task import WriteTask
 
 _OLD_STATES_KEPT: Final = 4
@@ -336,6 +336,21 @@ class Table:
             )
             for version, record in lines
         ]
+
+    def find_label(self, label: str) -> TransactionRecord | None:
+        """The transaction that a label of the table's database names; None when it was never used or is
+        forgotten."""
+        with self.catalog.read() as tx:
+            return find_label(tx, self.database_id, label)
+
+    def refuse_label(self, label: str) -> None:
+        """Says early what a load would say at its end.
+
+        Raises:
+            LabelExistsError: the label names a running or finished load.
+        """
+        with self.catalog.write() as tx:
+            refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
 
     def check(self) -> list[str]:
         """Reads everything the newest version consists of and tells what is wrong; empty means sound."""

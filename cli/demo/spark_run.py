@@ -89,7 +89,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
 
 def show_epochs(reports: list[EpochReport], screen: Screen) -> None:
     """One line an epoch."""
-    loaded = [(report, report.result) for report in reports if report.result is not None]
+    loaded = [(report, report.figures) for report in reports if report.figures is not None]
     screen.table(
         ["epoch", "version", "rows", "superseded", "late", "ms in the store"],
         [

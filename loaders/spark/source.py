@@ -146,12 +146,15 @@ class VersionWriter(DataSourceArrowWriter):
 
     Raises:
         InvalidInputError: the frame's columns do not fit the table.
+        LabelExistsError: the label names a running or finished load.
     """
 
     def __init__(self, schema: StructType, asked: SourceOptions) -> None:
         self._asked = asked
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
+            if asked.label is not None:
+                table.refuse_label(asked.label)
             self._task = table.write_task(
                 driver_process(), sequence=asked.sequence, merge_type=asked.merge_type
             )

@@ -98,8 +98,8 @@ def test_a_replayed_epoch_is_reported_and_skipped(
     with caplog.at_level(logging.WARNING):
         again = sink(frame(in_query, (1, "a"), (2, "b")), 0)
     assert (first.version, second.version) == (2, 3)
-    assert first.result is not None
-    assert first.result.rows_total == 2
+    assert first.figures is not None
+    assert first.figures.rows_total == 2
     assert again.is_replay
     assert (again.label, again.version) == (first.label, first.version)
     assert "epoch 0 of query q is version 2 already: skipped" in caplog.text
@@ -150,8 +150,8 @@ def test_an_empty_epoch_changes_nothing(in_query: SparkSession, data_dir: Path) 
     sink = foreach_batch_sink(data_dir, "db.one")
     sink(frame(in_query, (1, "a")), 0)
     report = sink(frame(in_query), 1)
-    assert report.result is not None
-    assert report.result.rows_total == 0
+    assert report.figures is not None
+    assert report.figures.rows_total == 0
     assert rows_of(data_dir) == {1: "a"}
 
 
@@ -286,3 +286,39 @@ def test_a_driver_killed_right_after_a_load_repeats_nothing(
 def test_an_unknown_load_option_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="load option 'label' is not known"):
         foreach_batch_sink(tmp_path, "db.one", label="x")
+
+
+@pytest.mark.spark
+def test_large_epochs_are_staged_by_executors(
+    spark: SparkSession, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly once on that way too: the last epoch runs again and is skipped."""
+    files = tmp_path / "files"
+    write_file(files, 0, {k: f"a{k}" for k in range(3_000)})
+    write_file(files, 1, {k: f"b{k}" for k in range(2_000, 4_000)})
+    monkeypatch.setattr(
+        "pyspark.sql.DataFrame.toArrow", lambda self: pytest.fail("the rows came to the driver")
+    )
+    sent: list[EpochReport] = []
+    for _ in range(2):
+        sink = foreach_batch_sink(data_dir, "db.one", driver_bytes_max=0)
+        query = (
+            spark.readStream.schema("id bigint, value string")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(files))
+            .writeStream.foreachBatch(lambda df, epoch, sink=sink: sent.append(sink(df, epoch)))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        if len(sent) == 2:
+            forget_last_epoch(tmp_path / "checkpoint")
+    assert [(report.epoch, report.version, report.is_replay) for report in sent] == [
+        (0, 2, False),
+        (1, 3, False),
+        (1, 3, True),
+    ]
+    assert sent[1].figures is not None
+    assert (sent[1].figures.rows_total, sent[1].figures.rows_replaced) == (2_000, 1_000)
+    assert rows_of(data_dir) == {k: f"a{k}" if k < 2_000 else f"b{k}" for k in range(4_000)}
