@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from store.errors import InvalidInputError
 from store.snapshot import Snapshot
+from store.sql import privileges
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.functions import Moment, Surroundings
 from store.sql.parser import parse
+from store.sql.processes import Processes
 from store.sql.result import Result
 from store.sql.select import QueryContext, open_query
-from store.sql.statement_kind import kind_of
+from store.sql.statement_kind import StatementKind, kind_of
 from store.sql.variables import Variables
 from store.store import Store
 from store.table import Table
@@ -56,16 +58,25 @@ class Session:
         *,
         global_variables: dict[str, str] | None = None,
         clock: Clock = _utc_now,
+        user: str | None = None,
+        connection_id: int = 0,
+        processes: Processes | None = None,
     ) -> None:
         """Args:
         global_variables: what SET GLOBAL writes; pass one dict to all sessions of a server.
         clock: gives the time with a zone.
+        user: whose privileges are checked; None may do everything.
+        connection_id: the session's number among the processes of a server.
+        processes: of the server, for SHOW PROCESSLIST and KILL.
         """
         self.store = store
         self.database = database
         self.variables = Variables(global_variables)
         self.user_variables: dict[str, str | None] = {}
         self.warnings: tuple[str, ...] = ()
+        self.user = user
+        self.connection_id = connection_id
+        self.processes = processes if processes is not None else Processes()
         self._clock = clock
         self._connection: duckdb.DuckDBPyConnection | None = None
 
@@ -87,6 +98,7 @@ class Session:
             raise InvalidInputError(
                 f"{type(statement).__name__} statements cannot be run", kind="not_supported"
             )
+        self._check_privilege(kind, statement)
         result = kind.run(statement, self)
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
@@ -97,6 +109,29 @@ class Session:
         """The rows of a query as they are read; the versions it reads are held until the block is left."""
         with ExitStack() as held:
             yield held.enter_context(open_query(query, self._query_context(held)))
+
+    @contextmanager
+    def running(self, text: str) -> Iterator[None]:
+        """Shows a text in SHOW PROCESSLIST for as long as the block lasts."""
+        self._tell_processes(text)
+        try:
+            yield
+        finally:
+            self._tell_processes("")
+
+    def _tell_processes(self, text: str) -> None:
+        user, database = self.user or "root", self.database or ""
+        self.processes.change(self.connection_id, user=user, database=database, text=text)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether BEGIN was said and neither COMMIT nor ROLLBACK yet."""
+        return False
+
+    def interrupt(self) -> None:
+        """Called from another thread: ends the query that runs."""
+        if self._connection is not None:
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Ends the session; the store stays open."""
@@ -111,6 +146,16 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_privilege(self, kind: StatementKind[Any], statement: object) -> None:
+        if self.user is None:
+            return
+        first, _, rest = kind.starts[0].partition(" ")
+        privilege = privileges.needed(first, rest.partition(" ")[0])
+        if isinstance(statement, st.SetVariables) and any(a.scope == "global" for a in statement.assignments):
+            privilege = "ADMIN"
+        if privilege:
+            privileges.check(self.store.accounts, self.user, privilege, statement, self.database)
 
     def current_database(self) -> str:
         """The name behind USE.
@@ -135,6 +180,8 @@ class Session:
 
         def open_snapshot(table: st.TableName, version: int | None) -> Snapshot:
             key = (self.full_name(table), version)
+            if self.user is not None:
+                self.store.accounts.require(self.user, "SELECT", key[0].partition(".")[0])
             if key not in opened:
                 opened[key] = held.enter_context(self.store.table(key[0]).snapshot(version))
             return opened[key]

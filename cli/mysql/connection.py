@@ -1,0 +1,413 @@
+"""One client: handshake and password, then a command after the other until it leaves.
+
+1. The server greets with 20 random bytes; the client answers with its name, what it can do, and
+   SHA1(password) hidden by those bytes. With TLS it first asks to encrypt. A client that would prove its
+   password in another way is asked to do it in this one.
+2. Each command runs in the connection's own session, so what one connection sets no other sees (W13).
+3. Rows go out as they are read; a slow client slows its query down, and nothing is gathered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from cli.mysql import wire
+from cli.mysql.prepared import Prepared
+from cli.mysql.refusal import number_and_state
+from cli.mysql.rows import column_definition, send_rows
+from cli.mysql.wire import Channel, Payload, ProtocolError
+from store.accounts import Account, matches_scramble
+from store.errors import AccessDeniedError, InvalidInputError, StoreError
+from store.sql import Session, parse
+from store.sql.functions import SERVER_VERSION
+from store.sql.result import Result
+from store.sql.statements import Query, TableName, UseDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log: Final = logging.getLogger(__name__)
+_PLUGIN: Final = b"mysql_native_password"
+_NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
+_UTF8: Final = 45
+_PAYLOAD_BYTES_MAX: Final = 1 << 30
+_GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
+_PREPARED_MAX: Final = 4096
+
+
+@dataclass
+class _Client:
+    """What a client says of itself."""
+
+    capabilities: int
+    name: str
+    scramble: bytes
+    database: str
+    plugin: bytes
+
+
+class Connection:
+    """Serves one client on its own thread.
+
+    Args:
+        make_session: a new session for a user and a connection number.
+        find_account: as `Accounts.find`.
+        tls: to encrypt with when the client asks for it; None when this server does not.
+        tls_required: refuse clients that do not ask.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        number: int,
+        *,
+        make_session: Callable[[str, int], Session],
+        find_account: Callable[[str], Account | None],
+        tls: ssl.SSLContext | None,
+        tls_required: bool,
+        idle_seconds_max: float,
+    ) -> None:
+        self.number = number
+        self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
+        self._make_session = make_session
+        self._find_account = find_account
+        self._tls = tls
+        self._tls_required = tls_required
+        self._idle_seconds_max = idle_seconds_max
+        self._nonce = bytes(secrets.choice(_NONCE_LETTERS) for _ in range(20))
+        self._prepared: dict[int, Prepared] = {}
+        self._prepared_count = 0
+        self._user = ""
+        self._session: Session | None = None
+
+    def serve(self) -> None:
+        """Until the client leaves or breaks the protocol."""
+        try:
+            if self._greet():
+                self._channel = _resized(self._channel)
+                self._channel.socket.settimeout(self._idle_seconds_max)
+                while self._command(self._next()):
+                    pass
+        except (OSError, ProtocolError):  # it has gone, or talks something else; ssl.SSLError is an OSError
+            pass
+        finally:
+            if self._session is not None:
+                self._session.close()
+
+    def stop(self) -> None:
+        """Called from another thread: interrupts what runs and closes the connection."""
+        if self._session is not None:
+            self._session.interrupt()
+        with contextlib.suppress(OSError):
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
+
+    def _next(self) -> bytes:
+        self._channel.flush()
+        self._channel.sequence = 0
+        return self._channel.read()
+
+    # ------------------------------------------------------------------------------------- who it is
+
+    def _greet(self) -> bool:
+        """Whether the client may stay."""
+        self._channel.write(self._greeting())
+        payload = self._channel.read()
+        capabilities = int.from_bytes(payload[:4], "little")
+        if capabilities & wire.SSL and self._tls is not None and len(payload) == 32:
+            self._channel.socket = self._tls.wrap_socket(self._channel.socket, server_side=True)
+            payload = self._channel.read()
+        elif self._tls_required:
+            error = AccessDeniedError(
+                "Connections using insecure transport are prohibited; use TLS", kind="no_tls"
+            )
+            return self._refused(error)
+        return self._admitted(_parse_client(payload))
+
+    def _greeting(self) -> bytes:
+        capabilities = wire.CAPABILITIES | (wire.SSL if self._tls is not None else 0)
+        return (
+            b"\x0a"
+            + SERVER_VERSION.encode()
+            + b"\0"
+            + self.number.to_bytes(4, "little")
+            + self._nonce[:8]
+            + b"\0"
+            + (capabilities & 0xFFFF).to_bytes(2, "little")
+            + bytes([_UTF8])
+            + wire.STATUS_AUTOCOMMIT.to_bytes(2, "little")
+            + (capabilities >> 16).to_bytes(2, "little")
+            + bytes([len(self._nonce) + 1])
+            + bytes(10)
+            + self._nonce[8:]
+            + b"\0"
+            + _PLUGIN
+            + b"\0"
+        )
+
+    def _admitted(self, client: _Client) -> bool:
+        scramble = client.scramble
+        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
+            self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
+            scramble = self._channel.read()
+        account = self._find_account(client.name)
+        if account is None or not matches_scramble(account, scramble.rstrip(b"\0")[:20], self._nonce):
+            using = "YES" if scramble else "NO"
+            return self._refused(
+                AccessDeniedError(
+                    f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
+                )
+            )
+        self._user = client.name
+        try:
+            self._renew(client.database)
+        except StoreError as error:
+            return self._refused(error)
+        self._ok(Result())
+        self._channel.flush()
+        return True
+
+    def _refused(self, error: StoreError) -> bool:
+        self._error(error)
+        self._channel.flush()
+        return False
+
+    def _renew(self, database: str) -> None:
+        """A session with nothing set, in a database if one is named."""
+        if self._session is not None:
+            self._session.close()
+        self._session = self._make_session(self._user, self.number)
+        self._prepared.clear()
+        if database:
+            self._session.run(UseDatabase(database))
+
+    @property
+    def session(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    # --------------------------------------------------------------------------------------- commands
+
+    def _command(self, payload: bytes) -> bool:
+        """Runs one command; False when it was the last."""
+        if not payload:
+            raise ProtocolError("an empty command")
+        if payload[0] == 0x01:
+            return False
+        run = _COMMANDS.get(payload[0])
+        try:
+            if run is None:
+                raise InvalidInputError(f"Unknown command 0x{payload[0]:02x}", kind="not_supported")
+            run(self, payload[1:])
+        except StoreError as error:
+            self._error(error)
+        except KeyboardInterrupt:
+            self._error(InvalidInputError("Query execution was interrupted", kind="interrupted"))
+        except UnicodeDecodeError as error:
+            self._error(InvalidInputError(f"the statement is not UTF-8 text: {error.reason}", kind="syntax"))
+        except (OSError, ProtocolError):
+            raise
+        except Exception as error:  # a fault of ours must not take the connection with it
+            _log.exception("connection %d: a command raised what it should not", self.number)
+            self._error(StoreError(f"internal error: {type(error).__name__}: {error}", kind="internal"))
+        return True
+
+    def _query(self, data: bytes) -> None:
+        self._run(data.decode(), is_binary=False)
+
+    def _run(self, text: str, *, is_binary: bool) -> None:
+        """Runs the statements of a text; one result for each."""
+        statements = parse(text)
+        if not statements:
+            raise InvalidInputError("Query was empty", kind="syntax")
+        for i, statement in enumerate(statements):
+            more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
+            with self.session.running(text):
+                if isinstance(statement, Query):
+                    with self.session.stream(statement) as reader:
+                        self._rows(reader, more, is_binary=is_binary)
+                    continue
+                result = self.session.run(statement)
+            if result.rows is None:
+                self._ok(result, more)
+            else:
+                with result.rows.to_reader() as reader:
+                    self._rows(reader, more, is_binary=is_binary)
+
+    def _rows(self, reader: pa.RecordBatchReader, more: int, *, is_binary: bool) -> None:
+        self._channel.write(wire.lenenc(len(reader.schema)))
+        for field in reader.schema:
+            self._channel.write(column_definition(field))
+        self._eof(more)
+        for batch in reader:
+            send_rows(self._channel, batch, is_binary=is_binary)
+        self._eof(more)
+
+    def _use(self, data: bytes) -> None:
+        self.session.run(UseDatabase(data.decode()))
+        self._ok(Result())
+
+    def _ping(self, _data: bytes) -> None:
+        self._ok(Result())
+
+    def _statistics(self, _data: bytes) -> None:
+        self._channel.write(f"Uptime: 0  Version: {SERVER_VERSION}".encode())
+
+    def _set_option(self, _data: bytes) -> None:
+        self._eof()  # several statements in one text are always taken
+
+    def _field_list(self, data: bytes) -> None:
+        payload = Payload(data)
+        name = payload.zero_ended().decode()
+        schema = self.session.table(TableName(None, name)).schema
+        for field in schema.arrow:
+            self._channel.write(column_definition(field, table=name) + b"\xfb")
+        self._eof()
+
+    def _reset(self, _data: bytes) -> None:
+        self._renew(self.session.database or "")
+        self._ok(Result())
+
+    def _change_user(self, data: bytes) -> None:
+        payload = Payload(data)
+        name = payload.zero_ended().decode()
+        scramble = payload.take(payload.integer(1))
+        database = payload.zero_ended().decode()
+        payload.at = min(payload.at + 2, len(data))
+        plugin = payload.zero_ended() or _PLUGIN
+        if not self._admitted(_Client(wire.PLUGIN_AUTH, name, scramble, database, plugin)):
+            raise ProtocolError("the new user was refused")
+
+    def _prepare(self, data: bytes) -> None:
+        prepared = Prepared.of(data.decode())
+        if len(self._prepared) >= _PREPARED_MAX:
+            raise InvalidInputError(
+                f"Can't create more than {_PREPARED_MAX} prepared statements; close some", kind="too_many"
+            )
+        self._prepared_count += 1
+        self._prepared[self._prepared_count] = prepared
+        count = len(prepared.places)
+        # The columns are told at every execution, not before: they may depend on the values.
+        self._channel.write(
+            b"\0"
+            + self._prepared_count.to_bytes(4, "little")
+            + bytes(2)
+            + count.to_bytes(2, "little")
+            + bytes(3)
+        )
+        if count:
+            for _ in range(count):
+                self._channel.write(column_definition(pa.field("?", pa.string())))
+            self._eof()
+
+    def _execute(self, data: bytes) -> None:
+        payload = Payload(data)
+        prepared = self._find_prepared(payload.integer(4))
+        payload.take(5)  # cursors are not offered; the iteration count is always 1
+        text = prepared.filled(payload)
+        prepared.long_values.clear()
+        self._run(text, is_binary=True)
+
+    def _find_prepared(self, number: int) -> Prepared:
+        prepared = self._prepared.get(number)
+        if prepared is None:
+            raise InvalidInputError(f"Unknown prepared statement handler ({number})", kind="unknown_prepared")
+        return prepared
+
+    def _long_data(self, data: bytes) -> None:
+        payload = Payload(data)
+        prepared = self._find_prepared(payload.integer(4))
+        number = payload.integer(2)
+        prepared.long_values[number] = prepared.long_values.get(number, b"") + payload.rest()
+
+    def _close_prepared(self, data: bytes) -> None:
+        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
+
+    def _reset_prepared(self, data: bytes) -> None:
+        self._find_prepared(int.from_bytes(data[:4], "little")).long_values.clear()
+        self._ok(Result())
+
+    # ---------------------------------------------------------------------------------------- answers
+
+    def _status(self) -> int:
+        in_transaction = wire.STATUS_IN_TRANSACTION if self._session and self._session.in_transaction else 0
+        return wire.STATUS_AUTOCOMMIT | in_transaction
+
+    def _ok(self, result: Result, more: int = 0) -> None:
+        info = wire.text(result.info) if result.info else b""
+        self._channel.write(
+            b"\0"
+            + wire.lenenc(result.affected_rows)
+            + wire.lenenc(0)
+            + (self._status() | more).to_bytes(2, "little")
+            + min(len(result.warnings), 0xFFFF).to_bytes(2, "little")
+            + info
+        )
+
+    def _eof(self, more: int = 0) -> None:
+        warnings = len(self._session.warnings) if self._session is not None else 0
+        self._channel.write(
+            b"\xfe"
+            + min(warnings, 0xFFFF).to_bytes(2, "little")
+            + (self._status() | more).to_bytes(2, "little")
+        )
+
+    def _error(self, error: StoreError) -> None:
+        number, state = number_and_state(error)
+        message = " ".join(str(error).split()) if "\n" in str(error) else str(error)
+        self._channel.write(
+            b"\xff"
+            + number.to_bytes(2, "little")
+            + b"#"
+            + state.encode()
+            + message.encode("utf-8", "replace")
+        )
+
+
+def _resized(channel: Channel) -> Channel:
+    """The same connection, for larger packets: nobody unknown may send such."""
+    return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
+
+
+def _parse_client(data: bytes) -> _Client:
+    payload = Payload(data)
+    capabilities = payload.integer(4)
+    payload.take(28)  # its largest packet, its character set, nothing
+    name = payload.zero_ended().decode("utf-8", "replace")
+    if capabilities & wire.PLUGIN_AUTH_LENENC:
+        scramble = payload.lenenc_bytes()
+    elif capabilities & wire.SECURE_CONNECTION:
+        scramble = payload.take(payload.integer(1))
+    else:
+        scramble = payload.zero_ended()
+    database = plugin = b""
+    if capabilities & wire.CONNECT_WITH_DB and not payload.is_done:
+        database = payload.zero_ended()
+    if capabilities & wire.PLUGIN_AUTH and not payload.is_done:
+        plugin = payload.zero_ended()
+    return _Client(capabilities, name, scramble, database.decode("utf-8", "replace"), plugin)
+
+
+_COMMANDS: Final = {
+    0x02: Connection._use,
+    0x03: Connection._query,
+    0x04: Connection._field_list,
+    0x09: Connection._statistics,
+    0x0E: Connection._ping,
+    0x11: Connection._change_user,
+    0x16: Connection._prepare,
+    0x17: Connection._execute,
+    0x18: Connection._long_data,
+    0x19: Connection._close_prepared,
+    0x1A: Connection._reset_prepared,
+    0x1B: Connection._set_option,
+    0x1F: Connection._reset,
+}

@@ -1,0 +1,123 @@
+"""Prepared statements: a text with `?`, whose values come later in the binary protocol.
+
+Values are put into the text as literals at the places of the `?` tokens; what the parser then sees is what
+it sees of any client.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot.tokens import TokenType
+
+from cli.mysql.wire import Payload, ProtocolError
+from store.errors import InvalidInputError
+from store.sql.tokens import split_statements
+
+_UNSIGNED: Final = 0x80
+_INTEGERS: Final = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 8, 0x09: 4, 0x0D: 2}
+_DATES: Final = frozenset([0x07, 0x0A, 0x0C])
+_BLOBS: Final = frozenset([0xF9, 0xFA, 0xFB, 0xFC])
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\0": "\\0"})
+
+
+@dataclass
+class Prepared:
+    """One prepared statement.
+
+    Attributes:
+        places: offsets of its `?` in the text.
+        types: of the parameters, as the client last told.
+        long_values: what came by COM_STMT_SEND_LONG_DATA, by parameter.
+    """
+
+    text: str
+    places: tuple[int, ...]
+    types: list[int] = field(default_factory=list)
+    long_values: dict[int, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str) -> Prepared:
+        """Raises InvalidInputError where the text cannot be read."""
+        tokens = [token for stream in split_statements(text) for token in stream.tokens]
+        places = (token.start for token in tokens if token.token_type is TokenType.PLACEHOLDER)
+        return cls(text, tuple(place for place in places if text[place] == "?"))
+
+    def filled(self, payload: Payload) -> str:
+        """The text with the values of an execution, whose payload stands behind the iteration count."""
+        literals = self._literals(payload) if self.places else []
+        parts, end = [], 0
+        for place, literal in zip(self.places, literals, strict=True):
+            parts += [self.text[end:place], literal]
+            end = place + 1
+        return "".join([*parts, self.text[end:]])
+
+    def _literals(self, payload: Payload) -> Sequence[str]:
+        count = len(self.places)
+        nulls = payload.take((count + 7) // 8)
+        if payload.integer(1):
+            self.types = [payload.integer(2) for _ in range(count)]
+        if len(self.types) != count:
+            raise ProtocolError("parameters without types")
+        found = []
+        for i, kind in enumerate(self.types):
+            if i in self.long_values:
+                found.append(_quoted(self.long_values[i]))
+            elif nulls[i // 8] >> (i % 8) & 1 or kind & 0xFF == 0x06:
+                found.append("NULL")
+            else:
+                found.append(_literal(payload, kind & 0xFF, is_unsigned=bool(kind >> 8 & _UNSIGNED)))
+        return found
+
+
+def _literal(payload: Payload, kind: int, *, is_unsigned: bool) -> str:
+    width = _INTEGERS.get(kind)
+    if width is not None:
+        return str(int.from_bytes(payload.take(width), "little", signed=not is_unsigned))
+    if kind == 0x04:
+        return repr(struct.unpack("<f", payload.take(4))[0])
+    if kind == 0x05:
+        return repr(struct.unpack("<d", payload.take(8))[0])
+    if kind in _DATES:
+        return _moment(payload.take(payload.integer(1)), is_date=kind == 0x0A)
+    if kind == 0x0B:
+        return _time(payload.take(payload.integer(1)))
+    value = payload.lenenc_bytes()
+    if kind in (0x00, 0xF6):  # a decimal, as text
+        return value.decode()
+    return _quoted(value)
+
+
+def _quoted(value: bytes) -> str:
+    try:
+        return "'" + value.decode().translate(_ESCAPES) + "'"
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"a parameter is not UTF-8 text: {error.reason} at byte {error.start}", kind="bad_data"
+        ) from error
+
+
+def _moment(value: bytes, *, is_date: bool) -> str:
+    year, month, day = struct.unpack("<HBB", value[:4]) if value else (0, 0, 0)
+    text = f"{year:04}-{month:02}-{day:02}"
+    if is_date:
+        return f"'{text}'"
+    hour, minute, second = value[4:7] if len(value) >= 7 else (0, 0, 0)
+    text += f" {hour:02}:{minute:02}:{second:02}"
+    if len(value) >= 11:
+        text += f".{int.from_bytes(value[7:11], 'little'):06}"
+    return f"'{text}'"
+
+
+def _time(value: bytes) -> str:
+    if not value:
+        return "'00:00:00'"
+    sign = "-" if value[0] else ""
+    hours = int.from_bytes(value[1:5], "little") * 24 + value[5]
+    text = f"{sign}{hours:02}:{value[6]:02}:{value[7]:02}"
+    if len(value) >= 12:
+        text += f".{int.from_bytes(value[8:12], 'little'):06}"
+    return f"'{text}'"

@@ -1,0 +1,47 @@
+"""Which MySQL error number and SQL state an error has; clients and drivers decide by them what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from store.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    UnavailableError,
+)
+
+_BY_KIND: Final = {
+    "syntax": (1064, "42000"),
+    "unknown_database": (1049, "42000"),
+    "no_database": (1046, "3D000"),
+    "unknown_table": (1146, "42S02"),
+    "unknown_column": (1054, "42S22"),
+    "unknown_function": (1305, "42000"),
+    "unknown_variable": (1193, "HY000"),
+    "bad_variable": (1231, "42000"),
+    "column_count": (1136, "21S01"),
+    "bad_password": (1045, "28000"),
+    "no_privilege": (1227, "42000"),
+    "not_supported": (1235, "42000"),
+    "interrupted": (1317, "70100"),
+}
+_BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
+    (AccessDeniedError, 1227, "42000"),
+    (ConflictError, 1213, "40001"),  # what drivers take for "run the transaction again"
+    (AlreadyExistsError, 1050, "42S01"),
+    (NotFoundError, 1146, "42S02"),
+    (UnavailableError, 1205, "HY000"),
+    (InvalidInputError, 1105, "HY000"),
+)
+
+
+def number_and_state(error: StoreError) -> tuple[int, str]:
+    """Error number and SQL state."""
+    known = _BY_KIND.get(error.kind)
+    if known is not None:
+        return known
+    return next(((n, state) for kind, n, state in _BY_CLASS if isinstance(error, kind)), (1105, "HY000"))

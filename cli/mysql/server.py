@@ -1,0 +1,158 @@
+"""The listening side: one thread accepts clients, and every client has a thread of its own.
+
+Threads, not an event loop: a session runs one statement at a time and blocks in DuckDB and in file reads,
+and a blocking `send` is all the back-pressure a slow reader needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from types import TracebackType
+from typing import Final
+
+from cli.mysql.connection import Connection
+from store.sql import Session
+from store.sql.processes import Processes
+from store.store import Store
+
+_HANDSHAKE_SECONDS_MAX: Final = 20
+_STOP_SECONDS_MAX: Final = 10
+
+
+class MysqlServer:
+    """Serves a store to MySQL clients.
+
+        with MysqlServer(store, port=9030):
+            ...
+
+    Args:
+        host: 127.0.0.1 unless told otherwise.
+        port: 0 takes a free one; `self.port` tells which.
+        tls: certificate and key to encrypt with; None serves plain connections only.
+        tls_required: refuse plain ones.
+        connections_max: more are told so and closed.
+        idle_seconds_max: a connection that says nothing for so long is closed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        tls_required: bool = False,
+        connections_max: int = 256,
+        idle_seconds_max: float = 28_800,
+    ) -> None:
+        self._store = store
+        self._address = (host, port)
+        self._tls = tls
+        self._tls_required = tls_required
+        self._connections_max = connections_max
+        self._idle_seconds_max = idle_seconds_max
+        self._global_variables: dict[str, str] = {}
+        self._processes = Processes()
+        self._open: dict[int, tuple[Connection, threading.Thread]] = {}
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self._acceptor: threading.Thread | None = None
+        self._number = 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        assert self._listener is not None, "the server is not started"
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> MysqlServer:
+        """Begins to listen; OSError when the address is taken."""
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        self._listener = socket.create_server(self._address, family=family, backlog=128)
+        self._acceptor = threading.Thread(target=self._accept, name="mysql-accept", daemon=True)
+        self._acceptor.start()
+        return self
+
+    def stop(self) -> None:
+        """Closes the port and every connection, and waits for their threads."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        listener.close()
+        if self._acceptor is not None:
+            self._acceptor.join(_STOP_SECONDS_MAX)
+        with self._lock:
+            open_now = list(self._open.values())
+        for connection, _ in open_now:
+            connection.stop()
+        for _, thread in open_now:
+            thread.join(_STOP_SECONDS_MAX)
+
+    def _accept(self) -> None:
+        listener = self._listener
+        while listener is not None and self._listener is listener:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            self._admit(client)
+
+    def _admit(self, client: socket.socket) -> None:
+        client.settimeout(_HANDSHAKE_SECONDS_MAX)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            is_full = len(self._open) >= self._connections_max
+            self._number += 1
+            number = self._number
+        if is_full:
+            message = b"\xff\x10\x04#08004Too many connections"
+            with client, contextlib.suppress(OSError):
+                client.sendall(len(message).to_bytes(3, "little") + b"\0" + message)
+            return
+        connection = Connection(
+            client,
+            number,
+            make_session=self._session,
+            find_account=self._store.accounts.find,
+            tls=self._tls,
+            tls_required=self._tls_required,
+            idle_seconds_max=self._idle_seconds_max,
+        )
+        thread = threading.Thread(
+            target=self._serve, args=(connection, client), name=f"mysql-{number}", daemon=True
+        )
+        with self._lock:
+            self._open[number] = connection, thread
+        self._processes.add(number, connection.stop)
+        thread.start()
+
+    def _serve(self, connection: Connection, client: socket.socket) -> None:
+        try:
+            with client:
+                connection.serve()
+        finally:
+            self._processes.remove(connection.number)
+            with self._lock:
+                self._open.pop(connection.number, None)
+
+    def _session(self, user: str, number: int) -> Session:
+        return Session(
+            self._store,
+            global_variables=self._global_variables,
+            user=user,
+            connection_id=number,
+            processes=self._processes,
+        )
+
+    def __enter__(self) -> MysqlServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,169 @@
+"""Packets: a length of three bytes, a sequence number, a payload. Larger payloads go in several packets.
+
+Numbers are little-endian. A length-encoded integer takes one byte below 251, else a mark and 2, 3 or 8
+bytes; a length-encoded string is such a length and the bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Final
+
+PAYLOAD_MAX: Final = 0xFFFFFF
+_BUFFER_BYTES: Final = 1 << 16
+
+# Capabilities that this server has, and those it looks at.
+CONNECT_WITH_DB: Final = 0x8
+SSL: Final = 0x800
+MULTI_STATEMENTS: Final = 0x1_0000
+PLUGIN_AUTH: Final = 0x8_0000
+PLUGIN_AUTH_LENENC: Final = 0x20_0000
+SECURE_CONNECTION: Final = 0x8000
+CAPABILITIES: Final = (
+    0x1  # long passwords
+    | 0x2  # found rows
+    | 0x4  # long flags
+    | CONNECT_WITH_DB
+    | 0x100  # blanks behind function names
+    | 0x200  # protocol 4.1
+    | 0x400  # interactive clients
+    | 0x2000  # transactions
+    | SECURE_CONNECTION
+    | MULTI_STATEMENTS
+    | 0x2_0000  # several results
+    | 0x4_0000  # several results of prepared statements
+    | PLUGIN_AUTH
+    | 0x10_0000  # connection attributes
+    | PLUGIN_AUTH_LENENC
+)
+
+STATUS_IN_TRANSACTION: Final = 0x1
+STATUS_AUTOCOMMIT: Final = 0x2
+STATUS_MORE_RESULTS: Final = 0x8
+
+
+class ProtocolError(Exception):
+    """The client does not speak the protocol; the connection ends."""
+
+
+class Channel:
+    """Packets over a socket. `sequence` is the number of the next packet in either direction."""
+
+    def __init__(self, connection: socket.socket, payload_bytes_max: int) -> None:
+        self.socket = connection
+        self.sequence = 0
+        self._payload_bytes_max = payload_bytes_max
+        self._pending = bytearray()
+
+    def read(self) -> bytes:
+        """The next payload; what was written before is sent first.
+
+        Raises:
+            ConnectionError: the client has gone.
+            ProtocolError: the payload is larger than allowed.
+        """
+        self.flush()
+        parts: list[bytes] = []
+        total = 0
+        while True:
+            header = self._exactly(4)
+            length = int.from_bytes(header[:3], "little")
+            self.sequence = (header[3] + 1) & 0xFF
+            total += length
+            if total > self._payload_bytes_max:
+                raise ProtocolError(f"a packet of more than {self._payload_bytes_max} bytes")
+            parts.append(self._exactly(length))
+            if length < PAYLOAD_MAX:
+                return b"".join(parts)
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray(count)
+        view, got = memoryview(data), 0
+        while got < count:
+            received = self.socket.recv_into(view[got:])
+            if not received:
+                raise ConnectionResetError("the client closed the connection")
+            got += received
+        return bytes(data)
+
+    def write(self, payload: bytes) -> None:
+        """Queues one payload."""
+        start = 0
+        while True:
+            part = payload[start : start + PAYLOAD_MAX]
+            self._pending += len(part).to_bytes(3, "little") + bytes([self.sequence]) + part
+            self.sequence = (self.sequence + 1) & 0xFF
+            start += len(part)
+            if len(part) < PAYLOAD_MAX:
+                break
+        if len(self._pending) >= _BUFFER_BYTES:
+            self.flush()
+
+    def write_packets(self, packets: bytes | memoryview, count: int) -> None:
+        """Sends packets that carry their headers already, numbered from `sequence` on."""
+        self.flush()
+        self.socket.sendall(packets)
+        self.sequence = (self.sequence + count) & 0xFF
+
+    def flush(self) -> None:
+        if self._pending:
+            self.socket.sendall(self._pending)
+            self._pending.clear()
+
+
+def lenenc(number: int) -> bytes:
+    """A length-encoded integer."""
+    if number < 251:
+        return bytes([number])
+    if number < 1 << 16:
+        return b"\xfc" + struct.pack("<H", number)
+    if number < 1 << 24:
+        return b"\xfd" + struct.pack("<I", number)[:3]
+    return b"\xfe" + struct.pack("<Q", number)
+
+
+def text(value: str) -> bytes:
+    """A length-encoded string in UTF-8."""
+    data = value.encode("utf-8", "replace")
+    return lenenc(len(data)) + data
+
+
+class Payload:
+    """Reads the fields of one payload, front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        part = self.data[self.at : self.at + count]
+        if len(part) < count:
+            raise ProtocolError("a packet that ends too early")
+        self.at += count
+        return part
+
+    def integer(self, count: int) -> int:
+        return int.from_bytes(self.take(count), "little")
+
+    def lenenc(self) -> int:
+        first = self.integer(1)
+        return first if first < 251 else self.integer({0xFC: 2, 0xFD: 3}.get(first, 8))
+
+    def lenenc_bytes(self) -> bytes:
+        return self.take(self.lenenc())
+
+    def zero_ended(self) -> bytes:
+        end = self.data.find(b"\0", self.at)
+        if end < 0:
+            end = len(self.data)
+        part = self.data[self.at : end]
+        self.at = min(end + 1, len(self.data))
+        return part
+
+    def rest(self) -> bytes:
+        return self.take(len(self.data) - self.at)
+
+    @property
+    def is_done(self) -> bool:
+        return self.at >= len(self.data)
