@@ -102,6 +102,7 @@ class Connection:
         finally:
             if self._session is not None:
                 self._session.close()
+            self._channel.socket.close()  # with TLS it is another than was accepted
 
     def stop(self) -> None:
         """Called from another thread: interrupts what runs and closes the connection."""

@@ -148,6 +148,7 @@ class Surroundings:
     moment: Moment
     database: str | None = None
     user: str = "root"
+    connection_id: int = 0
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:
@@ -383,7 +384,7 @@ def _session(name: str, _arguments: list[exp.Expr], around: Surroundings) -> exp
     if name in ("database", "schema"):
         return exp.Literal.string(around.database) if around.database else exp.null()
     if name == "connection_id":
-        return exp.Literal.number(0)
+        return exp.Literal.number(around.connection_id)
     return exp.Literal.string(SERVER_VERSION if name == "version" else f"{around.user}@%")
 
 

@@ -18,7 +18,7 @@ _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(("PAUSE", "RESUME", "STOP"), "LOAD"),
     **dict.fromkeys(("CREATE", "ALTER", "DROP", "OPTIMIZE", "VACUUM", "REORG", "RESTORE"), "ALTER"),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW CREATE"), "SELECT"),
-    "SET PASSWORD": "ADMIN",
+    "SET PASSWORD": "",  # of others: checked where the user is known
     "SET GLOBAL": "ADMIN",
     "CREATE USER": "ADMIN",
     "ALTER USER": "ADMIN",

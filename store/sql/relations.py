@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.errors import InvalidInputError
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
-from store.snapshot import Snapshot
 from store.sql.predicates import Condition, column_of, conditions, conjuncts
 from store.sql.statements import TableName
 from store.types import ColumnType, parse_type
@@ -37,6 +38,31 @@ def shown_name(name: str) -> str:
     return name.replace("__", "__DORIS_", 1)
 
 
+class Readable(Protocol):
+    """What a query needs of a table at one version; `store.snapshot.Snapshot` is one."""
+
+    @property
+    def schema(self) -> TableSchema: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader: ...
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
+    ) -> pa.Table: ...
+
+    def count(self) -> int: ...
+
+
 @dataclass
 class Relation:
     """One mention of a table in a query.
@@ -54,7 +80,7 @@ class Relation:
     node: exp.Table
     table: TableName
     alias: str
-    snapshot: Snapshot
+    snapshot: Readable
     columns: list[str] = field(default_factory=list)
     is_starred: bool = False
     conditions: list[Condition] = field(default_factory=list)
@@ -78,7 +104,7 @@ class Relation:
 
 
 def find_relations(
-    tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Snapshot]
+    tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Readable]
 ) -> list[Relation]:
     """Every mention of a stored table; names of CTEs are none.
 

@@ -16,11 +16,17 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from store.snapshot import Snapshot
 from store.sql import duck
 from store.sql.functions import Surroundings
 from store.sql.predicates import Condition, conjuncts
-from store.sql.relations import Relation, choose_columns, choose_conditions, find_relations, own_conditions
+from store.sql.relations import (
+    Readable,
+    Relation,
+    choose_columns,
+    choose_conditions,
+    find_relations,
+    own_conditions,
+)
 from store.sql.statements import Query, TableName
 from store.sql.translate import (
     Variables,
@@ -49,7 +55,7 @@ class QueryContext:
         show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
     """
 
-    open_snapshot: Callable[[TableName, int | None], Snapshot]
+    open_snapshot: Callable[[TableName, int | None], Readable]
     connect: Callable[[], duckdb.DuckDBPyConnection]
     around: Surroundings
     variables: Variables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,16 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from store.accounts import PRIVILEGES, ROOT
 from store.errors import InvalidInputError
-from store.snapshot import Snapshot
-from store.sql import privileges
+from store.schema import TableSchema
+from store.sql import privileges, system_tables
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.functions import Moment, Surroundings
 from store.sql.parser import parse
 from store.sql.processes import Processes
+from store.sql.relations import Readable
 from store.sql.result import Result
 from store.sql.select import QueryContext, open_query
 from store.sql.statement_kind import StatementKind, kind_of
@@ -130,8 +132,12 @@ class Session:
 
     def interrupt(self) -> None:
         """Called from another thread: ends the query that runs."""
-        if self._connection is not None:
-            self._connection.interrupt()
+        import duckdb
+
+        connection = self._connection
+        if connection is not None:
+            with suppress(duckdb.ConnectionException):  # it is just being closed
+                connection.interrupt()
 
     def close(self) -> None:
         """Ends the session; the store stays open."""
@@ -167,6 +173,16 @@ class Session:
             raise InvalidInputError("No database selected; say USE db, or db.table", kind="no_database")
         return self.database
 
+    def visible_databases(self) -> list[str]:
+        """Databases the user holds any privilege on; all of them where none is checked."""
+        found = self.store.databases()
+        if self.user is None:
+            return found
+        account = self.store.accounts.find(self.user)
+        if account is None:
+            return []
+        return [name for name in found if any(account.may(privilege, name) for privilege in PRIVILEGES)]
+
     def full_name(self, table: st.TableName) -> str:
         """`db.table`, the current database where none is written."""
         return f"{table.database or self.current_database()}.{table.name}"
@@ -175,10 +191,18 @@ class Session:
         """The named table; NotFoundError when there is none."""
         return self.store.table(self.full_name(table))
 
-    def _query_context(self, held: ExitStack) -> QueryContext:
-        opened: dict[tuple[str, int | None], Snapshot] = {}
+    def schema(self, table: st.TableName) -> TableSchema:
+        """Columns of a stored or a system table."""
+        if (table.database or self.database or "").lower() == system_tables.DATABASE:
+            return system_tables.system_schema(table.name)
+        return self.table(table).schema
 
-        def open_snapshot(table: st.TableName, version: int | None) -> Snapshot:
+    def _query_context(self, held: ExitStack) -> QueryContext:
+        opened: dict[tuple[str, int | None], Readable] = {}
+
+        def open_snapshot(table: st.TableName, version: int | None) -> Readable:
+            if (table.database or self.database or "").lower() == system_tables.DATABASE:
+                return system_tables.open_system_table(table.name, self)
             key = (self.full_name(table), version)
             if self.user is not None:
                 self.store.accounts.require(self.user, "SELECT", key[0].partition(".")[0])
@@ -189,7 +213,7 @@ class Session:
         return QueryContext(
             open_snapshot,
             self._connect,
-            Surroundings(self.moment(), self.database),
+            Surroundings(self.moment(), self.database, self.user or ROOT, self.connection_id),
             self._variable,
             show_hidden=self.variables.flag(names.SHOW_HIDDEN_COLUMNS),
         )

@@ -62,6 +62,8 @@ def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> No
     def rewrite(node: exp.Expr) -> exp.Expr:
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
             return _variable(node, variables)
+        if isinstance(node, exp.CurrentUser):
+            return exp.Literal.string(f"{around.user}@%")
         if isinstance(node, exp.Anonymous):
             return translate_call(node, around)
         kind = _LOCAL_TIMES.get(type(node))
@@ -286,7 +288,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Add: _add,
     exp.Bracket: _bracket,
     exp.Cast: _cast,
-    exp.CurrentUser: lambda node: exp.Literal.string("root@%"),
     exp.Extract: _extract,
     exp.JSONExtract: _json_path,
     exp.Sub: _add,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from store.errors import NotFoundError
 from store.sql.result import Result, text_rows
 from store.sql.session import Session
-from store.sql.show import matching, parse_like
+from store.sql.show import matching, parse_like, quoted
 from store.sql.statement_kind import StatementKind
 from store.sql.statements import CreateDatabase, DropDatabase, ShowDatabases, UseDatabase
+from store.sql.system_tables import DATABASE
 from store.sql.tokens import TokenStream
 
 
@@ -41,11 +43,13 @@ def _parse_use(stream: TokenStream) -> UseDatabase:
     return UseDatabase(stream.dotted_name("database name")[-1])
 
 
+def _require(name: str, session: Session) -> None:
+    if name not in [*session.store.databases(), DATABASE]:
+        raise NotFoundError(f"Unknown database '{name}'", kind="unknown_database", database=name)
+
+
 def _use(statement: UseDatabase, session: Session) -> Result:
-    if statement.name not in session.store.databases():
-        raise NotFoundError(
-            f"Unknown database '{statement.name}'", kind="unknown_database", database=statement.name
-        )
+    _require(statement.name, session)
     session.database = statement.name
     return Result()
 
@@ -55,12 +59,32 @@ def _parse_show(stream: TokenStream) -> ShowDatabases:
 
 
 def _show(statement: ShowDatabases, session: Session) -> Result:
-    return text_rows(["Database"], [(name,) for name in matching(session.store.databases(), statement.like)])
+    found = sorted([*session.visible_databases(), DATABASE])
+    return text_rows(["Database"], [(name,) for name in matching(found, statement.like)])
+
+
+@dataclass(frozen=True)
+class ShowCreateDatabase:
+    name: str
+
+
+def _parse_show_create(stream: TokenStream) -> ShowCreateDatabase:
+    return ShowCreateDatabase(stream.name("a database name"))
+
+
+def _show_create(statement: ShowCreateDatabase, session: Session) -> Result:
+    _require(statement.name, session)
+    return text_rows(
+        ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
+    )
 
 
 KINDS: Final = (
     StatementKind(("CREATE DATABASE", "CREATE SCHEMA"), CreateDatabase, _parse_create, _create),
     StatementKind(("DROP DATABASE", "DROP SCHEMA"), DropDatabase, _parse_drop, _drop),
     StatementKind(("USE",), UseDatabase, _parse_use, _use),
+    StatementKind(
+        ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"), ShowCreateDatabase, _parse_show_create, _show_create
+    ),
     StatementKind(("SHOW DATABASES", "SHOW SCHEMAS"), ShowDatabases, _parse_show, _show),
 )

@@ -10,6 +10,7 @@ from store.sql.session import Session
 from store.sql.show import create_table_text, describe, matching, parse_like
 from store.sql.statement_kind import StatementKind
 from store.sql.statements import CreateTable, Describe, DropTable, ShowCreateTable, ShowTables
+from store.sql.system_tables import DATABASE, system_table_names
 from store.sql.table_parser import parse_create_table, parse_table_name
 from store.sql.tokens import TokenStream
 
@@ -38,7 +39,7 @@ def _parse_describe(stream: TokenStream) -> Describe:
 
 
 def _describe(statement: Describe, session: Session) -> Result:
-    schema = session.table(statement.table).schema
+    schema = session.schema(statement.table)
     return describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS))
 
 
@@ -49,10 +50,13 @@ def _parse_show(stream: TokenStream) -> ShowTables:
 
 def _show(statement: ShowTables, session: Session) -> Result:
     database = statement.database or session.current_database()
-    found = matching(session.store.tables(database), statement.like)
+    is_system = database.lower() == DATABASE
+    found = matching(system_table_names() if is_system else session.store.tables(database), statement.like)
     heading = f"Tables_in_{database}"
     if statement.is_full:
-        return text_rows([heading, "Table_type"], [(name, "BASE TABLE") for name in found])
+        return text_rows(
+            [heading, "Table_type"], [(name, "SYSTEM VIEW" if is_system else "BASE TABLE") for name in found]
+        )
     return text_rows([heading], [(name,) for name in found])
 
 

@@ -183,7 +183,10 @@ def test_a_prompt_waits_for_the_semicolon(text: str, complete: bool) -> None:
     ("text", "message"),
     [
         ("selec 1", "line 1, column 1: expected a statement such as SELECT"),
-        ("USE db;\n  DROP VIEW v", "line 2, column 8: expected DATABASE or SCHEMA or TABLE, found 'VIEW'"),
+        (
+            "USE db;\n  DROP VIEW v",
+            "line 2, column 8: expected DATABASE or SCHEMA or TABLE or USER, found 'VIEW'",
+        ),
         ("SELECT 'abc", "line 1, column 8: expected the end of the string that starts here"),
         ("SELECT /* abc", "line 1, column 8: expected the end of the comment that starts here"),
         ("SELECT a,\n b FROM t WHERE a ==", "line 2, column"),
