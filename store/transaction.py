@@ -137,12 +137,6 @@ def put_transaction(tx: catalog.Transaction, record: TransactionRecord) -> None:
     tx.put("txns", catalog.txn_key(record.id), record.to_record())
 
 
-def find_label(tx: catalog.Transaction, database: int, label: str) -> TransactionRecord | None:
-    """The transaction a label of a database names, as it was last stored."""
-    txn_id = tx.get("labels", catalog.label_key(database, label))
-    return None if txn_id is None else read_transaction(tx, txn_id)
-
-
 def begin(
     tx: catalog.Transaction, *, database: int, table: str, label: str, operation: str, keep_seconds: int
 ) -> TransactionRecord:
