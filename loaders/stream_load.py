@@ -5,7 +5,8 @@
     plan                    fields, derived columns, targets: refused before the first byte is read
     body -> batches         of a few megabytes: read, mapped, cast; bad rows counted and logged
     write                   gathered batches go to the engine, which checks NULLs and lengths (Y2, Y5)
-    commit                  if no more rows were filtered than `max_filter_ratio` allows (Y7)
+    commit                  if no more rows were filtered than `max_filter_ratio` allows (Y7); with
+                            `two_phase_commit: true` only the first phase (PC1)
 
 Memory is that of the gathered batches, whatever the size of the body. Nothing is raised for what a user can
 get wrong: the reply says it.
@@ -57,7 +58,8 @@ def stream_load(
         headers: of a Doris stream load, names in any case; others are ignored.
 
     Returns:
-        The reply, success or not. The rows of a success are durable and visible.
+        The reply, success or not. The rows of a success are durable and, unless the load was only
+        pre-committed, visible.
     """
     progress = Progress(label=_header(headers, "label"), comment=_header(headers, "comment"))
     counted = _CountedBody(body, progress)
@@ -81,9 +83,7 @@ def _header(headers: Mapping[str, str], wanted: str) -> str:
 def _check_available(options: StreamLoadOptions) -> None:
     """Refuses what is known and checked, but not done."""
     header = ""
-    if options.two_phase_commit:
-        header = "two_phase_commit: true"
-    elif options.group_commit != "off_mode":
+    if options.group_commit != "off_mode":
         header = f"group_commit: {options.group_commit}"
     if header:
         raise InvalidInputError(f"{header} is not available yet; leave the header out", kind="not_available")
@@ -123,12 +123,13 @@ class StreamLoad:
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
-        """Begin, plan, read and write, commit.
+        """Begin, plan, read and write, commit or pre-commit.
 
         Raises:
             StoreError: nothing of the load is visible.
         """
         options, progress = self._options, self._progress
+        progress.two_phase_commit = options.two_phase_commit
         self._check_partitions()
         if options.is_flexible:
             check_flexible(self._table.schema)
@@ -153,6 +154,9 @@ class StreamLoad:
                 self._log(log)
                 log.close()
                 progress.error_url = str(log.path or "")
+            if options.two_phase_commit:  # PC1
+                load.precommit()
+                return
             with self._timed("CommitAndPublishTimeMs"):
                 load.commit()
 

@@ -17,6 +17,7 @@ a prefix lists in order. Databases inside:
     bitmaps    table id | version                 -> delete bitmap record (store.delete_bitmap)
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
+    prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
     users      user name                          -> password hashes and grants (store.accounts)
 
 The environment is that of `store.environment`: one per path and process, closed for a fork. No read
@@ -52,6 +53,7 @@ _DATABASES: Final = (
     "bitmaps",
     "labels",
     "txns",
+    "prepared",
     "users",
 )
 
@@ -172,6 +174,16 @@ def schema_key(table: int, revision: int) -> bytes:
 
 def txn_key(txn_id: int) -> bytes:
     return _u64(txn_id)
+
+
+def prepared_key(txn_id: int, table: int) -> bytes:
+    return _u64(txn_id, table)
+
+
+def prepared_ids(key: bytes) -> tuple[int, int]:
+    """Transaction id and table id of a `prepared_key`."""
+    txn_id, table = struct.unpack(">2Q", key)
+    return txn_id, table
 
 
 def label_key(database: int, label: str) -> bytes:

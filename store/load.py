@@ -28,9 +28,11 @@ from store.check_rows import Mask, RejectedRow, RowChecker
 from store.commit import commit
 from store.errors import ClosedError, CommitUnknownError, LoadRejectedError
 from store.partial import FillOptions
+from store.publish import Figures
 from store.rows_in import tables_of
 from store.table_writer import TableWriter
-from store.transaction import ABORTED, TransactionRecord
+from store.transaction import PREPARE, TransactionRecord
+from store.two_phase import precommit
 from store.write_task import StagedRows
 
 if TYPE_CHECKING:
@@ -231,7 +233,9 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
-        figures = writes[0].figures
+        return self._result(done, writes[0].figures)
+
+    def _result(self, done: TransactionRecord, figures: Figures) -> LoadResult:
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -247,6 +251,40 @@ class Load:
             milliseconds=self._elapsed(),
             rejected=self._rejected,
         )
+
+    def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+
+        From now on any process may commit or abort the transaction, by its id or label
+        (`Store.commit_transaction`); the end of this process does not touch it. It expires after
+        `precommitted_keep_seconds`.
+
+        Returns:
+            What would become of the load at the version it was prepared for; `version` is 0.
+
+        Raises:
+            LoadRejectedError: too many rejected rows; nothing was stored.
+        """
+        self._check_open()
+        self._check_ratio(max_filter_ratio)
+        if not self._transaction.id:
+            self._begin()
+        try:
+            done, writes = precommit(
+                self._table.catalog,
+                self._transaction,
+                [self._writer],
+                keep_seconds=self._table.settings.precommitted_keep_seconds,
+                elapsed=self._elapsed,
+            )
+        except CommitUnknownError:
+            self._is_open = False  # nothing may be removed: the transaction may be pre-committed
+            raise
+        except BaseException as error:
+            self.abort(str(error))
+            raise
+        self._is_open = False
+        return self._result(done, writes[0].figures)
 
     def prepare(self) -> None:
         """Does everything but the switch: fills, stages and plans against the newest version, and makes it
@@ -277,11 +315,10 @@ class Load:
             return
         self._is_open = False
         if self._transaction.id:
-            aborted = replace(
-                self._transaction, status=ABORTED, finished_ms=transactions.now_ms(), reason=reason
-            )
             with self._table.catalog.write() as tx:
-                transactions.put_transaction(tx, aborted)
+                stored = transactions.read_transaction(tx, self._transaction.id)
+                if stored is None or stored.status == PREPARE:  # else somebody was faster
+                    transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
 
     def _elapsed(self) -> int:

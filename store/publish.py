@@ -23,10 +23,19 @@ from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
 from store.delete_bitmap import bitmap_of
 from store.errors import ConflictError
+from store.prepared import forget_prepared
 from store.resolve import Plan
 from store.segment import INLINE, Segment
 from store.table_state import read_hidden
-from store.transaction import VISIBLE, TransactionRecord, now_ms, put_transaction, refuse_used_label
+from store.transaction import (
+    PRECOMMITTED,
+    VISIBLE,
+    TransactionRecord,
+    now_ms,
+    put_transaction,
+    refuse_used_label,
+    require_unchanged,
+)
 
 TRIES_BEFORE_LOCK: Final = 2
 
@@ -98,8 +107,11 @@ def publish(
         HeadMoved: a plan is not for the newest version.
         ConflictError: a schema changed since the transaction began.
         LabelExistsError: another load with this label was faster.
+        InvalidInputError: somebody else has committed or aborted the transaction.
     """
-    heads = [_checked_head(tx, transaction, write) for write in writes]
+    if transaction.id:
+        require_unchanged(tx, transaction)
+    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision) for w in writes]
     refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
     if any(
         head != write.plan.version
@@ -121,14 +133,21 @@ def publish(
     return done
 
 
-def _checked_head(tx: Transaction, transaction: TransactionRecord, write: TableWrite) -> int:
-    head, current_revision = catalog.head(tx, write.table_id)
-    if current_revision != write.revision:
+def check_revision(
+    tx: Transaction, transaction: TransactionRecord, table_id: int, name: str, revision: int
+) -> int:
+    """The newest version of a table that still has the schema a transaction was prepared for.
+
+    Raises:
+        ConflictError: the schema changed since.
+    """
+    head, current_revision = catalog.head(tx, table_id)
+    if current_revision != revision:
         raise ConflictError(
-            f"{transaction.operation} {transaction.label!r} on {write.name} was prepared for schema "
-            f"revision {write.revision}, but the table has {current_revision}; run it again",
+            f"{transaction.operation} {transaction.label!r} on {name} was prepared for schema "
+            f"revision {revision}, but the table has {current_revision}; run it again",
             kind="metadata_changed",
-            table=write.name,
+            table=name,
         )
     return head
 
@@ -173,5 +192,7 @@ def _finish(tx: Transaction, transaction: TransactionRecord, versions: dict[str,
         versions=versions,
     )
     put_transaction(tx, done)
+    if transaction.status == PRECOMMITTED:
+        forget_prepared(tx, done.id)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     return done

@@ -1,9 +1,9 @@
 """What opening a store repairs after a crash: segment files that no version names.
 
 A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
-removed when the process that made it (its name tells) is gone and the catalog does not know the segment;
-the catalog is asked last, so what was published just before the maker ended is kept. Files of living
-processes are left alone, but for those of a table that was dropped.
+removed when the process that made it (its name tells) is gone and neither the catalog's segments nor a
+pre-committed transaction name it; the catalog is asked last, so what was published just before the maker
+ended is kept. Files of living processes are left alone, but for those of a table that was dropped.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Final
 from store import catalog
 from store.catalog import Catalog
 from store.disk import Disk
+from store.prepared import prepared_files
 from store.records import unpack
 from store.stage import maker_of
 from store.transaction import is_alive
 
 TABLES: Final = "tables"
 # What `stage.new_segment_id` gives, and the suffixes of a segment's files.
-_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys)")
+_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta)")
 
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
@@ -38,7 +39,8 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     for table_id, directory in tables.items():
         abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
         with store_catalog.read() as tx:
-            unknown = [name for name in abandoned if not _is_known(tx, table_id, name)]
+            kept = prepared_files(tx, table_id) if abandoned else set()
+            unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
         for name in unknown:
             disk.delete(f"{directory}/{name}")
         removed += unknown

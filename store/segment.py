@@ -88,6 +88,11 @@ class SegmentMeta:
         return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
 
 
+def file_names(meta: SegmentMeta) -> list[str]:
+    """Names, without directory, of a segment's files."""
+    return [] if meta.home == INLINE else [f"{meta.id}.{meta.home}", f"{meta.id}.keys"]
+
+
 def data_name(directory: str, meta: SegmentMeta) -> str:
     return f"{directory}/{meta.id}.{meta.home}"
 

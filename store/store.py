@@ -24,6 +24,7 @@ from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from store.forks import new_lock
 from store.load import LoadResult
+from store.prepared import abort_of_table
 from store.publish import Figures
 from store.recovery import TABLES, sweep_orphans
 from store.schema import TableSchema, check_name
@@ -32,6 +33,7 @@ from store.snapshot import Snapshot
 from store.table import Table
 from store.table_state import StateLoader
 from store.transaction import TransactionRecord, find_label, now_ms
+from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
 
 
 class Store:
@@ -52,6 +54,7 @@ class Store:
         self._tables: dict[int, Table] = {}
         self._lock = new_lock()
         self._is_open = True
+        sweep_prepared(self.catalog, self.disk)
         sweep_orphans(self.catalog, self.disk)
 
     @classmethod
@@ -170,16 +173,74 @@ class Store:
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
                 raise _unknown_table(name)
-            directory = tx.get("tables", records.table_key(table_id))["directory"]
+            record = tx.get("tables", records.table_key(table_id))
+        return self._handle(table_id, database, record)
+
+    def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
         with self._lock:
             table = self._tables.get(table_id)
             if table is None:
-                loader = StateLoader(table_id, directory, self.disk)
-                table = Table(
-                    f"{database_name}.{table_name}", table_id, database, loader, self.catalog, self.settings
-                )
+                loader = StateLoader(table_id, record["directory"], self.disk)
+                name = f"{record['database']}.{record['name']}"
+                table = Table(name, table_id, database, loader, self.catalog, self.settings)
                 self._tables[table_id] = table
             return table
+
+    def _table_of_id(self, table_id: int) -> Table:
+        with self._read() as tx:
+            record = tx.get("tables", records.table_key(table_id))
+            if record is None:
+                raise NotFoundError("the table was dropped", kind="unknown_table", table=table_id)
+            database = records.require_database(tx, record["database"])
+        return self._handle(table_id, database, record)
+
+    def commit_transaction(
+        self, database: str, *, txn_id: int | None = None, label: str | None = None
+    ) -> TransactionRecord:
+        """Makes a pre-committed transaction visible, whoever prepared it and however long ago (PC2, C18).
+
+        Its version is taken now (PC9). A commit that fails leaves the transaction pre-committed.
+
+        Args:
+            txn_id, label: one of both.
+
+        Returns:
+            The transaction; `version` is the one it made.
+
+        Raises:
+            NotFoundError: the database has no such transaction.
+            InvalidInputError: it is not pre-committed; `.status` tells what it is, VISIBLE means done (PC7).
+            ConflictError: the table's schema changed since; abort it.
+            CommitUnknownError: the outcome is not known.
+        """
+        self._check_open()
+        return commit_prepared(
+            self.catalog,
+            self._table_of_id,
+            database,
+            txn_id=txn_id,
+            label=label,
+            label_keep_seconds=self.settings.label_keep_seconds,
+        )
+
+    def abort_transaction(
+        self,
+        database: str,
+        *,
+        txn_id: int | None = None,
+        label: str | None = None,
+        reason: str = USER_ABORT,
+    ) -> TransactionRecord:
+        """Gives up a transaction that runs or is pre-committed; its label is free at once (X16, X20).
+
+        A load that still runs somewhere learns of it when it commits.
+
+        Raises:
+            NotFoundError: the database has no such transaction.
+            InvalidInputError: it is visible or aborted; `.status` tells.
+        """
+        self._check_open()
+        return abort_transaction(self.catalog, self.disk, database, txn_id=txn_id, label=label, reason=reason)
 
     def upsert(self, name: str, data: Any, **options: Any) -> LoadResult:
         """`Table.upsert` of a table by name."""
@@ -297,6 +358,7 @@ def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
     assert table_id is not None
     prefix = records.table_key(table_id)
     directory: str = tx.get("tables", prefix)["directory"]
+    abort_of_table(tx, table_id)
     for name in ("schemas", "versions", "segments", "inline", "bitmaps"):
         for key, _ in list(tx.items(name, prefix)):
             tx.delete(name, key)

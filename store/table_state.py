@@ -125,6 +125,12 @@ class TableState:
         segments = {slot: self.segments[slot] for slot in fresh}
         return replace(self, segments=segments, prior_runs=(), fresh=fresh)
 
+    def arrived_after(self, version: int) -> TableState:
+        """This version with only those segments that came after an earlier one."""
+        fresh = tuple(slot for slot, live in self.segments.items() if live.created > version)
+        segments = {slot: self.segments[slot] for slot in fresh}
+        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
     ) -> TableState:

@@ -8,25 +8,32 @@ of partial updates, which are filled from history.
    against what arrived alone; a lone delta is filled again where its keys were touched and gets one more
    segment; anything else is filled and planned anew.
 3. `table_write` is what goes into the switch.
+
+A writer can be put down and taken up again (store.two_phase): `to_prepared` tells all it holds, with files
+for what is large; `from_prepared` makes a writer of that, in any process, at any later version. It is aligned
+with the versions since its snapshot when it is prepared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store import failpoint
+from store import catalog, failpoint
 from store.dedupe import Rows
+from store.delta_file import DeltaFile, read_delta, write_delta
 from store.partial import Delta, FillOptions, fill, keys_of
-from store.publish import Figures, TableWrite
+from store.publish import Figures, TableWrite, check_revision
 from store.resolve import Plan, Planner, extend_plan, make_plan
 from store.schema import TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
+from store.transaction import TransactionRecord
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -73,6 +80,9 @@ class TableWriter:
         self._lost_in_filling = 0
         self._plan: Plan | None = None
         self._state: TableState | None = None
+        self._deltas: list[DeltaFile] = []
+        self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
+        self._kept: frozenset[str] = frozenset()  # ids of the segments it was taken up with
 
     @property
     def segments(self) -> list[Segment]:
@@ -120,8 +130,12 @@ class TableWriter:
 
     def prepare(self) -> None:
         """Does everything but the switch, against the newest version; no-op when that was done."""
-        if self._plan is None:
+        if self._plan is not None:
+            return
+        if self._snapshot is None:
             self._prepare(self.table.state())
+        else:
+            self._resume(self.table.state(), self._snapshot)
 
     def align(self, now: TableState) -> None:
         """Brings the plan up to a newer state."""
@@ -132,7 +146,8 @@ class TableWriter:
             return
         self._state = now
         only_grew = set(before.segments) <= set(now.segments)
-        if self._is_lone_delta and self._fill_touched(before, now, only_grew=only_grew):
+        arrived = now.since(before)
+        if self._is_lone_delta and self._fill_touched(arrived, now, only_grew=only_grew):
             self._plan = make_plan(now, self._filled)
         elif only_grew and len(self._parts) == 1 and len(self.segments) == 1:
             self._plan = extend_plan(plan, before, now, self.segments[0])
@@ -168,9 +183,88 @@ class TableWriter:
             self.table.remember(self._state.after_load(version, self._published, hidden))
 
     def delete_files(self) -> None:
-        """Removes what was staged; only after the switch certainly did not happen."""
+        """Removes what was staged; only after the switch certainly did not happen. What a writer was taken up
+        with stays, for the next to take it up."""
         for segment in {segment.meta.id: segment for segment in [*self.segments, *self._filled]}.values():
-            segment.delete_files()
+            if segment.meta.id not in self._kept:
+                segment.delete_files()
+        if self._snapshot is None:
+            self.delete_deltas()
+
+    def delete_deltas(self) -> None:
+        """Removes the files of deltas, which nobody needs after the switch."""
+        for delta in self._deltas:
+            delta.delete(self._stager.disk, self._stager.directory)
+
+    def to_prepared(self) -> dict[str, Any]:
+        """All that the writer holds, as a catalog record; its files are durable."""
+        assert self._state is not None
+        held = {segment.meta.id: segment for segment in [*self.segments, *self._filled]}
+        parts: list[dict[str, Any]] = []
+        for part in self._parts:
+            if isinstance(part, _RowPart):
+                parts.append({"segments": [segment.meta.id for segment in part.segments]})
+                continue
+            stager = self._stager
+            limit = stager.settings.inline_bytes_max
+            delta = write_delta(stager.disk, stager.directory, part.delta(self.schema), limit)
+            self._deltas.append(delta)
+            options = {"flexible": part.options.flexible, "now": part.options.now.isoformat()}
+            parts.append({"delta": len(self._deltas) - 1, "options": options})
+        if any(delta.name for delta in self._deltas):
+            self._stager.sync()
+        return {
+            "revision": self.schema.revision,
+            "snapshot": self._state.version,
+            "segments": {
+                name: {"meta": segment.meta.to_record(), "payload": segment.payload}
+                for name, segment in held.items()
+            },
+            "deltas": [delta.to_record() for delta in self._deltas],
+            "parts": parts,
+            "filled": [segment.meta.id for segment in self._filled],
+            "published": [segment.meta.id for segment in self._published],
+            "figures": self.figures.__dict__,
+            "late": self._late,
+            "lost": self._lost_in_filling,
+        }
+
+    @classmethod
+    def from_prepared(
+        cls, table: Table, transaction: TransactionRecord, record: dict[str, Any]
+    ) -> TableWriter:
+        """The writer that told `record`.
+
+        Raises:
+            ConflictError: the table's schema changed since.
+            NotFoundError: the table was dropped.
+            CorruptionError: a file of it is missing or not what was written.
+        """
+        with table.catalog.read() as tx:
+            check_revision(tx, transaction, table.id, table.name, record["revision"])
+            schema = table.loader.schema(tx, record["revision"])
+        writer = cls(table, schema)
+        disk, directory = writer._stager.disk, writer._stager.directory
+        held = {
+            name: Segment(disk, directory, SegmentMeta.from_record(item["meta"]), schema, item["payload"])
+            for name, item in record["segments"].items()
+        }
+        writer._deltas = [DeltaFile(**item) for item in record["deltas"]]
+        for part in record["parts"]:
+            if "segments" in part:
+                writer._parts.append(_RowPart([held[name] for name in part["segments"]]))
+            else:
+                # Whether keys were new was checked when the load was prepared (C13).
+                moment = datetime.fromisoformat(part["options"]["now"])
+                options = FillOptions(flexible=part["options"]["flexible"], now=moment)
+                delta = read_delta(disk, directory, writer._deltas[part["delta"]])
+                writer._parts.append(_DeltaPart([delta], options))
+        writer.figures = Figures(**record["figures"])
+        writer._filled = [held[name] for name in record["filled"]]
+        writer._published = [held[name] for name in record["published"]]
+        writer._late, writer._lost_in_filling = record["late"], record["lost"]
+        writer._snapshot, writer._kept = record["snapshot"], frozenset(held)
+        return writer
 
     @property
     def _has_deltas(self) -> bool:
@@ -187,7 +281,8 @@ class TableWriter:
                 planner.add(segment)
             ordered += added
         for segment in stale:
-            segment.delete_files()
+            if segment.meta.id not in self._kept:
+                segment.delete_files()
         self._published = ordered
         self._sync(ordered)
         failpoint.hit("load.staged")
@@ -202,12 +297,35 @@ class TableWriter:
         self._lost_in_filling += filled.superseded
         return segments
 
-    def _fill_touched(self, before: TableState, now: TableState, *, only_grew: bool) -> bool:
-        """Fills rows of the lone delta again that others touched since; whether there were any."""
+    def _resume(self, now: TableState, snapshot: int) -> None:
+        """Plans what was prepared at an earlier version, which may not be readable any more."""
+        if self._is_lone_delta:
+            only_grew = self._only_grew(snapshot, now.version)
+            self._fill_touched(now.arrived_after(snapshot), now, only_grew=only_grew)
+        elif self._has_deltas:
+            self._prepare(now)
+            return
+        self._plan, self._state = make_plan(now, self._published), now
+
+    def _only_grew(self, before: int, version: int) -> bool:
+        """Whether versions after `before` up to `version` took no segment away, as far as is still known."""
+        with self.table.catalog.read() as tx:
+            for number in range(before + 1, version + 1):
+                record = tx.get("versions", catalog.version_key(self.table.id, number))
+                if record is None or record["dropped"] or record.get("reset"):
+                    return False
+        return True
+
+    def _fill_touched(self, arrived: TableState, now: TableState, *, only_grew: bool) -> bool:
+        """Fills rows of the lone delta again that others touched since; whether there were any.
+
+        Args:
+            arrived: the segments that came since the last filling.
+        """
         part = self._parts[0]
         assert isinstance(part, _DeltaPart)
         delta = part.delta(self.schema)
-        touched = self._touched_rows(delta, before, now) if only_grew else np.arange(len(delta))
+        touched = self._touched_rows(delta, arrived) if only_grew else np.arange(len(delta))
         if not len(touched):
             return False
         # A new key may have been somebody else's a moment ago: that was checked at the first filling (C13).
@@ -217,11 +335,11 @@ class TableWriter:
         self._sync(self._filled)
         return True
 
-    def _touched_rows(self, delta: Delta, before: TableState, now: TableState) -> Rows:
-        """Rows of the delta whose key code occurs in segments that came since a state."""
+    def _touched_rows(self, delta: Delta, arrived: TableState) -> Rows:
+        """Rows of the delta whose key code occurs in some segments."""
         _, codes = keys_of(delta, self.schema)
         order = np.argsort(codes, kind="stable")
-        matches = now.since(before).probe(codes[order])
+        matches = arrived.probe(codes[order])
         return np.sort(order[np.unique(matches.needles)])
 
     def _stage(self, *pieces: CheckedRows) -> list[Segment]:

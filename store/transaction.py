@@ -1,10 +1,11 @@
 """Transaction records and labels.
 
-A record tells what became of one load: PREPARE (running), VISIBLE (published; here COMMITTED and VISIBLE
-are one step) or ABORTED (with the reason). A label names at most one transaction that is not ABORTED within
+A record tells what became of one load: PREPARE (running), PRECOMMITTED (durable, to be committed or aborted
+by anybody, store.two_phase), VISIBLE (published; here COMMITTED and VISIBLE are one step) or ABORTED (with
+the reason). A label names at most one transaction that is not ABORTED within
 its database (X16), until it is older than `label_keep_seconds` (X18). A PREPARE record names its owner, the
 process that runs it; when that process is gone, whatever it staged is gone with it, so the record counts as
-ABORTED.
+ABORTED. A PRECOMMITTED one outlives its process, but not its term.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from store import catalog
 from store.errors import InvalidInputError, LabelExistsError
 
 PREPARE: Final = "PREPARE"
+PRECOMMITTED: Final = "PRECOMMITTED"
 VISIBLE: Final = "VISIBLE"
 ABORTED: Final = "ABORTED"
+EXPIRED: Final = "timeout by txn manager"
+OWNER_ENDED: Final = "the process that ran it ended"
 _LABEL_LENGTH_MAX: Final = 128
 _ENDED: Final = (b"Z", b"X", b"x")  # zombie, dead
 
@@ -36,13 +40,15 @@ class TransactionRecord:
         database: id of its database.
         table: `db.table` it writes.
         label: chosen by the caller or generated.
-        status: PREPARE, VISIBLE or ABORTED.
+        status: PREPARE, PRECOMMITTED, VISIBLE or ABORTED.
         operation: what made it, such as LOAD, STREAM LOAD, INSERT.
         begun_ms, finished_ms: Unix time; 0 while not finished.
         version: table version it made, of the first table when it writes several; 0 if none.
         versions: table version it made, by `db.table`.
         reason: why it was aborted (X20).
         owner: process id and start time of the process that runs it.
+        precommitted_ms: when it was pre-committed, 0 if never.
+        expires_ms: when it is aborted unless it was ended, 0 if never.
     """
 
     id: int
@@ -56,6 +62,8 @@ class TransactionRecord:
     version: int = 0
     reason: str = ""
     owner: tuple[int, int] = (0, 0)
+    precommitted_ms: int = 0
+    expires_ms: int = 0
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
@@ -169,11 +177,7 @@ def refuse_used_label(
     record = read_transaction(tx, txn_id)
     if record is None or record.status == ABORTED:
         return
-    if record.status == PREPARE and not is_alive(record.owner):
-        abandoned = replace(
-            record, status=ABORTED, finished_ms=now_ms(), reason="the process that ran it ended"
-        )
-        put_transaction(tx, abandoned)
+    if abort_abandoned(tx, record).status == ABORTED:
         return
     if record.status == VISIBLE and now_ms() - record.finished_ms > keep_seconds * 1000:
         return
@@ -182,6 +186,71 @@ def refuse_used_label(
         kind="label_exists",
         label=label,
         txn_id=record.id,
+        status=record.status,
+        version=record.version,
+    )
+
+
+def precommitted(record: TransactionRecord, keep_seconds: int) -> TransactionRecord:
+    """The record of a transaction whose first phase is done."""
+    now = now_ms()
+    return replace(record, status=PRECOMMITTED, precommitted_ms=now, expires_ms=now + keep_seconds * 1000)
+
+
+def abort(tx: catalog.Transaction, record: TransactionRecord, reason: str) -> TransactionRecord:
+    """Stores a transaction as aborted; its label is free then."""
+    aborted = replace(record, status=ABORTED, finished_ms=now_ms(), reason=reason)
+    put_transaction(tx, aborted)
+    return aborted
+
+
+def abandoned_reason(record: TransactionRecord) -> str:
+    """Why a transaction counts as aborted that nobody has aborted yet; empty when it does not."""
+    if record.status == PREPARE and not is_alive(record.owner):
+        return OWNER_ENDED
+    if record.status == PRECOMMITTED and 0 < record.expires_ms < now_ms():
+        return EXPIRED
+    return ""
+
+
+def abort_abandoned(tx: catalog.Transaction, record: TransactionRecord) -> TransactionRecord:
+    """The record, aborted if its process has ended or its time is over."""
+    reason = abandoned_reason(record)
+    return abort(tx, record, reason) if reason else record
+
+
+def require_unchanged(tx: catalog.Transaction, record: TransactionRecord) -> None:
+    """Refuses what goes on with a transaction that others have ended meanwhile.
+
+    Raises:
+        InvalidInputError: with the text of PC4.
+    """
+    stored = read_transaction(tx, record.id)
+    if stored is not None and stored.status != record.status:
+        raise not_precommitted(stored)
+
+
+def not_precommitted(record: TransactionRecord) -> InvalidInputError:
+    """Why a transaction cannot be committed (PC4)."""
+    text = f"is {record.status.lower()}, not pre-committed."
+    if record.status == VISIBLE:
+        text = "is already visible, not pre-committed."
+    return _wrong_status(record, text)
+
+
+def not_abortable(record: TransactionRecord) -> InvalidInputError:
+    """Why a transaction cannot be aborted (PC4)."""
+    return _wrong_status(record, f"is already {record.status}, could not abort.")
+
+
+def _wrong_status(record: TransactionRecord, text: str) -> InvalidInputError:
+    if record.status == ABORTED:
+        text = f"is already aborted. abort reason: {record.reason}"
+    return InvalidInputError(
+        f"transaction [{record.id}] {text}",
+        kind="txn_status",
+        txn_id=record.id,
+        label=record.label,
         status=record.status,
         version=record.version,
     )

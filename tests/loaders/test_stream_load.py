@@ -172,13 +172,12 @@ def test_a_missing_table_database_or_bad_header_is_a_clear_failure(bench: Bench)
 @pytest.mark.parametrize(
     ("headers", "named"),
     [
-        ({"two_phase_commit": "true"}, "two_phase_commit"),
         ({"group_commit": "sync_mode"}, "group_commit"),
         ({"group_commit": "async_mode"}, "group_commit"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_by_name(bench: Bench, headers: dict[str, str], named: str) -> None:
-    """LH16, LH17, LH25."""
+    """LH25."""
     message = bench.refused("1", **headers)
     assert named in message
     assert "not available yet" in message
@@ -699,3 +698,38 @@ def test_the_fields_of_headers_are_never_run_as_sql(bench: Bench) -> None:
     ):
         bench.load("2,b\n", columns="k,v", where=text)
     assert bench.store.tables("db") == ["seq", "t", "typed"]
+
+
+# ------------------------------------------------------------------------------------------ two-phase commit
+
+
+def test_a_two_phase_load_is_pre_committed_and_ended_later(bench: Bench) -> None:
+    """LH17, PC1, PC2: nothing is visible, and any process may end it."""
+    reply = bench.good("1,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true")
+    assert (reply["TwoPhaseCommit"], reply["CommitAndPublishTimeMs"]) == ("true", 0)
+    assert (reply["NumberLoadedRows"], bench.sql("SELECT k FROM t")) == (1, [])
+    with Store.open(bench.path) as other:
+        other.commit_transaction("db", txn_id=reply["TxnId"])
+    assert bench.sql("SELECT k FROM t") == [(1,)]
+    bench.good("2,b,1.5,2024-01-01,1\n", label="m", two_phase_commit="TRUE")
+    bench.store.abort_transaction("db", label="m")
+    bench.good("2,b,1.5,2024-01-01,1\n", label="m")
+
+
+def test_the_label_of_a_pre_committed_load_is_told_with_its_status(bench: Bench) -> None:
+    """PC6, LS4, LS5."""
+    first = bench.good("1,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true")
+    reply = bench.load("2,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true")
+    assert (reply["Status"], reply["ExistingJobStatus"]) == ("Label Already Exists", "PRECOMMITTED")
+    assert reply["Message"] == (
+        "[LABEL_ALREADY_EXISTS]Label [l] has already been used, relate to txn "
+        f"[{first['TxnId']}], status [PRECOMMITTED]."
+    )
+
+
+def test_a_two_phase_load_that_fails_frees_its_label(bench: Bench) -> None:
+    """LS12, Y7."""
+    bench.refused("x,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true")
+    bench.good("1,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true", partial_columns="true")
+    bench.store.commit_transaction("db", label="l")
+    assert bench.sql("SELECT k FROM t") == [(1,)]
