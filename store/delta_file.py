@@ -53,7 +53,8 @@ def write_delta(disk: Disk, directory: str, delta: Delta, inline_bytes_max: int)
     if data.size <= inline_bytes_max:
         return DeltaFile("", data.to_pybytes(), checksum)
     name = f"{new_segment_id()}.delta"
-    disk.create(f"{directory}/{name}", data)
+    with disk.create(f"{directory}/{name}") as file:
+        file.write(data)
     return DeltaFile(name, None, checksum)
 
 
