@@ -49,6 +49,7 @@ class Account:
 
     @property
     def has_password(self) -> bool:
+        """Whether the user must name one."""
         return bool(self.slow_hash)
 
     def may(self, privilege: str, database: str = ALL_DATABASES) -> bool:
@@ -57,6 +58,7 @@ class Account:
         return privilege in held or "ADMIN" in held
 
     def to_record(self) -> dict[str, Any]:
+        """For the catalog; `from_record` reads it back."""
         return {
             "salt": self.salt,
             "slow_hash": self.slow_hash,
@@ -66,6 +68,7 @@ class Account:
 
     @classmethod
     def from_record(cls, name: str, record: dict[str, Any]) -> Account:
+        """What `to_record` made."""
         grants = {database: tuple(held) for database, held in record["grants"].items()}
         return cls(name, record["salt"], record["slow_hash"], record["mysql_hash"], grants)
 

@@ -211,13 +211,16 @@ def find_table(tx: Transaction, database: int, name: str) -> int | None:
     return None if record is None else int(record)
 
 
-def head(tx: Transaction, table: int) -> tuple[int, int]:
+def head(tx: Transaction, table: int, name: str) -> tuple[int, int]:
     """Newest version and schema revision of a table.
+
+    Args:
+        name: `database.table`, for the message.
 
     Raises:
         NotFoundError: the table was dropped.
     """
     record = tx.get("heads", table_key(table))
     if record is None:
-        raise NotFoundError("the table was dropped", kind="unknown_table", table=table)
+        raise NotFoundError(f"Unknown table '{name}': it was dropped", kind="unknown_table", table=name)
     return int(record[0]), int(record[1])

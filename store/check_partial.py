@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from store.cast import try_cast
 from store.check_rows import Mask, RejectedRow, RowChecker, reject
 from store.errors import InvalidInputError
 from store.partial import Delta
@@ -62,7 +61,9 @@ class PartialChecker(RowChecker):
         self._reject_missing_keys(rejected)
         names = [column for column in self.schema.columns if column.name in given]
         arrays = [self._column(column, given, len(data), is_tombstone, rejected) for column in names]
-        sequence, sequence_supplied = self._given_sequence(given, names, arrays, len(data), rejected)
+        sequence, sequence_supplied = self._given_sequence(
+            given, names, arrays, len(data), is_tombstone, rejected
+        )
         masks = self._masks(names, arrays)
         self._finish(names, arrays, masks, is_tombstone, rejected)
         if self.ignore_null and sequence is not None:
@@ -124,6 +125,7 @@ class PartialChecker(RowChecker):
         names: list[Column],
         arrays: list[pa.Array],
         rows: int,
+        is_tombstone: Mask | None,
         rejected: dict[int, RejectedRow],
     ) -> tuple[pa.Array | None, Mask | None]:
         """The sequence the rows supply, and which do; adds the mapped column when only the hidden one is
@@ -132,11 +134,11 @@ class PartialChecker(RowChecker):
         if SEQUENCE_COL in given:
             sequence = self._hidden_sequence(given, rows, rejected)
             if mapped is not None and mapped not in given:
-                column = self.schema.column(mapped)
-                names.append(column)
-                arrays.append(try_cast(sequence, column.type).values)
                 if SEQUENCE_COL in self._supplied:
                     self._supplied[mapped] = self._supplied[SEQUENCE_COL]
+                column = self.schema.column(mapped)
+                names.append(column)
+                arrays.append(self._column(column, given, rows, is_tombstone, rejected))
             return sequence, self._supplied.get(SEQUENCE_COL)
         if mapped is None or mapped not in given:
             return None, None

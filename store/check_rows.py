@@ -15,7 +15,7 @@ Result: `CheckedRows` without the rejected rows, and the list of those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -118,15 +118,22 @@ class RowChecker:
                         column=name,
                     )
                 given[canonical] = data.column(i)
+        self._check_source_name(data.schema.names)
         self._check_sequence_source(given)
-        if self.sequence is not None and SEQUENCE_COL not in given and not self._is_mapped(self.sequence):
+        return given
+
+    def _check_source_name(self, names: Sequence[str]) -> None:
+        """The sequence source that the caller names must be there (SL14)."""
+        if self.sequence is None or not self.schema.has_sequence or self._is_mapped(self.sequence):
+            return
+        source = self.sequence.lower()
+        if not any(name.lower() == source for name in names):
             raise InvalidInputError(
                 f"{self.table}: the sequence source {self.sequence!r} is neither a column of the data nor of "
                 "the table",
                 kind="unknown_column",
                 column=self.sequence,
             )
-        return given
 
     def _roles(self, name: str) -> list[str]:
         """What a column of the data is: a hidden column, a table column, the sequence source, or several."""
@@ -198,6 +205,8 @@ class RowChecker:
         rejected: dict[int, RejectedRow],
     ) -> pa.Array:
         source = given.get(column.name)
+        if source is None and column.name == self.schema.sequence_column:
+            source = given.get(SEQUENCE_COL)
         if source is None:
             return self._omitted(column, given, rows, is_tombstone)
         values = self._cast(column.name, source, column, rejected)
@@ -229,8 +238,6 @@ class RowChecker:
                 kind="missing_column",
                 column=column.name,
             )
-        if column.name == self.schema.sequence_column and SEQUENCE_COL in given:
-            return try_cast(given[SEQUENCE_COL], column.type).values
         if column.can_be_omitted:
             scalar = default_scalar(column, self.now)
             return pa.repeat(scalar, rows) if scalar.is_valid else pa.nulls(rows, column.type.arrow)
@@ -262,7 +269,7 @@ class RowChecker:
         if result.failed is not None:
             flat = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
             for row in np.flatnonzero(np.asarray(result.failed)):
-                shown = str(flat[int(row)].as_py())[:80]
+                shown = _shown(flat[int(row)])
                 reason = f"column({name}) value {shown!r} is no {column.type}"
                 reject(rejected, int(row), name, reason)
         return result.values
@@ -282,6 +289,16 @@ class RowChecker:
                 f"schema length: {limit}; actual length: {actual}"
             )
             reject(rejected, int(row), column.name, reason)
+
+
+def _shown(value: pa.Scalar) -> str:
+    """A value for a message; not every one has a form in Python."""
+    try:
+        return str(value.as_py())[:80]
+    except UnicodeDecodeError:
+        return str(value.as_buffer().to_pybytes()[:80].decode(errors="backslashreplace"))
+    except (ValueError, OverflowError):  # a date that Python has not
+        return str(value.cast(pa.string()).as_py())[:80]
 
 
 def reject(rejected: dict[int, RejectedRow], row: int, column: str, reason: str) -> None:

@@ -141,7 +141,7 @@ def check_revision(
     Raises:
         ConflictError: the schema changed since.
     """
-    head, current_revision = catalog.head(tx, table_id)
+    head, current_revision = catalog.head(tx, table_id, name)
     if current_revision != revision:
         raise ConflictError(
             f"{transaction.operation} {transaction.label!r} on {name} was prepared for schema "

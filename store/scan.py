@@ -28,11 +28,11 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.errors import InvalidInputError
+from store.predicate import check_predicate, columns_of, does_not_fit
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
-from store.zone_map import text_of
 
 _AHEAD: Final = 2 * THREADS
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
@@ -93,7 +93,13 @@ def scan_state(
 
 
 def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBatch]:
-    """Batches of a state that may hold a row that counts and satisfies the predicate."""
+    """Batches of a state that may hold a row that counts and satisfies the predicate.
+
+    Raises:
+        InvalidInputError: the predicate does not fit the table.
+    """
+    if predicate is not None:
+        check_predicate(predicate, pa.schema([*state.schema.arrow, *state.schema.hidden_fields()]))
     return [
         (live, number)
         for live in state.segments.values()
@@ -108,28 +114,37 @@ def scan_batches(
     """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
         return pa.RecordBatchReader.from_batches(projection.arrow, _read_all(batches, projection, deleted))
-    text = text_of(predicate)
-    # The expression does not tell its columns; a column whose name does not occur in its text is not among
-    # them.
     schema = projection.schema
     everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
-    needed = dict.fromkeys(
-        [*projection.names, *(name for name in everything if text is None or name in text)]
-    )
-    wide = Projection(schema, tuple(needed))
+    needed = columns_of(predicate, everything)
+    names = everything if needed is None else dict.fromkeys([*projection.names, *needed])
+    wide = Projection(schema, tuple(names))
     reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
-    try:
-        scanner = ds.Scanner.from_batches(
-            reader, columns=list(dict.fromkeys(projection.names)), filter=predicate
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(
-            f"filter {text or ''} does not fit the table: {error}", kind="bad_filter"
-        ) from error
-    filtered = scanner.to_reader()
+    filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
     return pa.RecordBatchReader.from_batches(
-        projection.arrow, (batch.select(list(projection.names)).cast(projection.arrow) for batch in filtered)
+        projection.arrow, (_selected(batch, projection) for batch in filtered)
     )
+
+
+def _filtered(
+    reader: pa.RecordBatchReader, names: list[str], predicate: pc.Expression
+) -> Iterator[pa.RecordBatch]:
+    """Rows that satisfy the predicate; errors of the store's own pass through Arrow unchanged."""
+    try:
+        yield from ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
+    except pa.ArrowException as error:
+        raise does_not_fit(predicate, error) from error
+
+
+def _selected(batch: pa.RecordBatch, projection: Projection) -> pa.RecordBatch:
+    if not projection.names:
+        return _no_columns(batch.num_rows)
+    return batch.select(list(projection.names)).cast(projection.arrow)
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    """A batch of nothing but its number of rows."""
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
 def _read_all(tasks: Sequence[LiveBatch], projection: Projection, deleted: bool) -> Iterator[pa.RecordBatch]:
@@ -191,5 +206,5 @@ def project(live: LiveSegment, number: int, rows: int, projection: Projection) -
         else:
             arrays.append(constant_column(projection.schema, live.created, name, rows, field.type))
     if not arrays:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return _no_columns(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)

@@ -56,6 +56,7 @@ class Default:
 
     @property
     def is_current_time(self) -> bool:
+        """Whether it is the moment of the load rather than a constant."""
         return self.kind in ("current_timestamp", "current_date")
 
     @property
@@ -84,6 +85,7 @@ class Column:
 
     @property
     def arrow(self) -> pa.Field:
+        """The column as an Arrow field."""
         return pa.field(self.name, self.type.arrow, self.nullable)
 
     @property
@@ -174,10 +176,12 @@ class TableSchema:
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
+        """The key, in key order."""
         return self.columns[: len(self.key)]
 
     @property
     def value_columns(self) -> tuple[Column, ...]:
+        """The columns behind the key, in table order."""
         return self.columns[len(self.key) :]
 
     @cached_property
@@ -187,6 +191,7 @@ class TableSchema:
 
     @property
     def has_sequence(self) -> bool:
+        """Whether a sequence, mapped or hidden, decides between rows of a key."""
         return self.sequence_type is not None
 
     @cached_property
@@ -196,6 +201,7 @@ class TableSchema:
 
     @property
     def storage_format(self) -> str:
+        """`arrow` or `parquet`."""
         return self.properties.get(props.STORAGE_FORMAT, "arrow")
 
     @property
@@ -264,6 +270,7 @@ class TableSchema:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
+        """What `to_record` made."""
         sequence_type = record["sequence_type"]
         return cls(
             columns=tuple(_column_from_record(item) for item in record["columns"]),

@@ -29,10 +29,12 @@ class Snapshot:
 
     @property
     def version(self) -> int:
+        """The table version it shows."""
         return self._state.version
 
     @property
     def schema(self) -> TableSchema:
+        """The schema of that version."""
         return self._state.schema
 
     def scan(

@@ -21,7 +21,7 @@ from store.catalog import Catalog, Transaction
 from store.check_groups import GroupChecker
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
-from store.errors import InvalidInputError, VersionExpiredError
+from store.errors import CorruptionError, InvalidInputError, VersionExpiredError
 from store.forks import new_rlock
 from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
@@ -92,20 +92,21 @@ class Table:
 
     @property
     def database(self) -> str:
+        """Name of its database."""
         return self.name.partition(".")[0]
 
     @property
     def schema(self) -> TableSchema:
         """The newest schema revision."""
         with self.catalog.read() as tx:
-            _, revision = records.head(tx, self.id)
+            _, revision = records.head(tx, self.id, self.name)
             return self.loader.schema(tx, revision)
 
     @property
     def version(self) -> int:
         """The newest version; 1 is the empty table."""
         with self.catalog.read() as tx:
-            return records.head(tx, self.id)[0]
+            return records.head(tx, self.id, self.name)[0]
 
     def upsert(
         self,
@@ -354,7 +355,13 @@ class Table:
 
     def check(self) -> list[str]:
         """Reads everything the newest version consists of and tells what is wrong; empty means sound."""
-        return check_table(self.state())
+        afresh = StateLoader(self.id, self.loader.directory, self.loader.disk)  # nothing from memory
+        try:
+            with self.catalog.read() as tx:
+                state = afresh.load(tx, records.head(tx, self.id, self.name)[0])
+        except CorruptionError as error:
+            return [error.message]
+        return check_table(state)
 
     def state(self, version: int | None = None) -> TableState:
         """The table at a version, the newest when None."""
@@ -367,7 +374,7 @@ class Table:
 
     def advance(self, tx: Transaction, state: TableState | None) -> TableState:
         """The newest state within a transaction; remembers it."""
-        head, _ = records.head(tx, self.id)
+        head, _ = records.head(tx, self.id, self.name)
         if self._newest is not None and (state is None or self._newest.version > state.version):
             state = self._newest
         if state is None:
@@ -386,7 +393,7 @@ class Table:
     def _older_state(self, tx: Transaction, version: int) -> TableState:
         known = self._older.get(version)
         if known is None:
-            newest, _ = records.head(tx, self.id)
+            newest, _ = records.head(tx, self.id, self.name)
             if not 1 <= version <= newest:
                 raise VersionExpiredError(
                     f"version {version} cannot be read: the table has versions 1 to {newest}",

@@ -285,7 +285,7 @@ class StateLoader:
     def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:
         record = tx.get("versions", catalog.version_key(self.table_id, version))
         if record is None:
-            newest, _ = catalog.head(tx, self.table_id)
+            newest, _ = catalog.head(tx, self.table_id, self.directory)
             raise VersionExpiredError(
                 f"version {version} cannot be read: the table has versions 1 to {newest}",
                 kind="no_such_version",

@@ -118,6 +118,7 @@ class ColumnType:
 
     @property
     def can_be_key(self) -> bool:
+        """Whether a key column may be of the type."""
         return self.name not in _KEYLESS_TYPES
 
     @property
@@ -132,6 +133,7 @@ class ColumnType:
 
     @property
     def is_nested(self) -> bool:
+        """ARRAY, MAP and STRUCT."""
         return bool(self.children)
 
     def __str__(self) -> str:

@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from store.predicate import may_name_nan
+
 ZoneMap = dict[str, list[Any]]
 _STRING_BYTES: Final = 64
 _STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
@@ -130,18 +132,9 @@ class Pruner:
 
     def matching(self, predicate: pc.Expression) -> list[int]:
         """Batches that may hold a matching row, ascending."""
-        text = text_of(predicate)
-        if text is None or "nan" in text.lower():  # the simplifier compares NaN as if it were a number
+        if may_name_nan(predicate):  # the simplifier compares NaN as if it were a number
             return list(range(self._batches))
         return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
-
-
-def text_of(predicate: pc.Expression) -> str | None:
-    """An expression as text; None where Arrow, which shortens long values, cuts one inside a character."""
-    try:
-        return str(predicate)
-    except UnicodeDecodeError:
-        return None
 
 
 @cache

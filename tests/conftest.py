@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session for the run, and the reason when there can be none."""
+"""What all tests share: how Hypothesis works, and one Spark session for the run, or why there is none."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from loaders.spark import missing_requirement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says nothing on a machine that does other things too.
+settings.register_profile(
+    "seqstore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("seqstore")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -94,13 +94,24 @@ def masked(values: pa.Array, keep: Mask | pa.BooleanArray) -> pa.Array:
 
 def contains_byte(text: pa.Array, letters: bytes) -> bool:
     """Whether one of the ASCII letters occurs anywhere in the text."""
+    content = _content(text).to_pybytes()
+    return any(bytes([letter]) in content for letter in letters)
+
+
+def is_ascii(text: pa.Array) -> bool:
+    """Whether all bytes of the text are ASCII."""
+    content = np.frombuffer(_content(text), dtype=np.uint8)
+    return not len(content) or int(content.max()) < 128
+
+
+def _content(text: pa.Array) -> pa.Buffer:
+    """The bytes of all values, one behind the other; those of NULLs too."""
     _, offsets, data = text.buffers()
     if data is None or not len(text):
-        return False
+        return pa.py_buffer(b"")
     bounds = np.frombuffer(offsets, dtype=np.int32)
     start, end = int(bounds[text.offset]), int(bounds[text.offset + len(text)])
-    content = data.slice(start, end - start).to_pybytes()
-    return any(bytes([letter]) in content for letter in letters)
+    return data.slice(start, end - start)
 
 
 def _any(mask: pa.BooleanArray | None) -> pa.BooleanArray | None:

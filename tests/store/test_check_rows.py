@@ -6,6 +6,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -283,3 +284,52 @@ def test_too_many_rejected_rows_apply_nothing(store: Store) -> None:
     assert table.upsert(pa.table({"k": ["x"]}), max_filter_ratio=1.0).version == 2, (
         "Y8: success without a row"
     )
+
+
+def test_text_that_is_not_utf8_is_rejected_whatever_its_arrow_type(store: Store) -> None:
+    """A producer may hand over a string array whose bytes are no text: nothing has looked at them."""
+    table = store.create_table("db.t", schema_of("k VARCHAR(9) NOT NULL", "v STRING"))
+    good = pa.array(["ok", "ok"])
+    offsets = pa.py_buffer(np.array([0, 2, 4], np.int32))
+    bad = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab\xff\xfe")])
+    assert [r[:2] for r in rejected(table, pa.table({"k": ["a", "b"], "v": bad}))] == [(1, "v")]
+    assert [r[:2] for r in rejected(table, pa.table({"k": bad, "v": good}))] == [(1, "k")]
+    assert rows_of(table) == [("a", "ab"), ("ab", "ok")]
+
+
+def test_a_null_sequence_does_not_get_into_a_not_null_mapped_column(store: Store) -> None:
+    """SD1: the sequence given under its hidden name is the mapped column's value, with its rules."""
+    table = store.create_table("db.t", schema_of("k INT NOT NULL", "s INT NOT NULL", sequence_col="s"))
+    data = pa.table({"k": [1, 2], "__SEQUENCE_COL__": pa.array([5, None], pa.int32())})
+    assert [r[0] for r in rejected(table, data)] == [1]
+    assert rows_of(table) == [(1, 5)]
+
+
+def test_the_sequence_may_come_from_a_column_that_is_not_stored(store: Store) -> None:
+    """SL1, SL14."""
+    table = store.create_table("db.t", schema_of("k INT NOT NULL", sequence_type="BIGINT"))
+    table.upsert(pa.table({"k": [1], "ts": ["7"]}), sequence="TS")
+    assert rows_of(table, hidden=True) == [(1, 0, 2, 7)]
+    with pytest.raises(InvalidInputError, match="sequence source 'nope' is neither"):
+        table.upsert(pa.table({"k": [1], "__SEQUENCE_COL__": [8]}), sequence="nope")
+
+
+def test_a_reason_can_be_given_for_every_value(store: Store) -> None:
+    """Bytes that are no text, and dates that Python has not."""
+    table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT", "d DATETIME"))
+    offsets = pa.py_buffer(np.array([0, 2], np.int32))
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])
+    assert rejected(table, pa.table({"k": [1], "v": bad})) == [
+        (0, "v", r"column(v) value '\\xff\\xfe' is no INT")
+    ]
+    late = pa.array([2**62], pa.timestamp("us"))
+    assert [r[:2] for r in rejected(table, pa.table({"k": [1], "d": late}))] == [(0, "d")]
+
+
+@pytest.mark.parametrize("mode", ["UPSERT", "UPDATE_FIXED_COLUMNS"])
+def test_a_sequence_under_its_hidden_name_is_checked_like_its_column(store: Store, mode: str) -> None:
+    table = store.create_table("db.t", schema_of("k INT NOT NULL", "s INT NOT NULL", sequence_col="s"))
+    data = pa.table({"k": [1, 2, 3], "__SEQUENCE_COL__": ["5", None, "x"]})
+    assert [r[0] for r in rejected(table, data, mode=mode)] == [1, 2]
+    assert rows_of(table) == [(1, 5)]
+    assert table.check() == []

@@ -15,6 +15,7 @@ from store import (
     InvalidInputError,
     LabelExistsError,
     LoadResult,
+    NotFoundError,
     Settings,
     Store,
     Table,
@@ -254,3 +255,39 @@ def test_names_that_exist_are_refused(store: Store, table: Table) -> None:
         store.create_table("db.t", schema_of("other INT", key=["other"]), if_not_exists=True).schema
         == table.schema
     )
+
+
+def test_a_load_into_a_dropped_table_is_refused(store: Store, table: Table) -> None:
+    load = table.begin_load(label="a")
+    load.write(pa.table({"k": [1]}))
+    schema = table.schema
+    store.drop_table("db.t")
+    with pytest.raises(NotFoundError, match=r"Unknown table 'db\.t': it was dropped"):
+        load.commit()
+    again = store.create_table("db.t", schema)
+    assert (again.version, again.count()) == (1, 0)
+    assert again.upsert(pa.table({"k": [1]}), label="a").version == 2
+
+
+def test_every_use_of_a_dropped_table_says_so(store: Store, table: Table) -> None:
+    """A load that was begun before, and a handle that lingers; staged files go."""
+    files = Settings(inline_bytes_max=1)
+    other = Store.open(store.path, settings=files).table("db.t")
+    load = other.begin_load()
+    load.write(pa.table({"k": [1]}))
+    store.drop_database("db")
+    uses = [
+        load.commit,
+        lambda: other.upsert(pa.table({"k": [1]}), label="b"),
+        lambda: other.delete(pa.table({"k": [1]})),
+        table.scan,
+        lambda: table.get(pa.table({"k": [1]})),
+        table.count,
+        table.check,
+        lambda: table.version,
+        lambda: table.schema,
+    ]
+    for use in uses:
+        with pytest.raises(NotFoundError, match="dropped"):
+            use()
+    assert list(store.path.glob("tables/*/*")) == []

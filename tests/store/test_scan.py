@@ -90,6 +90,50 @@ def test_a_filter_may_find_tombstones_when_they_are_asked_for(table: Table) -> N
     assert rows.to_pylist() == [{"k": 1}]
 
 
+def test_no_columns_still_count_rows(table: Table) -> None:
+    assert sum(batch.num_rows for batch in table.scan([])) == 3
+    assert table.scan([]).read_all().num_rows == 3
+    assert sum(batch.num_rows for batch in table.scan([], filter=pc.field("k") > 2)) == 2
+    assert table.scan([], filter=pc.field("k") > 9).read_all().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        pc.field("nope") == 1,
+        pc.field("w") > 5,
+        pc.field("k") + 1,
+        pc.field("w") == pa.scalar([1]),
+        pc.scalar(None),
+        pc.divide(pc.field("k"), 0) == 1,
+        "k > 1",
+        [("k", ">", 1)],
+    ],
+    ids=["unknown", "types", "number", "list", "null", "division", "text", "tuples"],
+)
+def test_a_filter_that_does_not_fit_is_named(table: Table, predicate: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"^filter[^\n]*$") as caught:
+        table.scan(filter=predicate).read_all()
+    assert caught.value.kind == "bad_filter"
+
+
+def test_a_filter_whose_text_cannot_be_had_filters_all_the_same(table: Table) -> None:
+    """Arrow cuts long strings of a value set for its text, perhaps within a character."""
+    unwritable = pc.field("w").isin(["c", "\U0010ffff" * 30])
+    with pytest.raises(UnicodeDecodeError):
+        str(unwritable)
+    assert table.scan(["k"], unwritable).read_all().to_pylist() == [{"k": 3}]
+    assert sorted(row["k"] for row in table.scan(["k"], ~unwritable).read_all().to_pylist()) == [2, 4]
+    with pytest.raises(InvalidInputError, match="filter"):
+        table.scan(filter=pc.field("k") + unwritable)
+
+
+def test_a_filter_may_name_columns_by_position_and_within_functions(table: Table) -> None:
+    assert table.scan(["w"], pc.field(0) == 3).read_all().to_pylist() == [{"w": "c"}]
+    assert table.scan(["w"], pc.starts_with(pc.field("w"), "c")).read_all().to_pylist() == [{"w": "c"}]
+    assert table.scan([], pc.field(1) > 20).read_all().num_rows == 2
+
+
 def test_unknown_columns_are_named(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="unknown column 'nope'; the table has k, v, w"):
         table.scan(["nope"])

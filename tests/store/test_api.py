@@ -1,0 +1,164 @@
+"""The public surface: what `store` exports, and what it takes from other libraries."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import store as package
+from store import Store, Table, errors
+from tests.support.rows import rows_of, schema_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_exported_names_are_sorted_and_there() -> None:
+    assert package.__all__ == sorted(package.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_every_error_is_exported() -> None:
+    names = [
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and value.__module__ == errors.__name__
+    ]
+    assert set(names) <= set(package.__all__)
+
+
+def test_public_functions_are_documented_and_name_real_errors() -> None:
+    for cls in (getattr(package, name) for name in package.__all__):
+        assert cls.__doc__, cls
+        for name, member in vars(cls).items() if inspect.isclass(cls) else ():
+            if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+                continue
+            assert inspect.getdoc(member), f"{cls.__name__}.{name}"
+            raises = (inspect.getdoc(member) or "").partition("Raises:")[2]
+            for error in re.findall(r"^\s+(\w+Error):", raises, re.MULTILINE):
+                assert hasattr(errors, error), f"{cls.__name__}.{name} raises {error}"
+
+
+def test_the_engine_imports_nothing_above_it() -> None:
+    """store knows nothing of loaders, cli, Spark or HTTP."""
+    above = ["loaders", "cli", "pyspark", "aiohttp"]
+    code = f"import sys, store; print([name for name in {above} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_write_path_is_not_imported_by_the_read_path() -> None:
+    writers = ["store.load", "store.publish", "store.stage"]
+    code = f"import sys, store.snapshot; print([name for name in {writers} if name in sys.modules])"
+    package_less = (
+        "import sys, types; p = types.ModuleType('store'); p.__path__ = ['store']; sys.modules['store'] = p; "
+        + code
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", package_less], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    return store.create_table("db.t", schema_of("k BIGINT NOT NULL", "name VARCHAR(20)", "x DOUBLE"))
+
+
+def pandas_rows() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"k": [1, 2], "name": ["a", None], "x": [0.5, None]})
+
+
+def polars_rows() -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({"k": [1, 2], "name": ["a", None], "x": [0.5, None]})
+
+
+def duckdb_rows() -> Any:
+    query = "SELECT * FROM (VALUES (1::BIGINT, 'a', 0.5::DOUBLE), (2, NULL, NULL)) AS t(k, name, x)"
+    return duckdb.sql(query)
+
+
+def arrow_table() -> pa.Table:
+    return pa.table({"k": [1, 2], "name": ["a", None], "x": [0.5, None]})
+
+
+class OnlyCapsule:
+    """Nothing but the PyCapsule interface, as an unknown library has it."""
+
+    def __init__(self, rows: Any, kind: str) -> None:
+        self.rows = rows
+        if kind == "stream":
+            self.__class__ = type(
+                "Stream", (), {"__arrow_c_stream__": lambda _, s=None: rows.__arrow_c_stream__(s)}
+            )
+        else:
+            batch = rows.to_batches()[0]
+            self.__class__ = type(
+                "Array", (), {"__arrow_c_array__": lambda _, s=None: batch.__arrow_c_array__(s)}
+            )
+
+
+SOURCES: dict[str, Any] = {
+    "pandas": pandas_rows,
+    "polars": polars_rows,
+    "duckdb": duckdb_rows,
+    "table": arrow_table,
+    "batch": lambda: arrow_table().to_batches()[0],
+    "reader": lambda: arrow_table().to_reader(1),
+    "stream capsule": lambda: OnlyCapsule(arrow_table(), "stream"),
+    "array capsule": lambda: OnlyCapsule(arrow_table(), "array"),
+    "views": lambda: arrow_table().cast(
+        pa.schema([("k", pa.int64()), ("name", pa.string_view()), ("x", pa.float64())])
+    ),
+    "large": lambda: arrow_table().cast(
+        pa.schema([("k", pa.int32()), ("name", pa.large_string()), ("x", pa.float32())])
+    ),
+    "dictionary": lambda: pa.table(
+        {**arrow_table().to_pydict(), "name": pa.array(["a", None]).dictionary_encode()}
+    ),
+    "slices": lambda: pa.concat_tables(
+        [arrow_table().slice(0, 1), arrow_table().slice(1), arrow_table().slice(2)]
+    ),
+}
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_rows_come_from_any_arrow_speaking_library(table: Table, source: str) -> None:
+    result = table.upsert(SOURCES[source]())
+    assert (result.rows_total, result.rows_loaded) == (2, 2)
+    assert rows_of(table) == [(1, "a", 0.5), (2, None, None)]
+
+
+@pytest.mark.parametrize("source", ["pandas", "polars", "duckdb", "batch", "stream capsule", "array capsule"])
+def test_keys_come_from_any_arrow_speaking_library(table: Table, source: str) -> None:
+    table.upsert(arrow_table())
+    assert table.get(SOURCES[source](), ["k"]).column("k").to_pylist() == [1, 2]
+    assert table.delete(SOURCES[source]()).rows_deleted == 2
+
+
+def test_a_scan_goes_into_any_arrow_speaking_library(table: Table) -> None:
+    table.upsert(arrow_table())
+    assert duckdb.from_arrow(table.scan(["k", "x"])).sum("k").fetchall() == [(3,)]
+    assert sorted(table.scan(["k"]).read_pandas()["k"]) == [1, 2]
+
+
+def test_numpy_backed_columns_are_copied_before_the_caller_changes_them(table: Table) -> None:
+    """What a load has taken is the load's: a snapshot may not change with the caller's array."""
+    keys = np.arange(1000)
+    with table.begin_load() as load:
+        load.write(pa.table({"k": keys}))
+        keys[:] = -1
+        load.commit()
+    assert table.count() == 1000
+    assert sorted(row[0] for row in rows_of(table)) == list(range(1000))
+    assert table.check() == []
