@@ -166,7 +166,7 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 def _times(table: Table) -> tuple[datetime, datetime]:
     """When a table was made and last changed."""
     with table.catalog.read() as tx:
-        version, _ = catalog.head(tx, table.id)
+        version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
         changed = tx.get("versions", catalog.version_key(table.id, version))["time_ms"]
     created, updated = (
