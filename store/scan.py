@@ -16,7 +16,7 @@ consumer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +35,7 @@ from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
 
 _AHEAD: Final = 2 * THREADS
+LIVE: Final = "__LIVE__"
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
 
@@ -113,13 +114,14 @@ def scan_batches(
 ) -> pa.RecordBatchReader:
     """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
-        return pa.RecordBatchReader.from_batches(projection.arrow, _read_all(batches, projection, deleted))
+        read = _read_all(batches, _reader(projection, deleted))
+        return pa.RecordBatchReader.from_batches(projection.arrow, read)
     schema = projection.schema
     everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
     needed = columns_of(predicate, everything)
     names = everything if needed is None else dict.fromkeys([*projection.names, *needed])
     wide = Projection(schema, tuple(names))
-    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, _reader(wide, deleted)))
     filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
     return pa.RecordBatchReader.from_batches(
         projection.arrow, (_selected(batch, projection) for batch in filtered)
@@ -147,15 +149,21 @@ def _no_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
-def _read_all(tasks: Sequence[LiveBatch], projection: Projection, deleted: bool) -> Iterator[pa.RecordBatch]:
+def _reader(projection: Projection, deleted: bool) -> Callable[[LiveSegment, int], pa.RecordBatch]:
+    return lambda live, number: read_batch(live, number, projection, deleted=deleted)
+
+
+def _read_all(
+    tasks: Sequence[LiveBatch], read: Callable[[LiveSegment, int], pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     if len(tasks) <= 2:
-        yield from _non_empty(read_batch(live, number, projection, deleted=deleted) for live, number in tasks)
+        yield from _non_empty(read(live, number) for live, number in tasks)
         return
     threads = pool()
     pending: deque[Future[pa.RecordBatch]] = deque()
     try:
         for live, number in tasks:
-            pending.append(threads.submit(read_batch, live, number, projection, deleted=deleted))
+            pending.append(threads.submit(read, live, number))
             if len(pending) >= _AHEAD:
                 yield from _non_empty([pending.popleft().result()])
         while pending:
@@ -177,16 +185,61 @@ def _unpruned(segment: Segment, schema: TableSchema, predicate: pc.Expression | 
 
 def read_batch(live: LiveSegment, number: int, projection: Projection, *, deleted: bool) -> pa.RecordBatch:
     """Rows of one batch that count, with the projection's columns."""
+    mask = live_rows(live, number, deleted=deleted)
+    batch = project(live, number, batch_rows(live, number), projection)
+    return batch if mask is None else batch.filter(mask)
+
+
+def batch_rows(live: LiveSegment, number: int) -> int:
+    """How many rows a batch has, hidden ones included."""
+    meta = live.segment.meta
+    return min(meta.batch_rows, live.segment.rows - number * meta.batch_rows)
+
+
+def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArray | None:
+    """Which rows of a batch count, None when all of them do."""
     segment = live.segment
-    start = number * segment.meta.batch_rows
-    rows = min(segment.meta.batch_rows, segment.rows - start)
-    mask = live.deletes.live_mask(start, rows)
+    mask = live.deletes.live_mask(number * segment.meta.batch_rows, batch_rows(live, number))
     if segment.meta.tombstones and not deleted:
         signs = segment.batch(number, [DELETE_SIGN]).column(0)
         alive = pc.equal(signs, 0)
         mask = alive if mask is None else pc.and_(mask, alive)
-    batch = project(live, number, rows, projection)
-    return batch if mask is None else batch.filter(mask)
+    return mask
+
+
+class MarkedScan:
+    """Batches in place, with a column that says which of their rows count: for a reader that filters anyway.
+
+    Copying the rows that count out of every batch costs more than handing all of them over with one bit
+    each.
+
+    Attributes:
+        schema: of the batches: the projection, and `LIVE` where some row may not count.
+    """
+
+    def __init__(self, batches: Sequence[LiveBatch], projection: Projection, *, deleted: bool) -> None:
+        self._batches = batches
+        self._projection = projection
+        self._deleted = deleted
+        self.is_marked = any(
+            live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
+        )
+        self.schema = projection.arrow
+        if self.is_marked:
+            self.schema = self.schema.append(pa.field(LIVE, pa.bool_()))
+
+    def open(self) -> pa.RecordBatchReader:
+        """Reads from the start; as often as needed."""
+        return pa.RecordBatchReader.from_batches(self.schema, _read_all(self._batches, self._read))
+
+    def _read(self, live: LiveSegment, number: int) -> pa.RecordBatch:
+        rows = batch_rows(live, number)
+        batch = project(live, number, rows, self._projection)
+        if not self.is_marked:
+            return batch
+        mask = live_rows(live, number, deleted=self._deleted)
+        marks = pa.repeat(pa.scalar(True), rows) if mask is None else mask
+        return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self.schema)
 
 
 def project(live: LiveSegment, number: int, rows: int, projection: Projection) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from store.errors import InvalidInputError
 from store.lookup import lookup
-from store.scan import Projection, scan_state
+from store.scan import MarkedScan, Projection, scan_state, unpruned
 from store.schema import TableSchema
 from store.table_state import TableState
 
@@ -59,6 +59,17 @@ class Snapshot:
         """
         projection = Projection.of(self.schema, columns, hidden=hidden)
         return scan_state(self._state, projection, filter, deleted=deleted)
+
+    def marked(
+        self, columns: Sequence[str], filter: pc.Expression | None = None, *, deleted: bool = False
+    ) -> MarkedScan:
+        """Batches in place with a mark on the rows that count; `filter` only rules out whole batches.
+
+        Raises:
+            InvalidInputError: unknown column.
+        """
+        projection = Projection.of(self.schema, columns, hidden=False)
+        return MarkedScan(unpruned(self._state, filter), projection, deleted=deleted)
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False

@@ -6,16 +6,21 @@ value as it is stored, stops reading at its limit, and with the whole key given 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
+from store.scan import LIVE
+from store.snapshot import Snapshot
 from store.sql import duck
 from store.sql.functions import Surroundings
 from store.sql.predicates import Condition, conjuncts
@@ -92,8 +97,13 @@ def _evaluated(
     tree: exp.Query, relations: list[Relation], context: QueryContext
 ) -> Iterator[pa.RecordBatchReader]:
     """The DuckDB way."""
-    sources = [_source(relation, deleted=context.show_hidden) for relation in relations]
-    place_sources(relations, {number: source.largeint_columns for number, source in enumerate(sources)})
+    found = [_source(relation, deleted=context.show_hidden) for relation in relations]
+    sources = [source for source, _ in found]
+    place_sources(
+        relations,
+        {number: source.largeint_columns for number, source in enumerate(sources)},
+        marked={number for number, (_, is_marked) in enumerate(found) if is_marked},
+    )
     has_largeint = any(source.largeint_columns for source in sources) or any(
         kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)
     )
@@ -106,10 +116,17 @@ def _evaluated(
         close()
 
 
-def _source(relation: Relation, *, deleted: bool) -> duck.Source:
+def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:
+    """What DuckDB reads for a relation, and whether it must leave out rows that are not marked as live."""
     names = list(map(source_column, relation.columns))
     schema = _scanned_schema(relation, names)
-    return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema))
+    keys = _keys(relation)
+    if keys is not None or not isinstance(relation.snapshot, Snapshot):
+        return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema)), False
+    marked = relation.snapshot.marked(relation.columns, expression_of(relation.conditions), deleted=deleted)
+    if marked.is_marked:
+        schema = schema.append(marked.schema.field(LIVE))
+    return duck.Source(schema, lambda: _renamed(marked.open(), schema)), marked.is_marked
 
 
 def _scanned_schema(relation: Relation, names: list[str]) -> pa.Schema:
@@ -132,14 +149,18 @@ def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchR
 
 def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     """The rows of a relation: by key when its conditions give the whole key, else by a scan."""
-    expression = None
-    for condition in relation.conditions:
-        expression = condition.expression if expression is None else expression & condition.expression
+    expression = expression_of(relation.conditions)
     keys = _keys(relation)
     if keys is None or expression is None:
         return relation.snapshot.scan(relation.columns, expression, deleted=deleted)
     rows = relation.snapshot.get(keys, relation.columns, deleted=deleted)
     return rows.filter(expression).to_reader()
+
+
+def expression_of(conditions: Sequence[Condition]) -> pc.Expression | None:
+    """All conditions as one filter of a scan, None without any."""
+    parts = [condition.expression for condition in conditions]
+    return functools.reduce(operator.and_, parts) if parts else None
 
 
 def _keys(relation: Relation) -> pa.Table | None:

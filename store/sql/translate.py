@@ -6,13 +6,14 @@ by sources that `store.sql.duck` registers, so nothing but stored tables can be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 from store.errors import InvalidInputError
+from store.scan import LIVE
 from store.schema import hidden_name
 from store.sql.functions import (
     Surroundings,
@@ -102,11 +103,14 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
 
 
-def place_sources(relations: list[Relation], largeint: Mapping[int, list[str]]) -> None:
+def place_sources(
+    relations: list[Relation], largeint: Mapping[int, list[str]], marked: Set[int] = frozenset()
+) -> None:
     """Puts the registered source of each relation in its place in the tree.
 
     Args:
         largeint: columns to read as HUGEINT, by the relation's number.
+        marked: numbers of the relations of which only rows marked as live count.
     """
     for number, relation in enumerate(relations):
         alias = exp.to_identifier(relation.alias, quoted=True)
@@ -115,7 +119,7 @@ def place_sources(relations: list[Relation], largeint: Mapping[int, list[str]]) 
             db=exp.to_identifier("main"),
             catalog=exp.to_identifier("temp"),
         )
-        if not largeint[number]:
+        if not largeint[number] and number not in marked:
             source.set("alias", exp.TableAlias(this=alias))
             replacement: exp.Expr = source
         else:
@@ -126,9 +130,10 @@ def place_sources(relations: list[Relation], largeint: Mapping[int, list[str]]) 
                 else exp.column(name, quoted=True)
                 for name in map(source_column, relation.columns)
             ]
-            replacement = (
-                exp.select(*items).from_(source).subquery(alias=exp.TableAlias(this=alias), copy=False)
-            )
+            inner = exp.select(*items).from_(source)
+            if number in marked:
+                inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
+            replacement = inner.subquery(alias=exp.TableAlias(this=alias), copy=False)
         for argument in ("joins", "laterals"):
             if relation.node.args.get(argument):
                 replacement.set(argument, relation.node.args[argument])

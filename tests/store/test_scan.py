@@ -231,3 +231,21 @@ def test_many_rows_in_many_batches_come_once_each(tmp_path: Path) -> None:
     wanted = keys[4_990:5_010]
     assert table.get(pa.table({"k": wanted})).column("v").to_pylist() == [expected[int(k)] for k in wanted]
     assert table.check() == []
+
+
+def test_a_marked_scan_names_exactly_the_rows_a_scan_returns(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "s") as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT"))
+        assert not table.snapshot().marked(["k"]).is_marked
+        for start in (0, 50, 25):
+            table.upsert(pa.table({"k": list(range(start, start + 60)), "v": [start] * 60}))
+        table.upsert(pa.table({"k": [3, 99], "v": [0, 0]}), merge_type="DELETE")
+        snapshot = table.snapshot()
+        for deleted in (False, True):
+            marked = snapshot.marked(["v", "k"], deleted=deleted)
+            assert marked.is_marked
+            for _ in range(2):
+                rows = marked.open().read_all()
+                live = rows.filter(rows.column("__LIVE__")).select(["v", "k"]).sort_by("k")
+                assert live == snapshot.scan(["v", "k"], deleted=deleted).read_all().sort_by("k")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from store import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
+from store.scan import MarkedScan
 from store.sql import Session
 
 Run = Callable[[str], Any]
@@ -34,13 +35,17 @@ def _tables(session: Session) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
     """What a statement asked: `("scan", columns, has a filter)`, `("get", columns, keys)`, `("count",)`."""
     asked: list[tuple[Any, ...]] = []
-    scan, get, count = Snapshot.scan, Snapshot.get, Snapshot.count
+    scan, marked, get, count = Snapshot.scan, Snapshot.marked, Snapshot.get, Snapshot.count
 
     def spy_scan(
         self: Snapshot, columns: Sequence[str] | None = None, filter: Any = None, **more: Any
     ) -> Any:
         asked.append(("scan", list(columns or ()), filter is not None))
         return scan(self, columns, filter, **more)
+
+    def spy_marked(self: Snapshot, columns: Sequence[str], filter: Any = None, **more: Any) -> Any:
+        asked.append(("scan", list(columns), filter is not None))
+        return marked(self, columns, filter, **more)
 
     def spy_get(self: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None, **more: Any) -> Any:
         asked.append(("get", list(columns or ()), keys.num_rows))
@@ -51,6 +56,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         return count(self)
 
     monkeypatch.setattr(Snapshot, "scan", spy_scan)
+    monkeypatch.setattr(Snapshot, "marked", spy_marked)
     monkeypatch.setattr(Snapshot, "get", spy_get)
     monkeypatch.setattr(Snapshot, "count", spy_count)
     return asked
@@ -240,13 +246,13 @@ def test_an_older_version_can_be_read(session: Session, rows: Run) -> None:
 def test_every_mention_of_a_table_in_a_statement_reads_the_same_version(
     session: Session, store: Store, rows: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scan = Snapshot.scan
+    open_scan = MarkedScan.open
 
-    def scan_then_write(self: Snapshot, *arguments: Any, **more: Any) -> Any:
+    def write_then_open(self: MarkedScan) -> Any:
         store.table("db.u").upsert(pa.table({"k": pa.array([store.table("db.u").version * 100], pa.int32())}))
-        return scan(self, *arguments, **more)
+        return open_scan(self)
 
-    monkeypatch.setattr(Snapshot, "scan", scan_then_write)
+    monkeypatch.setattr(MarkedScan, "open", write_then_open)
     assert rows(
         "SELECT (SELECT count(k) FROM u), (SELECT count(n) FROM u), count(*) FROM u WHERE k + 0 < 9999"
     )[0][:2] == (2, 3)
@@ -279,17 +285,16 @@ def test_what_cannot_be_answered_is_told_in_our_own_words(rows: Run, text: str, 
 def test_wrong_bytes_found_while_reading_are_told_as_such(
     session: Session, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scan = Snapshot.scan
+    scan, open_scan = Snapshot.scan, MarkedScan.open
 
-    def broken(self: Snapshot, *arguments: Any, **more: Any) -> pa.RecordBatchReader:
-        reader = scan(self, *arguments, **more)
-
+    def broken(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
             yield from reader
             raise CorruptionError("wrong bytes", path="x")
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
-    monkeypatch.setattr(Snapshot, "scan", broken)
+    monkeypatch.setattr(Snapshot, "scan", lambda *given, **more: broken(scan(*given, **more)))
+    monkeypatch.setattr(MarkedScan, "open", lambda given: broken(open_scan(given)))
     with pytest.raises(CorruptionError, match="wrong bytes"):
         list(session.execute(text))
