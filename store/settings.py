@@ -28,6 +28,7 @@ class Settings:
         precommitted_keep_seconds: how long a pre-committed transaction waits for its commit before it is
             aborted.
         rejected_rows_max: rejected rows a result lists; all are counted.
+        cache_bytes_max: size of the local cache of segment files that live on an object store.
     """
 
     catalog_bytes_max: int = 64 * _GIB
@@ -39,6 +40,7 @@ class Settings:
     label_keep_seconds: int = 3 * 24 * 3600
     precommitted_keep_seconds: int = 7 * 24 * 3600
     rejected_rows_max: int = 1_000
+    cache_bytes_max: int = 16 * _GIB
 
     @classmethod
     def load(cls, path: Path) -> Settings:

@@ -24,6 +24,7 @@ from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from store.forks import new_lock
 from store.load import LoadResult
+from store.object_disk import ObjectDisk
 from store.prepared import abort_of_table
 from store.publish import Figures
 from store.recovery import TABLES, sweep_orphans
@@ -45,11 +46,11 @@ class Store:
         accounts: its users.
     """
 
-    def __init__(self, path: Path, settings: Settings) -> None:
+    def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
         self.path = path
         self.settings = settings
         self.catalog = Catalog(path / "catalog", settings)
-        self.disk = Disk(path)
+        self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
         self._lock = new_lock()
@@ -58,20 +59,30 @@ class Store:
         sweep_orphans(self.catalog, self.disk)
 
     @classmethod
-    def open(cls, path: str | Path, *, create: bool = True, settings: Settings | None = None) -> Store:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        create: bool = True,
+        settings: Settings | None = None,
+        segments: str | None = None,
+    ) -> Store:
         """Opens a data directory.
 
         Args:
             create: make the directory when there is none.
+            segments: URI of an object store for segment files, such as `s3://bucket/prefix`
+                (store.object_disk). Said once, while the store has no tables; it is remembered.
 
         Raises:
             NotFoundError: no such directory, and `create` is False.
             FormatError: the directory holds something else, or a newer program wrote it.
+            InvalidInputError: the segments of this store are elsewhere.
         """
         path = Path(path)
         if not create and not (path / "catalog" / "data.mdb").exists():
             raise NotFoundError(f"{path}: no store here; check the path or create it", kind="no_store")
-        return cls(path, settings or Settings())
+        return cls(path, settings or Settings(), segments)
 
     def databases(self) -> list[str]:
         """Names of the databases, sorted."""
@@ -278,6 +289,25 @@ class Store:
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
         self._is_open = False
+
+    def _open_disk(self, segments: str | None) -> Disk:
+        with self.catalog.read() as tx:
+            known = tx.get("meta", b"segments")
+        if segments is not None and known != segments:
+            with self.catalog.write() as tx:
+                known = tx.get("meta", b"segments")
+                if known is None and not list(tx.items("tables")):
+                    tx.put("meta", b"segments", segments)
+                    known = segments
+        if segments is not None and known != segments:
+            raise InvalidInputError(
+                f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
+                "the place is chosen when the store is made",
+                kind="bad_uri",
+            )
+        return (
+            Disk(self.path) if known is None else ObjectDisk(known, self.path, self.settings.cache_bytes_max)
+        )
 
     def _read(self) -> Any:
         self._check_open()

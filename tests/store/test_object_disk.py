@@ -1,0 +1,232 @@
+"""Segment files on a real object store: SeaweedFS, started for these tests."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+
+from store import Column, CorruptionError, InvalidInputError, Settings, Store, TableSchema, parse_type
+from store.object_disk import ObjectDisk
+from store.scan_task import ScanTask
+from store.write_task import StagedRows, WriteTask
+
+WEED = Path(sys.executable).with_name("weed")
+SMALL = Settings(inline_bytes_max=1_000, segment_rows=1_000)
+pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URI of an empty bucket on a server of its own."""
+    ports = free_ports(9)
+    folder = tmp_path_factory.mktemp("weed")
+    command = [
+        str(WEED),
+        "server",
+        "-dir",
+        str(folder),
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-s3",
+        "-volume.max=20",
+    ]
+    names = (
+        "master.port",
+        "master.port.grpc",
+        "volume.port",
+        "volume.port.grpc",
+        "filer.port",
+        "filer.port.grpc",
+    )
+    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=False)]
+    command += [
+        f"-s3.port={ports[6]}",
+        f"-s3.port.grpc={ports[7]}",
+        f"-s3.port.iceberg={ports[8]}",
+        "-s3.port.lance=0",
+    ]
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": "any", "secretKey": "any"}],
+        "actions": ["Admin"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    command.append(f"-s3.config={folder / 's3.json'}")
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        uri = f"s3://any:any@tests/{{}}?endpoint_override=127.0.0.1:{ports[6]}&scheme=http&region=us-east-1"
+        wait_for_bucket(uri.format("x"), server, folder / "log")
+        yield uri
+    finally:
+        server.kill()  # it would take its time, and nobody needs its files
+        server.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for opened in sockets:
+        opened.bind(("127.0.0.1", 0))
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+def wait_for_bucket(uri: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """The server tells nobody when it is ready: ask until it answers."""
+    address, _, query = uri.partition("?")
+    filesystem, _ = pafs.FileSystem.from_uri(f"{address}?{query}&allow_bucket_creation=true")
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            filesystem.create_dir("tests")
+            return
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"the object store did not start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.2)
+
+
+SCHEMA = TableSchema.create(
+    [Column("k", parse_type("BIGINT"), nullable=False), Column("v", parse_type("STRING"))], ["k"]
+)
+
+
+def rows(low: int, high: int, text: str) -> pa.Table:
+    return pa.table({"k": pa.array(range(low, high), pa.int64()), "v": [text] * (high - low)})
+
+
+def objects(uri: str) -> list[str]:
+    filesystem, path = pafs.FileSystem.from_uri(uri)
+    found = filesystem.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+    return sorted(info.base_name for info in found if info.type == pafs.FileType.File)
+
+
+def test_segments_live_on_the_object_store(bucket: str, tmp_path: Path) -> None:
+    """The catalog stays local; losing the cache loses nothing."""
+    uri = bucket.format("one")
+    with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", SCHEMA)
+        table.upsert(rows(0, 3_000, "a"))
+        table.upsert(rows(1_000, 2_000, "b"))
+    assert len(objects(uri)) == 2 * 4
+    shutil.rmtree(tmp_path / "data" / "cache")
+    assert not (tmp_path / "data" / "tables").exists()
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:  # a process that has nothing open yet
+        assert pool.apply(read_values, (str(tmp_path / "data"),)) == {"a": 2_000, "b": 1_000}
+        assert pool.apply(check, (str(tmp_path / "data"),)) == []
+
+
+def read_values(path: str) -> dict[str, int]:
+    with Store.open(path, create=False) as store:
+        counted = store.table("db.t").scan(["v"]).read_all().group_by("v").aggregate([([], "count_all")])
+        return dict(
+            zip(*(column.to_pylist() for column in counted.select(["v", "count_all"]).columns), strict=True)
+        )
+
+
+def check(path: str) -> list[str]:
+    with Store.open(path, create=False) as store:
+        return store.table("db.t").check()
+
+
+def test_shares_are_staged_and_read_by_processes_without_the_data_directory(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark's executors on other hosts: they know the URI, and keep a cache of their own."""
+    uri = bucket.format("two")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", SCHEMA)
+        # What a host makes of a task that has no such data directory.
+        disk = ObjectDisk(uri, tmp_path / "none", SMALL.cache_bytes_max)
+        task = table.write_task()
+        task = replace(task, stager=replace(task.stager, disk=disk))
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            share = pool.apply(stage, (pickle.dumps(task), 0, 2_500))
+            with table.begin_load() as load:
+                load.adopt(share)
+                load.commit()
+            shares = [replace(each, disk=disk) for each in table.scan_tasks(rows_per_task=1_000)]
+            assert sum(pool.map(count_rows, [pickle.dumps(each) for each in shares])) == 2_500
+        assert table.check() == []
+    assert list(tmp_path.glob("seqstore-cache-*/tables/*/*.arrow"))
+
+
+def stage(task: bytes, low: int, high: int) -> StagedRows:
+    share: WriteTask = pickle.loads(task)
+    return share.run(rows(low, high, "staged"))
+
+
+def count_rows(task: bytes) -> int:
+    share: ScanTask = pickle.loads(task)
+    return int(share.read().read_all().num_rows)
+
+
+def test_the_cache_keeps_its_size(bucket: str, tmp_path: Path) -> None:
+    uri = bucket.format("three")
+    limit = 150_000
+    tight = Settings(inline_bytes_max=1_000, segment_rows=1_000, cache_bytes_max=limit)
+    with Store.open(tmp_path / "data", settings=tight, segments=uri) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", SCHEMA)
+        for start in range(0, 20_000, 2_000):
+            table.upsert(rows(start, start + 2_000, "x" * 20))
+        cached = sum(
+            path.stat().st_size for path in (tmp_path / "data" / "cache").rglob("*") if path.is_file()
+        )
+        assert 0 < cached <= limit + 100_000  # the newest file stays, whatever its size
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(read_values, (str(tmp_path / "data"),)) == {"x" * 20: 20_000}
+
+
+def test_a_missing_object_is_corruption(bucket: str, tmp_path: Path) -> None:
+    uri = bucket.format("four")
+    with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", SCHEMA)
+        table.upsert(rows(0, 900, "a"))
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+        filesystem.delete_dir_contents(path)
+        shutil.rmtree(tmp_path / "data" / "cache")
+    with (
+        multiprocessing.get_context("spawn").Pool(1) as pool,  # it has nothing mapped yet
+        pytest.raises(CorruptionError, match="is missing"),
+    ):
+        pool.apply(read_values, (str(tmp_path / "data"),))
+
+
+def test_dropping_a_table_removes_its_objects(bucket: str, tmp_path: Path) -> None:
+    uri = bucket.format("five")
+    with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
+        store.create_database("db")
+        store.create_table("db.t", SCHEMA).upsert(rows(0, 900, "a"))
+        assert objects(uri)
+        store.drop_table("db.t")
+        assert objects(uri) == []
+
+
+def test_the_place_of_segments_is_chosen_once(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.create_database("db")
+        store.create_table("db.t", SCHEMA)
+    with pytest.raises(InvalidInputError, match="its segments are in its own directory"):
+        Store.open(tmp_path, segments="s3://elsewhere/x")
