@@ -1,0 +1,133 @@
+"""Eight processes update disjoint and overlapping columns of the same 1,000 keys; nothing is lost or mixed.
+
+Each process logs what it committed, with the version it was told. Afterwards the published history is
+replayed in the order of its versions on plain dictionaries, and the tables must be what that gives.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from store import Store, Table
+from tests.support.group_events import assert_agrees
+from tests.support.group_model import GroupModel
+from tests.support.partial_model import SEQUENCE_COL, PartialModel
+from tests.support.updater import PROCESSES, Committed, make_models, make_tables, settings
+
+ROOT = Path(__file__).parents[2]
+CHILD = "from tests.support.updater import main; main({!r}, {}, {}, {})"
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(4, id="short"), pytest.param(30, id="long", marks=pytest.mark.torture)],
+)
+def test_the_end_is_the_replay_of_the_published_history(tmp_path: Path, seconds: int) -> None:
+    """C1-C7, SM4: fixed, flexible and group updates."""
+    seed = random.randrange(2**31)
+    print("seed", seed)
+    directory = tmp_path / "data"
+    with Store.open(directory, settings=settings()) as store:
+        make_tables(store)
+    committed = run(directory, seconds, seed)
+    assert len(committed) > PROCESSES
+    assert Counter(load.label.partition("-")[0] for load in committed).keys() == set(
+        map(str, range(PROCESSES))
+    )
+    models = make_models()
+    with Store.open(directory, create=False, settings=settings()) as store:
+        for name, model in models.items():
+            table = store.table(name)
+            replay(table, model, [load for load in committed if load.table == name])
+            if isinstance(model, GroupModel):
+                assert_agrees(table, model)
+            else:
+                assert_same(table, model)
+
+
+def run(directory: Path, seconds: int, seed: int) -> list[Committed]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD.format(str(directory), number, seconds, seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        for number in range(PROCESSES)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in children:  # all at once
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in children:
+            _, errors = child.communicate(timeout=seconds + 200)
+            assert child.returncode == 0, errors
+    finally:
+        for child in children:
+            child.kill()
+    return [load for number in range(PROCESSES) for load in read_log(Path(f"{directory}.{number}.log"))]
+
+
+def read_log(path: Path) -> Iterator[Committed]:
+    with path.open("rb") as log:
+        while log.peek(1):
+            yield pickle.load(log)
+
+
+def replay(table: Table, model: PartialModel | GroupModel, committed: list[Committed]) -> None:
+    """Applies the loads in the order of their versions; those that made none must have changed nothing."""
+    labels = {info.version: info.label for info in table.history()[1:]}
+    made = {load.label: load for load in committed if labels.get(load.version) == load.label}
+    assert sorted(made) == sorted(labels.values()), "every version is somebody's, and everybody's is there"
+    without: dict[int, list[Committed]] = {}
+    for load in committed:
+        if load.label not in made:
+            without.setdefault(load.version, []).append(load)
+    for version in range(1, len(labels) + 2):
+        if version in labels:
+            apply(model, made[labels[version]])
+        for load in without.get(version, []):
+            after = copied(model)
+            apply(after, load)
+            assert after.rows == model.rows, load
+
+
+def copied(model: PartialModel | GroupModel) -> PartialModel | GroupModel:
+    if isinstance(model, GroupModel):
+        return replace(model, rows={key: list(registers) for key, registers in model.rows.items()})
+    return replace(model, rows=dict(model.rows))
+
+
+def apply(model: PartialModel | GroupModel, load: Committed) -> None:
+    if isinstance(model, GroupModel):
+        model.apply(load.rows)
+    else:
+        model.apply(load.rows, load.mode)
+
+
+def assert_same(table: Table, model: PartialModel) -> None:
+    live = {(row.pop("k"),): row for row in table.scan().read_all().to_pylist()}
+    assert live == model.live()
+    names = ["k", "__DELETE_SIGN__", *([SEQUENCE_COL] if model.sequence else [])]
+    rows = table.scan(names, deleted=True).read_all().to_pylist()
+    hidden = {(row["k"],): (row["__DELETE_SIGN__"], row.get(SEQUENCE_COL)) for row in rows}
+    assert len(hidden) == len(rows)
+    assert hidden == model.hidden()
+    assert table.check() == []
