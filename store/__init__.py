@@ -5,6 +5,7 @@ from store import Store, TableSchema
 
 from store.accounts import Account, Accounts
 from store.check_rows import RejectedRow
+from store.compaction import CompactionResult
 from store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -38,6 +39,7 @@ __all__ = [
     "Column",
     "ColumnType",
     "CommitUnknownError",
+    "CompactionResult",
     "ConflictError",
     "CorruptionError",
     "Default",

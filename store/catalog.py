@@ -18,6 +18,9 @@ a prefix lists in order. Databases inside:
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
     prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
+    horizons   table id                           -> {oldest, floor}: first version that can be read, and what
+                                                     is too late (store.retention, store.tombstones)
+    trash      table id | segment id              -> dropped segment whose files are still to be deleted
     users      user name                          -> password hashes and grants (store.accounts)
 
 The environment is that of `store.environment`: one per path and process, closed for a fork. No read
@@ -55,6 +58,8 @@ _DATABASES: Final = (
     "txns",
     "prepared",
     "users",
+    "horizons",
+    "trash",
 )
 
 

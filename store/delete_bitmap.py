@@ -139,6 +139,15 @@ class DeleteVector:
         bits = np.unpackbits(self._live, count=self.rows, bitorder="little")
         return np.flatnonzero(bits == 0).astype(np.uint32)
 
+    def hidden_since(self, before: DeleteVector) -> Positions:
+        """Rows that an earlier vector of the same segment still counts and this one does not, ascending."""
+        if self._live is None or self.hidden == before.hidden:
+            return np.empty(0, dtype=np.uint32)
+        if before._live is None:
+            return self.hidden_positions()
+        bits = np.unpackbits(before._live & ~self._live, count=self.rows, bitorder="little")
+        return np.flatnonzero(bits).astype(np.uint32)
+
     @property
     def live_count(self) -> int:
         return self.rows - self.hidden

@@ -19,6 +19,12 @@ SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
 STORAGE_FORMAT: Final = "storage_format"
 COMPRESSION: Final = "compression"
+NO_AUTO_COMPACTION: Final = "disable_auto_compaction"
+COMPACTION_SEGMENTS: Final = "compaction_segments_max"
+COMPACTION_DELETED: Final = "compaction_deleted_percent"
+VERSION_RETENTION: Final = "version_retention_seconds"
+TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
+TOO_LATE_ROWS: Final = "too_late_rows"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
 SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 
@@ -41,7 +47,6 @@ _CARRIED: Final = frozenset(
         "store_row_column",
         "row_store_page_size",
         "row_store_columns",
-        "disable_auto_compaction",
         "enable_single_replica_compaction",
         "group_commit_interval_ms",
         "group_commit_data_bytes",
@@ -104,6 +109,23 @@ def _compression(name: str, value: str) -> str:
     return known
 
 
+def _count(name: str, value: str) -> str:
+    if not value.isascii() or not value.isdigit():
+        raise InvalidInputError(
+            f"property {name!r}: expected a whole number from 0, found {value!r}", kind="bad_property"
+        )
+    return str(int(value))
+
+
+def _too_late(name: str, value: str) -> str:
+    lowered = value.lower()
+    if lowered not in ("count", "error"):
+        raise InvalidInputError(
+            f"property {name!r}: expected count or error, found {value!r}", kind="bad_property"
+        )
+    return lowered
+
+
 def _text(_name: str, value: str) -> str:
     return value
 
@@ -113,6 +135,12 @@ _OURS: Final[dict[str, Callable[[str, str], str]]] = {
     SEQUENCE_TYPE: _text,
     STORAGE_FORMAT: _storage_format,
     COMPRESSION: _compression,
+    NO_AUTO_COMPACTION: _boolean,
+    COMPACTION_SEGMENTS: _count,
+    COMPACTION_DELETED: _count,
+    VERSION_RETENTION: _count,
+    TOMBSTONE_RETENTION: _count,
+    TOO_LATE_ROWS: _too_late,
     "enable_unique_key_merge_on_write": _merge_on_write,
     SKIP_BITMAP: _boolean,
 }

@@ -55,6 +55,7 @@ class Figures:
     rows_late: int = 0
     rows_replaced: int = 0
     rows_deleted: int = 0
+    rows_too_late: int = 0
     bytes_written: int = 0
     milliseconds: int = 0
 
@@ -173,7 +174,7 @@ def put_version(tx: Transaction, transaction: TransactionRecord, write: TableWri
         "txn": transaction.id,
         "label": transaction.label,
         "operation": transaction.operation,
-        "time_ms": now_ms(),
+        "time_ms": max(now_ms(), tx.get("versions", catalog.version_key(table_id, version - 1))["time_ms"]),
         "added": [segment.meta.id for segment in write.staged],
         "dropped": list(write.dropped),
         "figures": write.figures.__dict__,

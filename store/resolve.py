@@ -4,7 +4,8 @@ Given the segments of one load, in order, and a state of the table:
 
 1. Probe the codes of a segment against the state: live rows, tombstones included, one per key at most.
 2. Hashed keys: compare the key columns, keep true matches.
-3. A staged row loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
+3. A staged row below the table's floor whose key is not stored is too late (store.tombstones). Another
+   loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
    stored row is hidden. Signs are not looked at: a tombstone wins and loses like any row.
 4. The next segment of the same load is tested against the earlier ones too, as if each were a version of
    its own; so of equal sequences the later segment wins (SO11).
@@ -31,6 +32,7 @@ from store.keys import is_exact
 from store.schema import DELETE_SIGN
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState, rows_by_slot
+from store.tombstones import is_below
 
 # What hiding a stored row means for its key.
 _UNSEEN: Final = 0  # a tombstone
@@ -48,6 +50,7 @@ class Plan:
         stored: segment id -> (positions, effect of each) in segments the table has.
         own: id of a segment of the load -> its rows that lost to a larger sequence.
         lost_to_own: how many of those lost to another row of the load.
+        too_late: how many of those lost to a tombstone that is forgotten (store.tombstones).
         final_effects: rows replaced and deleted, where segments of the load share keys.
     """
 
@@ -55,12 +58,19 @@ class Plan:
     stored: dict[str, list[tuple[Positions, npt.NDArray[np.uint8]]]] = field(default_factory=dict)
     own: dict[str, Positions] = field(default_factory=dict)
     lost_to_own: dict[str, int] = field(default_factory=dict)
+    too_late: dict[str, int] = field(default_factory=dict)
     final_effects: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def rows_late(self) -> int:
         """Rows of the load that lost to a stored row with a larger sequence."""
-        return sum(len(positions) for positions in self.own.values()) - sum(self.lost_to_own.values())
+        lost = sum(len(positions) for positions in self.own.values())
+        return lost - sum(self.lost_to_own.values()) - self.rows_too_late
+
+    @property
+    def rows_too_late(self) -> int:
+        """Rows of the load that may have been deleted so long ago that nobody remembers."""
+        return sum(self.too_late.values())
 
     def effects(self) -> tuple[int, int, int]:
         """Rows a reader saw that the load replaces, rows it deletes, own rows that lost to its own."""
@@ -150,8 +160,8 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
     been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
     sequence only grows.
     """
-    arrived = now.since(before)
-    extended = Plan(now.version)
+    arrived = replace(now.since(before), floor=None)  # the floor has not moved: it rises with a compaction
+    extended = Plan(now.version, too_late=dict(plan.too_late))
     for segment_id, parts in plan.stored.items():
         deletes = now.segments[now.slot_of[segment_id]].deletes
         still = [(p[live], e[live]) for p, e in parts for live in [deletes.is_live(p)] if live.any()]
@@ -170,13 +180,16 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
 def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
     index = segment.index
     matches = _matches(state, segment)
+    if state.floor is not None:
+        _refuse_too_late(plan, state.floor, segment, matches)
     if not len(matches):
         return
     staged_positions = index.row_positions(matches.needles)
     if index.sequence is not None and matches.sequence is not None:
         loses = index.sequence.take(matches.needles).less(matches.sequence)
         if loses.any():
-            plan.own[segment.meta.id] = staged_positions[loses]
+            lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
+            plan.own[segment.meta.id] = _joined([lost, staged_positions[loses]])
             to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
             plan.lost_to_own[segment.meta.id] = int(np.isin(matches.slots[loses], to_own).sum())
             matches, staged_positions = matches.take(~loses), staged_positions[~loses]
@@ -191,6 +204,18 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
             else _effects(live.segment, positions, segment, staged_positions[rows])
         )
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
+
+
+def _refuse_too_late(plan: Plan, floor: int, segment: Segment, matches: Matches) -> None:
+    """A row below the floor whose key is not stored may come after a tombstone that is forgotten."""
+    index = segment.index
+    assert index.sequence is not None
+    late = is_below(index.sequence, floor)
+    late[matches.needles] = False
+    if late.any():
+        positions = index.row_positions(np.flatnonzero(late))
+        plan.own[segment.meta.id] = positions
+        plan.too_late[segment.meta.id] = len(positions)
 
 
 def _matches(state: TableState, segment: Segment) -> Matches:
@@ -236,4 +261,4 @@ def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState
     slot = state.next_slot
     lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
     segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
-    return TableState(state.table_id, state.version, state.schema, segments, state.runs, (slot,), slot + 1)
+    return replace(state, segments=segments, prior_runs=state.runs, fresh=(slot,), next_slot=slot + 1)

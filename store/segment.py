@@ -112,6 +112,7 @@ def write_segment(
     batch_rows: int,
     tombstones: int,
     order: Rows | None = None,
+    compression: str | None = None,
 ) -> SegmentMeta:
     """Writes data and key index of one segment; both files are durable afterwards, their names are not yet.
 
@@ -121,12 +122,13 @@ def write_segment(
         batch_rows: rows of a batch.
         tombstones: how many rows have delete sign 1.
         order: which of the rows are stored, and in what order; None when all are, as they come.
+        compression: of the data, None means the table's.
     """
     hidden = tuple(rows.schema.names[len(schema.columns) :])
     meta = SegmentMeta(
         segment_id,
         schema.storage_format,
-        schema.compression,
+        compression or schema.compression,
         schema.revision,
         rows.num_rows if order is None else len(order),
         batch_rows,

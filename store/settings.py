@@ -11,6 +11,7 @@ from typing import Any
 from store.errors import InvalidInputError
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_MAY_BE_ZERO = frozenset(["auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"])
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Settings:
         catalog_bytes_max: size of the catalog's memory map; address space, not disk, so take it large.
         inline_bytes_max: a load of at most this many Arrow bytes lives in the catalog itself.
         segment_rows: rows a segment is built for when a load is large enough to be split.
+        segment_bytes_max: a compaction cuts its segments before they reach this size, whatever their rows.
         batch_rows_max: rows of one record batch: what is read, verified and pruned at a time.
         batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
         clustered_rows_min: from this many rows on, a segment is sorted by key rather than by key code.
@@ -29,11 +31,18 @@ class Settings:
             aborted.
         rejected_rows_max: rejected rows a result lists; all are counted.
         cache_bytes_max: size of the local cache of segment files that live on an object store.
+        auto_compaction: tables are compacted after loads without being asked; 0 switches it off.
+        compaction_segments_max: small segments a table may have before some are merged.
+        compaction_deleted_percent: dead rows a large segment may have before it is rewritten.
+        version_retention_seconds: how long a version can be read after the next one came.
+        tombstone_retention_seconds: how late a row may come and still find that its key was deleted.
+        history_retention_seconds: how long the history tells of versions that cannot be read any more.
     """
 
     catalog_bytes_max: int = 64 * _GIB
     inline_bytes_max: int = 256 * _KIB
     segment_rows: int = 1_000_000
+    segment_bytes_max: int = 256 * _MIB
     batch_rows_max: int = 65_536
     batch_bytes_max: int = 64 * _MIB
     clustered_rows_min: int = 262_144
@@ -41,6 +50,12 @@ class Settings:
     precommitted_keep_seconds: int = 7 * 24 * 3600
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB
+    auto_compaction: int = 1
+    compaction_segments_max: int = 10
+    compaction_deleted_percent: int = 30
+    version_retention_seconds: int = 24 * 3600
+    tombstone_retention_seconds: int = 7 * 24 * 3600
+    history_retention_seconds: int = 30 * 24 * 3600
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -55,9 +70,11 @@ class Settings:
         for name, value in given.items():
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [store]", kind="bad_setting")
-            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            least = 0 if name in _MAY_BE_ZERO else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidInputError(
-                    f"{path}: setting {name!r} expects a positive integer, found {value!r}",
+                    f"{path}: setting {name!r} expects {'an' if not least else 'a positive'} integer"
+                    f"{' from 0' if not least else ''}, found {value!r}",
                     kind="bad_setting",
                 )
         return cls(**given)

@@ -157,7 +157,7 @@ class Stager:
         index_sequence = sequence.take(chosen) if sequence is not None else None
         origin = chosen
         if len(chosen) >= self.settings.clustered_rows_min:
-            order = _key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
+            order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
             origin = chosen[order]
             positions = np.empty(len(order), dtype=np.uint32)
             positions[order] = np.arange(len(order), dtype=np.uint32)
@@ -186,7 +186,6 @@ class Stager:
             meta, payload = inline_segment(segment_id, rows, self.schema, tombstones=tombstones)
             segment = Segment(self.disk, self.directory, meta, self.schema, payload)
         else:
-            batch_rows = min(self.settings.batch_rows_max, self.settings.batch_bytes_max // row_bytes)
             meta = write_segment(
                 self.disk,
                 self.directory,
@@ -194,7 +193,7 @@ class Stager:
                 batch,
                 index,
                 self.schema,
-                batch_rows=max(batch_rows, 1),
+                batch_rows=rows_per_batch(row_bytes, self.settings),
                 tombstones=tombstones,
                 order=origin,
             )
@@ -259,7 +258,12 @@ def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Code
     return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
 
 
-def _key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
+def rows_per_batch(row_bytes: int, settings: Settings) -> int:
+    """Rows of a record batch: wide rows make shorter ones."""
+    return max(min(settings.batch_rows_max, settings.batch_bytes_max // max(row_bytes, 1)), 1)
+
+
+def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
     """Row order by key, NULL first; no two rows have the same key."""
     if is_exact(schema.key_columns):
         return np.argsort(fixed_values(keys[0]))

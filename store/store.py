@@ -389,10 +389,10 @@ def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
     prefix = records.table_key(table_id)
     directory: str = tx.get("tables", prefix)["directory"]
     abort_of_table(tx, table_id)
-    for name in ("schemas", "versions", "segments", "inline", "bitmaps"):
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "trash"):
         for key, _ in list(tx.items(name, prefix)):
             tx.delete(name, key)
-    for name in ("tables", "heads"):
+    for name in ("tables", "heads", "horizons"):
         tx.delete(name, prefix)
     tx.delete("names", records.name_key(database, table_name))
     return directory

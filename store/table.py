@@ -21,6 +21,8 @@ from store.catalog import Catalog, Transaction
 from store.check_groups import GroupChecker
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
+from store.compaction import CompactionResult, optimize, purge
+from store.compaction_policy import MaintenancePolicy
 from store.errors import CorruptionError, InvalidInputError, VersionExpiredError
 from store.forks import new_rlock
 from store.integrity import check_table
@@ -352,6 +354,20 @@ class Table:
         """
         with self.catalog.write() as tx:
             refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
+
+    def policy(self, schema: TableSchema) -> MaintenancePolicy:
+        """How the table is to be maintained, by its properties under a schema revision."""
+        return MaintenancePolicy.of(schema, self.settings)
+
+    def optimize(
+        self, where: pc.Expression | None = None, *, zorder_by: Sequence[str] = (), full: bool = False
+    ) -> CompactionResult:
+        """Merges small segments and takes dead rows out; no answer changes; see `compaction.optimize`."""
+        return optimize(self, where=where, zorder_by=zorder_by, full=full)
+
+    def purge(self) -> CompactionResult:
+        """Rewrites segments with dead rows and tombstones that may go (REORG TABLE ... APPLY (PURGE))."""
+        return purge(self)
 
     def check(self) -> list[str]:
         """Reads everything the newest version consists of and tells what is wrong; empty means sound."""

@@ -36,6 +36,7 @@ from store.keys import Codes
 from store.records import unpack
 from store.schema import DELETE_SIGN, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
+from store.tombstones import read_floor
 from store.workers import map_all
 
 _PARALLEL_ROWS: Final = 10_000
@@ -71,7 +72,13 @@ class LiveSegment:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one version. Compare `version` only between states of one table."""
+    """A table at one version. Compare `version` only between states of one table.
+
+    Attributes:
+        replaced: the last version known to have dropped rows and not only moved them (TRUNCATE, RESTORE);
+            what changed since an earlier version is then not told by the versions of rows.
+        floor: rows below it whose key is not stored are too late (store.tombstones).
+    """
 
     table_id: int
     version: int
@@ -80,6 +87,8 @@ class TableState:
     prior_runs: tuple[Run, ...]
     fresh: tuple[int, ...]
     next_slot: int
+    replaced: int = 0
+    floor: int | None = None
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -185,7 +194,15 @@ def _grown(
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
-    return TableState(state.table_id, version, schema, segments, prior, fresh, state.next_slot + len(added))
+    return replace(
+        state,
+        version=version,
+        schema=schema,
+        segments=segments,
+        prior_runs=prior,
+        fresh=fresh,
+        next_slot=state.next_slot + len(added),
+    )
 
 
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
@@ -247,7 +264,17 @@ class StateLoader:
             if rows is not None:
                 segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
         schema = self.schema(tx, record["revision"])
-        return TableState(self.table_id, version, schema, segments, (), tuple(segments), len(segments))
+        return TableState(
+            self.table_id,
+            version,
+            schema,
+            segments,
+            (),
+            tuple(segments),
+            len(segments),
+            replaced=version,
+            floor=read_floor(tx, self.table_id),
+        )
 
     def advance(self, tx: catalog.Transaction, state: TableState, version: int) -> TableState:
         """The state at a later version, from an earlier one."""
@@ -255,6 +282,7 @@ class StateLoader:
         slot_of = dict(state.slot_of)
         added: list[int] = []
         dropped = False
+        replaced = state.replaced
         revision = state.schema.revision
         for number in range(state.version + 1, version + 1):
             record = self._version_record(tx, number)
@@ -263,6 +291,7 @@ class StateLoader:
             revision = record["revision"]
             for segment_id in record["dropped"]:
                 dropped = True
+                replaced = number if record.get("data_change", True) else replaced
                 segments.pop(slot_of.pop(segment_id))
                 self._segments.pop(segment_id, None)
             for segment_id in record["added"]:
@@ -278,8 +307,17 @@ class StateLoader:
                     live = segments[slot]
                     segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
         if dropped:
-            schema = self.schema(tx, revision)
-            return TableState(state.table_id, version, schema, segments, (), tuple(segments), next_slot)
+            return TableState(
+                state.table_id,
+                version,
+                self.schema(tx, revision),
+                segments,
+                (),
+                tuple(segments),
+                next_slot,
+                replaced,
+                read_floor(tx, self.table_id),
+            )
         return _grown(state, version, self.schema(tx, revision), segments, added)
 
     def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from store.delta_file import DeltaFile, read_delta, write_delta
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import Figures, TableWrite, check_revision
 from store.resolve import Plan, Planner, extend_plan, make_plan
-from store.schema import TableSchema
+from store.schema import VERSION_COL, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
@@ -147,7 +147,8 @@ class TableWriter:
         self._state = now
         only_grew = set(before.segments) <= set(now.segments)
         arrived = now.since(before)
-        if self._is_lone_delta and self._fill_touched(arrived, now, only_grew=only_grew):
+        only_moved = now.replaced <= before.version
+        if self._is_lone_delta and self._fill_touched(arrived, now, before.version, only_moved=only_moved):
             self._plan = make_plan(now, self._filled)
         elif only_grew and len(self._parts) == 1 and len(self.segments) == 1:
             self._plan = extend_plan(plan, before, now, self.segments[0])
@@ -166,6 +167,7 @@ class TableWriter:
             self.figures,
             rows_superseded=self.figures.rows_superseded + self._lost_in_filling + superseded,
             rows_late=self._plan.rows_late + self._late,
+            rows_too_late=self._plan.rows_too_late,
             rows_replaced=replaced,
             rows_deleted=deleted,
             milliseconds=milliseconds,
@@ -300,32 +302,38 @@ class TableWriter:
     def _resume(self, now: TableState, snapshot: int) -> None:
         """Plans what was prepared at an earlier version, which may not be readable any more."""
         if self._is_lone_delta:
-            only_grew = self._only_grew(snapshot, now.version)
-            self._fill_touched(now.arrived_after(snapshot), now, only_grew=only_grew)
+            only_moved = self._only_moved(snapshot, now.version)
+            self._fill_touched(now.arrived_after(snapshot), now, snapshot, only_moved=only_moved)
         elif self._has_deltas:
             self._prepare(now)
             return
         self._plan, self._state = make_plan(now, self._published), now
 
-    def _only_grew(self, before: int, version: int) -> bool:
-        """Whether versions after `before` up to `version` took no segment away, as far as is still known."""
+    def _only_moved(self, before: int, version: int) -> bool:
+        """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
+        as far as is still known."""
         with self.table.catalog.read() as tx:
             for number in range(before + 1, version + 1):
                 record = tx.get("versions", catalog.version_key(self.table.id, number))
-                if record is None or record["dropped"] or record.get("reset"):
+                if record is None or record.get("reset"):
+                    return False
+                if record["dropped"] and record.get("data_change", True):
                     return False
         return True
 
-    def _fill_touched(self, arrived: TableState, now: TableState, *, only_grew: bool) -> bool:
+    def _fill_touched(
+        self, arrived: TableState, now: TableState, before: int, *, only_moved: bool
+    ) -> bool:
         """Fills rows of the lone delta again that others touched since; whether there were any.
 
         Args:
-            arrived: the segments that came since the last filling.
+            arrived: the segments that came since version `before`, the one of the last filling.
+            only_moved: rows that were not written since are still there.
         """
         part = self._parts[0]
         assert isinstance(part, _DeltaPart)
         delta = part.delta(self.schema)
-        touched = self._touched_rows(delta, arrived) if only_grew else np.arange(len(delta))
+        touched = self._touched_rows(delta, arrived, before) if only_moved else np.arange(len(delta))
         if not len(touched):
             return False
         # A new key may have been somebody else's a moment ago: that was checked at the first filling (C13).
@@ -335,12 +343,14 @@ class TableWriter:
         self._sync(self._filled)
         return True
 
-    def _touched_rows(self, delta: Delta, arrived: TableState) -> Rows:
-        """Rows of the delta whose key code occurs in some segments."""
+    def _touched_rows(self, delta: Delta, arrived: TableState, before: int) -> Rows:
+        """Rows of the delta whose key has a row written after a version: a compaction only moves rows."""
         _, codes = keys_of(delta, self.schema)
         order = np.argsort(codes, kind="stable")
         matches = arrived.probe(codes[order])
-        return np.sort(order[np.unique(matches.needles)])
+        versions = arrived.take(matches, [VERSION_COL]).column(0).combine_chunks()
+        written = np.asarray(versions) > before
+        return np.sort(order[np.unique(matches.needles[written])])
 
     def _stage(self, *pieces: CheckedRows) -> list[Segment]:
         staged = self._stager.stage(*pieces)

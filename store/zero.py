@@ -22,3 +22,8 @@ def zero_of(arrow: pa.DataType) -> pa.Scalar:
     if pa.types.is_decimal(arrow):
         return pa.scalar(Decimal(0), arrow)
     return pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)
+
+
+def empty_values(field: pa.Field, rows: int) -> pa.Array:
+    """Cells that mean nothing: NULL, or the zero of the type where NULL may not be."""
+    return pa.nulls(rows, field.type) if field.nullable else pa.repeat(zero_of(field.type), rows)

@@ -1,0 +1,155 @@
+"""Which segments to merge, and when: the policy of automatic compaction in five lines.
+
+1. A segment with fewer live rows than half of `segment_rows` is small.
+2. More than `compaction_segments_max` small ones: merge the smallest of them, and go on to the next larger as
+   long as it has no more rows than all before it together.
+3. A segment of which `compaction_deleted_percent` of the rows are dead is rewritten, once that are at least
+   `batch_rows_max` rows; smaller ones come along with 2.
+4. Everything else stays: merged segments double in size, so a row is written again a few times at most.
+5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
+
+In the long run a table has about ten small segments and one per `segment_rows` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from store import properties as props
+from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema
+from store.segment import INLINE
+from store.sequence import SequenceVector
+from store.settings import Settings
+from store.table_state import LiveSegment, TableState
+from store.tombstones import Purge
+
+
+@dataclass(frozen=True)
+class MaintenancePolicy:
+    """What one table wants, from its properties and the settings of the store.
+
+    Attributes:
+        is_automatic: compaction after loads, without being asked.
+        segments_max, deleted_percent: thresholds of rules 2 and 3.
+        version_retention_seconds: how long versions can be read.
+        tombstone_retention_seconds: how late a row may come.
+        refuses_too_late: a row below the floor fails its load instead of being counted.
+    """
+
+    is_automatic: bool
+    segments_max: int
+    deleted_percent: int
+    version_retention_seconds: int
+    tombstone_retention_seconds: int
+    refuses_too_late: bool
+
+    @classmethod
+    def of(cls, schema: TableSchema, settings: Settings) -> MaintenancePolicy:
+        """The properties of a table win over the settings."""
+        given = schema.properties
+        return cls(
+            is_automatic=bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
+            segments_max=int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
+            deleted_percent=int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
+            version_retention_seconds=int(
+                given.get(props.VERSION_RETENTION, settings.version_retention_seconds)
+            ),
+            tombstone_retention_seconds=int(
+                given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)
+            ),
+            refuses_too_late=given.get(props.TOO_LATE_ROWS) == "error",
+        )
+
+
+def choose_segments(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
+    """What automatic compaction merges next, empty when there is nothing to do."""
+    guards, small, dirty = [], [], []
+    for live in state.segments.values():
+        if _is_guard(live):
+            guards.append(live)
+        elif _is_dirty(live, policy, settings):
+            dirty.append(live)
+        elif _is_small(live, settings):
+            small.append(live)
+    chosen = dirty + _smallest(small, policy.segments_max)
+    return chosen or _smallest(guards, policy.segments_max)
+
+
+def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
+    """What OPTIMIZE rewrites: every small segment, every one with dead rows, and what is in the catalog; a
+    lone small file without dead rows gains nothing."""
+    chosen = [
+        live
+        for live in segments
+        if live.segment.meta.home == INLINE or live.deletes.hidden or _is_small(live, settings)
+    ]
+    if len(chosen) == 1 and chosen[0].segment.meta.home != INLINE and not chosen[0].deletes.hidden:
+        return []
+    if all(_is_guard(live) for live in chosen) and len(chosen) < 2:
+        return []
+    return chosen
+
+
+def rewritable(state: TableState, purge: Purge) -> list[LiveSegment]:
+    """Segments with rows that nobody needs: hidden ones, and tombstones that may go."""
+    return [live for live in state.segments.values() if live.deletes.hidden or _has_leaving(live, purge)]
+
+
+def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
+    """Whether a merge would take tombstones out of a segment."""
+    segment = live.segment
+    if not segment.meta.tombstones or _is_guard(live):
+        return False
+    for number in range(segment.meta.batches):
+        batch = segment.batch(number)
+        names = batch.schema.names
+        signs = np.asarray(batch.column(DELETE_SIGN)) == 1
+        versions = (
+            np.asarray(batch.column(VERSION_COL))
+            if VERSION_COL in names
+            else np.full(len(signs), live.created, dtype=np.int64)
+        )
+        sequence = None
+        if purge.schema.sequence_type is not None:
+            source = SEQUENCE_COL if SEQUENCE_COL in names else segment.schema.sequence_column
+            if source is not None:
+                sequence = SequenceVector.encode(batch.column(source), purge.schema.sequence_type)
+            else:
+                sequence = SequenceVector.nulls(len(signs))
+        trial = Purge(purge.schema, purge.version, purge.horizon)
+        leaves, guards = trial.decide(signs, versions, sequence)
+        if leaves.any() or guards.any():
+            return True
+    return False
+
+
+def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
+    """Rule 2."""
+    if len(segments) <= limit:
+        return []
+    ascending = sorted(segments, key=lambda live: live.deletes.live_count)
+    chosen: list[LiveSegment] = []
+    rows = 0
+    for live in ascending:
+        if len(chosen) >= max(limit // 2, 2) and live.deletes.live_count > rows:
+            break
+        chosen.append(live)
+        rows += live.deletes.live_count
+    return chosen
+
+
+def _is_small(live: LiveSegment, settings: Settings) -> bool:
+    return live.deletes.live_count * 2 < settings.segment_rows
+
+
+def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:
+    dead = live.deletes.hidden
+    return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
+
+
+def _is_guard(live: LiveSegment) -> bool:
+    meta = live.segment.meta
+    return meta.tombstones == meta.rows and VERSION_COL in meta.hidden and meta.rows > 0

@@ -1,0 +1,136 @@
+"""Tombstones: how long a deleted key is remembered, and what remembers it afterwards (K3, K4, D4).
+
+A tombstone guards its key: a row with a smaller sequence that comes later must not bring the key back. What
+becomes of a tombstone in a compaction:
+
+1. It was written less than `tombstone_retention_seconds` ago: it stays as it is.
+2. Its table has no sequence, or its sequence is NULL: no later row is smaller, so it goes.
+3. The sequence is of a time type: it goes once that time is old enough too. The table remembers the largest
+   sequence that went, its *floor*: a later row below the floor whose key is not stored is too late.
+4. The sequence is an integer, and nothing says what is late: it stays as a *guard*, key and sequence without
+   values, in a compressed segment of guards (store.merge).
+
+In tables with column groups a tombstone remembers a sequence per group; there all of them stay.
+
+The floor only rises, and it is published with the version that lets tombstones go: a load planned before that
+is planned again. So no row can bring back a key that was deleted with a larger sequence, ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from store import catalog
+from store.catalog import Transaction
+from store.schema import TableSchema
+from store.sequence import SequenceVector
+
+Mask = npt.NDArray[np.bool_]
+_TIME_TYPES: Final = ("DATE", "DATETIME")
+_EPOCH: Final = datetime(1970, 1, 1)
+_DAY: Final = timedelta(days=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass
+class Purge:
+    """Which tombstones may go in one compaction, and the floor they leave.
+
+    Attributes:
+        schema: of the table.
+        version: tombstones of this version and earlier ones are old enough.
+        horizon: sequences of a time type below it are old enough, without a zone.
+        gone: tombstones that went so far.
+        floor: the largest sequence among them as a `SequenceVector` holds it, None when there is none.
+    """
+
+    schema: TableSchema
+    version: int
+    horizon: datetime
+    gone: int = 0
+    floor: int | None = None
+
+    def decide(
+        self, signs: Mask, versions: npt.NDArray[np.int64], sequence: SequenceVector | None
+    ) -> tuple[Mask, Mask]:
+        """Rows that go, and rows that stay as guards.
+
+        Args:
+            signs: which rows are tombstones.
+            versions, sequence: of every row.
+        """
+        old = signs & (versions <= self.version)
+        if self.schema.groups:
+            return np.zeros_like(old), np.zeros_like(old)
+        sequence_type = self.schema.sequence_type
+        if sequence_type is None or sequence is None:
+            self.gone += int(np.count_nonzero(old))
+            return old, np.zeros_like(old)
+        leaves = old & ~SequenceVector.nulls(len(old)).less(sequence)
+        guards = old & ~leaves
+        if sequence_type.name in _TIME_TYPES:
+            times = sequence.columns[0]
+            past = guards & (times < self._horizon(sequence_type.name))
+            if past.any():
+                highest = int(times[past].max())
+                self.floor = highest if self.floor is None else max(self.floor, highest)
+            leaves, guards = leaves | past, np.zeros_like(old)
+        self.gone += int(np.count_nonzero(leaves))
+        return leaves, guards
+
+    def _horizon(self, type_name: str) -> int:
+        return (self.horizon - _EPOCH) // (_DAY if type_name == "DATE" else _MICROSECOND)
+
+
+def version_at(tx: Transaction, table: int, time_ms: int) -> int:
+    """The newest version that was there at a time, 0 when the table is younger.
+
+    Versions whose record is gone were older than every record that is left.
+    """
+    newest, _ = catalog.head(tx, table)
+    low, high = oldest_record(tx, table) - 1, newest
+    while low < high:  # times of versions never decrease (store.publish)
+        middle = (low + high + 1) // 2
+        record = tx.get("versions", catalog.version_key(table, middle))
+        if record["time_ms"] <= time_ms:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def oldest_record(tx: Transaction, table: int) -> int:
+    """The first version of which the catalog still has a record."""
+    for key, _ in tx.items("versions", catalog.table_key(table)):
+        return int.from_bytes(key[8:])
+    raise AssertionError("a table has at least one version")
+
+
+def read_floor(tx: Transaction, table: int) -> int | None:
+    """The table's floor, None before any tombstone with a time went."""
+    floor: int | None = (tx.get("horizons", catalog.table_key(table)) or {}).get("floor")
+    return floor
+
+
+def raise_floor(tx: Transaction, table: int, floor: int) -> None:
+    """Remembers the largest sequence of tombstones that go with the version being published."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    tx.put("horizons", key, {**record, "floor": max(floor, record.get("floor", floor))})
+
+
+def is_below(sequence: SequenceVector, floor: int) -> Mask:
+    """Which rows have a sequence below a floor, NULL included."""
+    return np.asarray(sequence.columns[0] < np.int64(floor))
+
+
+def old_enough(tx: Transaction, table: int, schema: TableSchema, now_ms: int, seconds: int) -> Purge:
+    """The rule for a compaction that begins now."""
+    before_ms = now_ms - seconds * 1000
+    horizon = _EPOCH + timedelta(milliseconds=before_ms)
+    return Purge(schema, version_at(tx, table, before_ms), horizon)

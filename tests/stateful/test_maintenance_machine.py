@@ -1,0 +1,101 @@
+"""The table machine with compaction, vacuum, restore and time travel as steps.
+
+Nothing of it changes data, except RESTORE, so after every step each version that can still be read must be
+what the model has for it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from store import CompactionResult, Store
+from store.compaction import Compaction
+from tests.stateful.test_table_machine import (
+    EXACT_SHAPES,
+    HASHED_SHAPES,
+    ROWS,
+    Rows,
+    TableMachine,
+    run_machine,
+)
+from tests.support.compare import key_table
+
+
+class MaintenanceMachine(TableMachine):
+    """A table that is compacted while loads are open."""
+
+    def compacted(self, result: CompactionResult) -> None:
+        """A compaction makes a version without a change, or none."""
+        if result.made_version:
+            self.model.versions.append(dict(self.model.at(self.model.version)))
+        assert result.version == self.model.version
+        self.agree()
+
+    @rule(full=st.booleans())
+    def optimize(self, full: bool) -> None:
+        """K1."""
+        self.compacted(self.table.optimize(full=full))
+
+    @rule(columns=st.sampled_from([("v",), ("w", "v"), ("v", "w")]))
+    def z_order(self, columns: tuple[str, ...]) -> None:
+        self.compacted(self.table.optimize(zorder_by=columns))
+
+    @rule()
+    def purge_twice(self) -> None:
+        """Scenario 41: the second makes no version."""
+        self.compacted(self.table.purge())
+        assert not self.table.purge().made_version
+
+    @rule(loads=st.lists(ROWS, min_size=1, max_size=3), at=st.integers(0, 2))
+    def optimize_overtaken(self, loads: list[Rows], at: int) -> None:
+        """K5, scenario 39: loads and deletes commit between its merge and its switch."""
+        merge = Compaction.merge
+
+        def overtaken(compaction: Compaction, *arguments: Any) -> Any:
+            merged = merge(compaction, *arguments)
+            self.overtake(loads)
+            numbers = [at, at + 1]
+            keys = [self.keys[number % len(self.keys)] for number in numbers]
+            table = Store.open(self.path, settings=self.sizes).table(self.name)
+            assert table.delete(key_table(table.schema, keys)).version == self.model.delete(keys)
+            return merged
+
+        with mock.patch.object(Compaction, "merge", overtaken):
+            self.compacted(self.table.optimize(full=True))
+
+
+class MaintainedExactKeys(MaintenanceMachine):
+    """Keys whose code proves them."""
+
+    shapes = EXACT_SHAPES
+
+
+class MaintainedHashedKeys(MaintenanceMachine):
+    """Hashed keys, with and without collisions."""
+
+    shapes = HASHED_SHAPES
+    bits = (64, 3)
+
+
+MACHINES = [MaintainedExactKeys, MaintainedHashedKeys]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_maintenance_changes_no_answer_at_any_version(machine: type[TableMachine]) -> None:
+    """K1, K5, scenarios 39 and 41."""
+    run_machine(machine, examples=150, steps=8)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("machine", MACHINES)
+def test_maintenance_changes_no_answer_at_length(machine: type[TableMachine]) -> None:
+    run_machine(
+        machine, examples=max(2_000, int(float(os.environ.get("TORTURE_MINUTES", "30")) * 60)), steps=30
+    )
