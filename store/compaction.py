@@ -109,7 +109,7 @@ def purge(table: Table) -> CompactionResult:
     """REORG TABLE ... APPLY (PURGE): rewrites every segment that has rows or tombstones nobody needs."""
 
     def choose(state: TableState) -> list[LiveSegment]:
-        return rewritable(state, _purge_of(table, state))
+        return rewritable(state, purge_rule(table, state))
 
     return Compaction(table, PURGE, choose).run()
 
@@ -120,7 +120,8 @@ def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bo
     return bool(live.segment.pruner(state.schema).matching(where))
 
 
-def _purge_of(table: Table, state: TableState) -> Purge:
+def purge_rule(table: Table, state: TableState) -> Purge:
+    """Which tombstones of a state may go now."""
     with table.catalog.read() as tx:
         return tombstones.old_enough(
             tx, table.id, state.schema, now_ms(), table.policy(state.schema).tombstone_retention_seconds
@@ -163,7 +164,7 @@ class Compaction:
         state = self._table.state()
         inputs = self._choose(state)
         while inputs:
-            rule = _purge_of(self._table, state)
+            rule = purge_rule(self._table, state)
             merged = self.merge(state, inputs, rule)
             try:
                 return self.publish(state, merged, rule)

@@ -118,7 +118,8 @@ def merge(
             if is_cancelled():
                 raise MergeCancelled
             merging.merge_part(low, high)
-        stager.sync()
+        if merging.merged.outputs:
+            stager.sync()
     except BaseException:
         merging.merged.delete_files()
         raise

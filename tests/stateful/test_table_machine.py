@@ -211,16 +211,15 @@ class TableMachine(RuleBasedStateMachine):
         self.expect(other.commit(), self.model.load(other_rows))
         self.used_labels.append(other.label)
         later = iter(between[1:])
-        realigned = load._realigned
+        align = load._writer.align
 
-        def overtaken(plan: Any, before: TableState, now: TableState) -> Any:
-            fresh = realigned(plan, before, now)
+        def overtaken(now: TableState) -> None:
+            align(now)
             wave = next(later, None)
             if wave is not None:
                 self.overtake(wave)
-            return fresh
 
-        with mock.patch.object(load, "_realigned", overtaken):
+        with mock.patch.object(load._writer, "align", overtaken):
             result = load.commit()
         self.expect(result, self.model.load(rows))
         self.used_labels.append(load.label)

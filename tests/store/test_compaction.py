@@ -1,0 +1,249 @@
+"""Compaction: K1, K2, K5, section 6.5 of the isolation rules, scenarios 39 to 41."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from store import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
+from store.compaction import OPTIMIZE, Compaction, purge_rule
+from store.table_state import LiveSegment, TableState
+
+
+def make(store: Store, name: str = "db.t", **properties: str) -> Table:
+    columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
+    columns.append(Column("w", parse_type("varchar(20)")))
+    return store.create_table(name, TableSchema.create(columns, ["k"], properties=properties))
+
+
+def rows(keys: range, value: int) -> pa.Table:
+    return pa.table({"k": list(keys), "v": [value] * len(keys), "w": [f"w{k}" for k in keys]})
+
+
+def content(table: Table, version: int | None = None) -> pa.Table:
+    return table.scan(version=version, hidden=True).read_all().sort_by("k")
+
+
+def everything(state: TableState) -> list[LiveSegment]:
+    return list(state.segments.values())
+
+
+def homes(table: Table) -> list[str]:
+    return [live.segment.meta.home for live in table.state().segments.values()]
+
+
+def test_optimize_merges_segments_writes_inline_ones_out_and_changes_no_version(store: Store) -> None:
+    """K1: rows keep their own row version."""
+    table = make(store)
+    for number in range(6):
+        table.upsert(rows(range(number, number + 50), number))
+    before = {version: content(table, version) for version in range(1, 8)}
+    result = table.optimize()
+    assert (result.version, result.segments_before, result.segments_after) == (8, 6, 1)
+    assert homes(table) == ["arrow"]
+    assert result.rows_removed == 5 * 49
+    for version, expected in before.items():
+        assert content(table, version).equals(expected)
+    assert content(table).equals(before[7])
+    assert table.check() == []
+    assert [info.operation for info in table.history()][-1] == "OPTIMIZE"
+
+
+def test_optimize_of_an_optimal_table_makes_no_version(store: Store) -> None:
+    table = make(store)
+    assert not table.optimize().made_version
+    table.upsert(rows(range(50), 1))
+    assert table.optimize().made_version
+    assert not table.optimize().made_version
+    assert table.version == 3
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_dml_during_a_compaction_is_carried_over(store: Store, full: bool) -> None:
+    """Scenario 39, K5: upsert, delete and partial update commit between the merge and the switch."""
+    table, plain = make(store), make(store, "db.plain")
+
+    def disturb(target: Table) -> None:
+        target.upsert(rows(range(5, 10), 100))
+        target.delete({"k": [0, 1, 200]})
+        target.upsert(pa.table({"k": [2, 3], "v": [7, 8]}), mode="UPDATE_FIXED_COLUMNS")
+
+    for target in (table, plain):
+        for number in range(4):
+            target.upsert(rows(range(number * 10, number * 10 + 20), number))
+    compaction = Compaction(table, OPTIMIZE, everything)
+    state = table.state()
+    with_rule = purge_rule(table, state)
+    merged = compaction.merge(state, everything(state), with_rule)
+    disturb(table)
+    disturb(plain)
+    result = compaction.publish(state, merged, with_rule)
+    assert result.version == 9
+    visible = ["k", "v", "w"]
+    assert table.scan(visible).read_all().sort_by("k").equals(plain.scan(visible).read_all().sort_by("k"))
+    for version in range(1, 9):
+        assert content(table, version).equals(content(plain, version))
+    if full:  # compaction first, DML second
+        disturb(table)
+        disturb(plain)
+        table.optimize(full=True)
+        assert table.scan(visible).read_all().sort_by("k").equals(plain.scan(visible).read_all().sort_by("k"))
+    assert table.check() == []
+
+
+def test_loads_planned_before_a_compaction_get_through(store: Store) -> None:
+    """Blind loads and partial updates, whole-row and partial, planned against segments that are gone."""
+    table = make(store)
+    for number in range(3):
+        table.upsert(rows(range(100), number))
+    whole, part = table.begin_load(), table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    whole.write(rows(range(50, 60), 9))
+    part.write(pa.table({"k": [1, 55, 300], "v": [11, 12, 13]}))
+    whole.prepare()
+    part.prepare()
+    table.optimize()
+    assert whole.commit().rows_replaced == 10
+    table.optimize(full=True)
+    assert part.commit().version == 8
+    found = table.get({"k": [1, 55, 300]}, ["v", "w"]).to_pylist()
+    assert found == [{"v": 11, "w": "w1"}, {"v": 12, "w": "w55"}, {"v": 13, "w": None}]
+    assert table.check() == []
+
+
+def test_a_partial_update_is_not_filled_again_because_of_a_compaction(store: Store) -> None:
+    table = make(store)
+    table.upsert(rows(range(100), 1))
+    table.upsert(rows(range(100, 200), 1))
+    load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    load.write(pa.table({"k": list(range(150)), "v": [5] * 150}))
+    load.prepare()
+    staged = len(load._writer._filled)
+    table.optimize()
+    load.commit()
+    assert len(load._writer._filled) == staged
+    assert pc.sum(table.scan(["v"]).read_all().column("v")).as_py() == 150 * 5 + 50
+    assert table.check() == []
+
+
+def test_inputs_dropped_by_a_rival_are_left_out(store: Store) -> None:
+    """Scenario 40: the second rewrites the rest and reports two dropped."""
+    table = make(store)
+    for number in range(4):
+        table.upsert(rows(range(number * 10, number * 10 + 10), number))
+    expected = table.scan().read_all().sort_by("k")
+    first = Compaction(table, OPTIMIZE, lambda state: everything(state)[:2])
+    second = Compaction(table, OPTIMIZE, everything)
+    publish = Compaction.publish
+
+    def overtaken(self: Compaction, *arguments: object) -> object:
+        if self is second and first is not None and table.version == 5:
+            first.run()
+        return publish(self, *arguments)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compaction, "publish", overtaken)
+        result = second.run()
+    assert (result.segments_lost, result.segments_before, result.version) == (2, 2, 7)
+    assert table.scan().read_all().sort_by("k").equals(expected)
+    assert table.check() == []
+
+
+def test_a_compaction_without_inputs_left_commits_nothing(store: Store) -> None:
+    table = make(store)
+    for number in range(2):
+        table.upsert(rows(range(10), number))
+    second = Compaction(table, OPTIMIZE, everything)
+    merge = Compaction.merge
+
+    def overtaken(self: Compaction, *arguments: object) -> object:
+        merged = merge(self, *arguments)  # type: ignore[arg-type]
+        if self is second and table.version == 3:
+            Compaction(table, OPTIMIZE, everything).run()
+        return merged
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compaction, "merge", overtaken)
+        result = second.run()
+    assert (result.made_version, result.segments_lost, result.version) == (False, 2, 4)
+    assert table.version == 4
+
+
+def test_a_z_order_gives_up_when_an_input_is_dropped(store: Store) -> None:
+    """Scenario 40, second half: DD."""
+    table = make(store)
+    for number in range(4):
+        table.upsert(rows(range(number * 10, number * 10 + 10), number))
+    second = Compaction(table, OPTIMIZE, everything, order_by=["v"])
+    merge = Compaction.merge
+
+    def overtaken(self: Compaction, *arguments: object) -> object:
+        merged = merge(self, *arguments)  # type: ignore[arg-type]
+        if self is second:
+            Compaction(table, OPTIMIZE, lambda state: everything(state)[:2]).run()
+        return merged
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compaction, "merge", overtaken)
+        with pytest.raises(ConflictError) as caught:
+            second.run()
+    assert "ZORDER BY (v)" in caught.value.message
+    assert table.version == 6
+
+
+def test_purge_twice_makes_one_version(store: Store) -> None:
+    """Scenario 41."""
+    table = make(store)
+    table.upsert(rows(range(100), 1))
+    table.upsert(rows(range(50), 2))
+    before = content(table, 2)
+    assert table.purge().made_version
+    assert not table.purge().made_version
+    assert content(table, 2).equals(before)
+
+
+def test_z_order_brings_neighbours_together(store: Store) -> None:
+    """Zone maps of two value columns prune after ZORDER BY, and hardly before."""
+    columns = [Column(name, parse_type("int"), name != "k") for name in ("k", "a", "b")]
+    with Store.open(store.path, settings=Settings(batch_rows_max=256, inline_bytes_max=1)) as small:
+        table = small.create_table("db.z", TableSchema.create(columns, ["k"]))
+        rng = np.random.default_rng(3)
+        data = {name: pa.array(rng.integers(0, 1000, 16_384), pa.int32()) for name in ("a", "b")}
+        table.upsert(pa.table({"k": pa.array(range(16_384), pa.int32()), **data}))
+        expected = table.scan().read_all().sort_by("k")
+
+        def batches(test: pc.Expression) -> int:
+            live = next(iter(table.state().segments.values()))
+            return len(live.segment.pruner(table.schema).matching(test))
+
+        low_a, low_b = pc.field("a") < 50, pc.field("b") < 50
+        assert min(batches(low_a), batches(low_b)) > 60
+        table.optimize(zorder_by=["a", "b"])
+        assert max(batches(low_a), batches(low_b)) < 24
+        assert table.scan().read_all().sort_by("k").equals(expected)
+        assert table.check() == []
+
+
+def test_optimize_where_takes_only_segments_that_may_match(store: Store) -> None:
+    table = make(store)
+    with Store.open(store.path, settings=Settings(inline_bytes_max=1)) as files:
+        same = files.table("db.t")
+        for number in range(4):
+            same.upsert(rows(range(number * 100, number * 100 + 100), number))
+    result = table.optimize(pc.field("k") < 150)
+    assert result.segments_before == 2
+    assert len(table.state().segments) == 3
+
+
+def test_large_compactions_are_cut_into_segments_of_the_target_size(store: Store) -> None:
+    with Store.open(store.path, settings=Settings(segment_rows=1000, inline_bytes_max=1)) as small:
+        table = make(small)
+        table.upsert(rows(range(900), 1))
+        table.upsert(rows(range(900, 4000), 2))
+        result = table.optimize(full=True)
+        sizes = [live.segment.rows for live in table.state().segments.values()]
+        assert result.segments_after == 4
+        assert sum(sizes) == 4000
+        assert max(sizes) < 1200
+        assert table.check() == []
