@@ -122,10 +122,9 @@ def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bo
 
 def purge_rule(table: Table, state: TableState) -> Purge:
     """Which tombstones of a state may go now."""
+    seconds = table.policy(state.schema).tombstone_retention_seconds
     with table.catalog.read() as tx:
-        return tombstones.old_enough(
-            tx, table.id, state.schema, now_ms(), table.policy(state.schema).tombstone_retention_seconds
-        )
+        return tombstones.old_enough(tx, table.id, state.version, state.schema, now_ms(), seconds)
 
 
 class Compaction:

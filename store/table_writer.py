@@ -321,9 +321,7 @@ class TableWriter:
                     return False
         return True
 
-    def _fill_touched(
-        self, arrived: TableState, now: TableState, before: int, *, only_moved: bool
-    ) -> bool:
+    def _fill_touched(self, arrived: TableState, now: TableState, before: int, *, only_moved: bool) -> bool:
         """Fills rows of the lone delta again that others touched since; whether there were any.
 
         Args:

@@ -87,12 +87,11 @@ class Purge:
         return (self.horizon - _EPOCH) // (_DAY if type_name == "DATE" else _MICROSECOND)
 
 
-def version_at(tx: Transaction, table: int, time_ms: int) -> int:
+def version_at(tx: Transaction, table: int, newest: int, time_ms: int) -> int:
     """The newest version that was there at a time, 0 when the table is younger.
 
     Versions whose record is gone were older than every record that is left.
     """
-    newest, _ = catalog.head(tx, table)
     low, high = oldest_record(tx, table) - 1, newest
     while low < high:  # times of versions never decrease (store.publish)
         middle = (low + high + 1) // 2
@@ -129,8 +128,10 @@ def is_below(sequence: SequenceVector, floor: int) -> Mask:
     return np.asarray(sequence.columns[0] < np.int64(floor))
 
 
-def old_enough(tx: Transaction, table: int, schema: TableSchema, now_ms: int, seconds: int) -> Purge:
+def old_enough(
+    tx: Transaction, table: int, newest: int, schema: TableSchema, now_ms: int, seconds: int
+) -> Purge:
     """The rule for a compaction that begins now."""
     before_ms = now_ms - seconds * 1000
     horizon = _EPOCH + timedelta(milliseconds=before_ms)
-    return Purge(schema, version_at(tx, table, before_ms), horizon)
+    return Purge(schema, version_at(tx, table, newest, before_ms), horizon)
