@@ -32,7 +32,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ from store import records
 from store.environment import Environment, environment, forget_replaced
 from store.errors import NotFoundError
 from store.settings import Settings
+from store.write_queue import Turn
 
 _DATABASES: Final = (
     "meta",
@@ -68,11 +69,17 @@ def _u64(*numbers: int) -> bytes:
 
 
 class Transaction:
-    """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`."""
+    """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
-    def __init__(self, txn: lmdb.Transaction, databases: dict[str, Any]) -> None:
+    Attributes:
+        is_shared: what is read may have been written by companions whose commit is still to come; nothing
+            of it may be remembered beyond the transaction (store.write_queue).
+    """
+
+    def __init__(self, txn: lmdb.Transaction, databases: dict[str, Any], *, is_shared: bool = False) -> None:
         self._txn = txn
         self._db = databases
+        self.is_shared = is_shared
 
     def get(self, database: str, key: bytes) -> Any:
         """The record under a key, None when there is none."""
@@ -133,29 +140,53 @@ class Catalog:
         return environment(self._real_path, _DATABASES, self._settings.catalog_bytes_max)
 
     @contextmanager
-    def _begin(self, *, write: bool) -> Iterator[Transaction]:
+    def read(self) -> Iterator[Transaction]:
+        """A consistent view of the catalog, for a moment."""
         opened = self._environment()
-        while (txn := opened.begin(write=write)) is None:  # closed for a fork meanwhile
+        while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
             opened = self._environment()
-        with opened.ending(txn, write=write):
+        with opened.ending(txn, write=False):
             yield Transaction(txn, opened.databases)
 
-    def read(self) -> AbstractContextManager[Transaction]:
-        """A consistent view of the catalog, for a moment."""
-        return self._begin(write=False)
-
-    def write(self) -> AbstractContextManager[Transaction]:
-        """The only way to change the catalog. Commits durably at the end; any exception leaves everything
-        as it was.
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """The only way to change the catalog. Commits durably at the end, together with others that wait to
+        (store.write_queue); any exception leaves everything as it was.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.
         """
-        return self._begin(write=True)
+        while True:
+            opened = self._environment()
+            turn = opened.queue.enter()
+            if turn.parent is not None:
+                with _as_companion(opened, turn) as tx:
+                    yield tx
+                return
+            try:
+                txn = opened.begin(write=True)
+                if txn is not None:  # else it was closed for a fork meanwhile
+                    companions: list[Turn] = []
+                    with opened.queue.companions(companions), opened.ending(txn, write=True):
+                        yield Transaction(txn, opened.databases)
+                        opened.queue.run_companions(txn, companions)
+                    return
+            finally:
+                opened.queue.leave()
 
     def sweep_readers(self) -> int:
         """Frees reader slots of dead processes; they would pin pages."""
         return self._environment().env.reader_check()
+
+
+@contextmanager
+def _as_companion(opened: Environment, turn: Turn) -> Iterator[Transaction]:
+    try:
+        with opened.nested(turn.parent) as txn:
+            yield Transaction(txn, opened.databases, is_shared=True)
+    finally:
+        turn.hand_back()
+    turn.outcome()
 
 
 # Keys and lookups, one function per fact.

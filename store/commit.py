@@ -3,7 +3,8 @@
 1. Every writer prepares: fills, stages, plans against the newest version.
 2. The switch (store.publish). If a head moved meanwhile, every writer is aligned with its newest version and
    the switch is tried again.
-3. After `TRIES_BEFORE_LOCK` lost races writers are aligned under the writer lock, where nothing can move.
+3. After `TRIES_BEFORE_LOCK` lost races writers are aligned under the writer lock, where nothing can move;
+   small ones at once, for that costs less than another try.
 """
 
 from __future__ import annotations
@@ -42,9 +43,15 @@ def commit(
         writes = [writer.table_write(elapsed()) for writer in writers]
         return publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds), writes
 
+    def switch_aligned(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
+        for writer in writers:
+            writer.align(writer.table.advance(tx, None))
+        return switch(tx)
+
     for writer in writers:
         writer.prepare()
-    for _ in range(TRIES_BEFORE_LOCK):
+    tries = 0 if all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
+    for _ in range(tries):
         try:
             with catalog.write() as tx:
                 done, writes = switch(tx)
@@ -54,9 +61,7 @@ def commit(
                 writer.align(writer.table.state())
     else:
         with catalog.write() as tx:
-            for writer in writers:
-                writer.align(writer.table.advance(tx, None))
-            done, writes = switch(tx)
+            done, writes = switch_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:
         writer.published(done.versions[writer.table.name])

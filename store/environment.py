@@ -30,6 +30,7 @@ import lmdb
 
 from store import records
 from store.errors import CommitUnknownError, CorruptionError, FormatError, StoreError, UnavailableError
+from store.write_queue import WriteQueue
 
 DATA_FILE: Final = "data.mdb"
 _LOCK_FILE: Final = "lock.mdb"
@@ -85,6 +86,7 @@ class Environment:
         bytes_max: the map is at least as large.
         pid: the process that opened it.
         identity: device and number of the data file.
+        queue: of its writers.
     """
 
     def __init__(self, path: Path, databases: Sequence[str], bytes_max: int) -> None:
@@ -96,6 +98,7 @@ class Environment:
         self._active = 0
         self._is_closed = False
         self._idle = threading.Condition()
+        self.queue = WriteQueue()
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.env = lmdb.open(
@@ -161,9 +164,30 @@ class Environment:
     def ending(self, txn: lmdb.Transaction, *, write: bool) -> Iterator[None]:
         """Commits a write transaction when the block ends, and leaves nothing behind when it raises."""
         try:
+            with self._named_errors():
+                yield
+                if write:
+                    _commit(txn)
+        finally:
+            txn.abort()  # of no effect after a commit
+            self._leave()
+
+    @contextmanager
+    def nested(self, parent: lmdb.Transaction) -> Iterator[lmdb.Transaction]:
+        """A transaction within another; when the block raises, only its own changes are taken back."""
+        with self._named_errors():
+            txn = self.env.begin(write=True, buffers=True, parent=parent)
+            try:
+                yield txn
+                txn.commit()
+            finally:
+                txn.abort()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """LMDB's errors as ours."""
+        try:
             yield
-            if write:
-                _commit(txn)
         except lmdb.MapFullError as error:
             raise UnavailableError(
                 f"the catalog has used its {self.env.info()['map_size']} bytes; raise [store] "
@@ -174,9 +198,6 @@ class Environment:
             raise UnavailableError(f"the catalog cannot be written: {error}", kind="disk") from error
         except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
             raise _damaged(self._path, error) from error
-        finally:
-            txn.abort()  # of no effect after a commit
-            self._leave()
 
     def _leave(self) -> None:
         with self._idle:

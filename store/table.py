@@ -389,7 +389,7 @@ class Table:
             return self._older_state(tx, version)
 
     def advance(self, tx: Transaction, state: TableState | None) -> TableState:
-        """The newest state within a transaction; remembers it."""
+        """The newest state within a transaction; remembers it, unless it may never be committed."""
         head, _ = records.head(tx, self.id, self.name)
         if self._newest is not None and (state is None or self._newest.version > state.version):
             state = self._newest
@@ -397,7 +397,8 @@ class Table:
             state = self.loader.load(tx, head)
         elif state.version < head:
             state = self.loader.advance(tx, state, head)
-        self.remember(state)
+        if not tx.is_shared:
+            self.remember(state)
         return state
 
     def remember(self, state: TableState) -> None:

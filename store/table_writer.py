@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -37,6 +37,8 @@ from store.transaction import TransactionRecord
 
 if TYPE_CHECKING:
     from store.table import Table
+
+_SMALL_ROWS: Final = 10_000
 
 
 @dataclass
@@ -94,6 +96,11 @@ class TableWriter:
     @property
     def _is_lone_delta(self) -> bool:
         return len(self._parts) == 1 and isinstance(self._parts[0], _DeltaPart)
+
+    @property
+    def is_small(self) -> bool:
+        """Bringing the plan up to date takes a moment only."""
+        return sum(segment.rows for segment in self._published) <= _SMALL_ROWS
 
     @property
     def is_prepared(self) -> bool:

@@ -1,0 +1,163 @@
+"""Writers that share a commit: all of it or nothing, each one's failure its own, and few fsyncs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import Column, NotFoundError, Store, TableSchema, environment, parse_type
+from store.catalog import Transaction
+from store.errors import UnavailableError
+
+SCHEMA = TableSchema.create(
+    [Column("k", parse_type("INT"), nullable=False), Column("v", parse_type("INT"))], key=["k"]
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data") as opened:
+        opened.create_database("db")
+        opened.create_table("db.t", SCHEMA)
+        yield opened
+
+
+class Commits:
+    """Counts commits of LMDB, and may hold or break them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.fails = False
+        self._commit = environment._commit
+        monkeypatch.setattr(environment, "_commit", self)
+
+    def __call__(self, txn: object) -> None:
+        self.count += 1
+        if self.fails:
+            raise UnavailableError("the disk is full", kind="disk")
+        self._commit(txn)
+
+
+def together(store: Store, blocks: list[Callable[[Transaction], None]]) -> list[BaseException | None]:
+    """Runs blocks as writers that all wait behind a leader; what each raised."""
+    entered, go_on = threading.Event(), threading.Event()
+    queue = store.catalog._environment().queue
+
+    def run(block: Callable[[Transaction], None]) -> BaseException | None:
+        try:
+            with store.catalog.write() as tx:
+                block(tx)
+        except Exception as error:
+            return error
+        return None
+
+    def lead(tx: Transaction) -> None:
+        tx.put("meta", b"leader", 1)
+        entered.set()
+        go_on.wait(30)
+
+    with ThreadPoolExecutor(len(blocks) + 1) as pool:
+        leader = pool.submit(run, lead)
+        entered.wait(30)
+        companions = [pool.submit(run, block) for block in blocks]
+        while len(queue._waiting) < len(blocks):
+            pass
+        go_on.set()
+        return [leader.result(), *(companion.result() for companion in companions)]
+
+
+def put(key: bytes) -> Callable[[Transaction], None]:
+    def block(tx: Transaction) -> None:
+        tx.put("meta", key, 1)
+
+    return block
+
+
+def read(store: Store, *keys: bytes) -> list[int | None]:
+    with store.catalog.read() as tx:
+        return [tx.get("meta", key) for key in keys]
+
+
+def test_writers_that_wait_share_one_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = Commits(monkeypatch)
+    assert together(store, [put(b"k%d" % i) for i in range(20)]) == [None] * 21
+    assert commits.count == 1
+    assert read(store, b"leader", b"k0", b"k19") == [1, 1, 1]
+
+
+def test_a_companion_that_fails_takes_back_only_its_own(store: Store) -> None:
+    def fail(tx: Transaction) -> None:
+        tx.put("meta", b"bad", 1)
+        raise NotFoundError("nothing here")
+
+    outcomes = together(store, [put(b"a"), fail, put(b"b")])
+    assert [type(outcome) for outcome in outcomes] == [type(None), type(None), NotFoundError, type(None)]
+    assert read(store, b"a", b"bad", b"b") == [1, None, 1]
+
+
+def test_a_companion_sees_what_was_written_before_it(store: Store) -> None:
+    seen: list[tuple[int | None, bool]] = []
+
+    def look(tx: Transaction) -> None:
+        seen.append((tx.get("meta", b"leader"), tx.is_shared))
+
+    together(store, [look])
+    assert seen == [(1, True)]
+
+
+def test_a_commit_that_fails_fails_for_all_and_leaves_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(monkeypatch)
+    commits.fails = True
+    outcomes = together(store, [put(b"a"), put(b"b")])
+    assert [str(outcome) for outcome in outcomes] == ["the disk is full"] * 3
+    commits.fails = False
+    assert read(store, b"leader", b"a", b"b") == [None, None, None]
+    assert together(store, [put(b"c")]) == [None, None]
+
+
+def test_a_leader_that_fails_fails_alone(store: Store) -> None:
+    def one(tx: Transaction) -> None:
+        tx.put("meta", b"x", 1)
+
+    with pytest.raises(NotFoundError), store.catalog.write() as tx:
+        one(tx)
+        raise NotFoundError("no")
+    assert read(store, b"x") == [None]
+    assert together(store, [put(b"y")]) == [None, None]
+
+
+def test_concurrent_loads_of_one_table_are_all_there_and_share_commits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(monkeypatch)
+    loads, rows = 200, 5
+
+    def load(i: int) -> int:
+        data = pa.table({"k": list(range(i * rows, (i + 1) * rows)), "v": [i] * rows})
+        return store.table("db.t").upsert(data).version
+
+    with ThreadPoolExecutor(32) as pool:
+        versions = list(pool.map(load, range(loads)))
+    assert sorted(versions) == list(range(2, loads + 2))
+    assert store.table("db.t").count() == loads * rows
+    assert store.table("db.t").check() == []
+    assert commits.count < loads / 2
+
+
+def test_concurrent_loads_of_the_same_keys_leave_one_row_each(store: Store) -> None:
+    def load(i: int) -> tuple[int, int]:
+        data = pa.table({"k": [1, 2, 3], "v": [i, i, i]})
+        return store.table("db.t").upsert(data).version, i
+
+    with ThreadPoolExecutor(32) as pool:
+        newest, winner = max(pool.map(load, range(100)))
+    assert newest == 101
+    assert store.scan("db.t").read_all().to_pylist() == [{"k": k, "v": winner} for k in (1, 2, 3)]
+    assert store.table("db.t").check() == []
