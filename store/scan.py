@@ -187,7 +187,15 @@ def read_batch(live: LiveSegment, number: int, projection: Projection, *, delete
     """Rows of one batch that count, with the projection's columns."""
     mask = live_rows(live, number, deleted=deleted)
     batch = project(live, number, batch_rows(live, number), projection)
-    return batch if mask is None else batch.filter(mask)
+    return batch if mask is None else _chosen(batch, mask)
+
+
+def _chosen(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
+    """Rows where the mask is true: column by column, for those of a whole batch Arrow takes by position, and
+    that is slow for strings."""
+    if not batch.num_columns:
+        return batch.filter(mask)
+    return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
 
 
 def batch_rows(live: LiveSegment, number: int) -> int:
@@ -246,13 +254,15 @@ def project(live: LiveSegment, number: int, rows: int, projection: Projection) -
     """The projection's columns of one batch, hidden rows included."""
     segment = live.segment
     sources = {name: column_source(projection.schema, segment, name) for name in projection.names}
-    stored = sorted({source for source in sources.values() if isinstance(source, str)})
+    stored = list(dict.fromkeys(source for source in sources.values() if source is not None))
     batch = segment.batch(number, stored) if stored else None
     arrow = projection.arrow
+    if batch is not None and batch.schema.equals(arrow):
+        return batch
     arrays = []
     for field, name in zip(arrow, projection.names, strict=True):
         source = sources[name]
-        if isinstance(source, str):
+        if source is not None:
             assert batch is not None
             array = batch.column(source)
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
