@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -30,9 +33,12 @@ def stream_load(
         ),
     ] = None,
 ) -> None:
-    """Load a file of CSV or JSON lines; prints the reply."""
+    """Load a file of CSV, JSON, Parquet, ORC or Arrow; prints the reply."""
     database, name = split_table(table)
-    headers = dict(_parse_header(text) for text in header or [])
+    headers: dict[str, str] = {}
+    for text in header or []:
+        given, value = _parse_header(text)
+        headers.setdefault(given, value)  # of one that is repeated the first counts, as over HTTP
     from loaders.stream_load import stream_load as load
 
     with open_store(ctx) as store, _open(file) as body:
@@ -43,11 +49,60 @@ def stream_load(
 
 
 def _parse_header(text: str) -> tuple[str, str]:
+    """Name and value. One blank after the colon belongs to neither; more may be a separator."""
     name, colon, value = text.partition(":")
     if not (name.strip() and colon):
         raise typer.BadParameter(f"expected -H 'name: value', found {text!r}")
-    return name.strip(), value.strip()
+    return name.strip().lower(), value.removeprefix(" ")
 
 
-def _open(file: str) -> Any:
-    return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
+@contextmanager
+def _open(file: str) -> Iterator[Any]:
+    """The body, with a progress bar while a terminal shows it and somebody looks."""
+    with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as body:
+        if not sys.stderr.isatty():
+            yield body
+            return
+        with _Progress(body) as shown:
+            yield shown
+
+
+class _Progress:
+    """A body that draws on standard error how far it was read."""
+
+    closed = False
+
+    def __init__(self, body: BinaryIO) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._body = body
+        status = os.fstat(body.fileno())
+        total = status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe does not tell its length
+        columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=total)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._body.read(size)
+        self._bar.advance(self._task, len(data))
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._bar.stop()

@@ -244,7 +244,6 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
 def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
     """As written; `\\x01` is hex throughout, `\\t`, `\\n`, `\\r` are the characters they name (LH3, LH4)."""
     text = raw.get(name, "")
-    text = text.strip() or text
     if not text:
         return default
     if re.match(r"\\?x[0-9a-fA-F]", text, re.IGNORECASE) and text[0] in "\\":
@@ -264,9 +263,9 @@ def _encoded(text: str) -> bytes:
 
 def _single(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
     text = raw.get(name, "")
-    value = _encoded(text.strip() or text)
+    value = _encoded(text)
     if len(value) > 1:
-        raise _bad(f"{name} must be single-char, actually is {text.strip()}", name)
+        raise _bad(f"{name} must be single-char, actually is {text}", name)
     return value or default
 
 

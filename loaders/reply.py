@@ -40,6 +40,7 @@ _TIMES: Final = (
     "WriteDataTimeMs",
     "CommitAndPublishTimeMs",
 )
+_NOT_GROUPED_TIMES: Final = ("BeginTxnTimeMs", "CommitAndPublishTimeMs")  # G6
 
 
 class StreamLoadReply(dict[str, Any]):
@@ -60,6 +61,7 @@ class Progress:
     """What a load has seen so far; the reply shows it, whatever the outcome (LS9).
 
     Attributes:
+        is_grouped: the load was published with others (G6).
         loaded, filtered, unselected: rows.
         body_bytes: read from the body, compressed or not.
         milliseconds: by the name of the reply's field.
@@ -70,6 +72,7 @@ class Progress:
     txn_id: int = -1
     comment: str = ""
     two_phase_commit: bool = False
+    is_grouped: bool = False
     loaded: int = 0
     filtered: int = 0
     unselected: int = 0
@@ -88,7 +91,10 @@ def make_reply(progress: Progress, status: str, message: str, existing: str = ""
     reply["TxnId"] = progress.txn_id
     reply["Label"] = progress.label
     reply["Comment"] = progress.comment
-    reply["TwoPhaseCommit"] = "true" if progress.two_phase_commit else "false"
+    if progress.is_grouped:
+        reply["GroupCommit"] = True
+    else:
+        reply["TwoPhaseCommit"] = "true" if progress.two_phase_commit else "false"
     reply["Status"] = status
     if status == LABEL_EXISTS:
         reply["ExistingJobStatus"] = existing
@@ -99,6 +105,8 @@ def make_reply(progress: Progress, status: str, message: str, existing: str = ""
     reply["NumberUnselectedRows"] = progress.unselected
     reply["LoadBytes"] = progress.body_bytes
     for name in _TIMES:
+        if progress.is_grouped and name in _NOT_GROUPED_TIMES:
+            continue
         reply[name] = progress.milliseconds.get(name, 0)
     if progress.error_url:
         reply["ErrorURL"] = progress.error_url

@@ -30,6 +30,7 @@ from loaders.columnar import ColumnarReader
 from loaders.compress import open_compressed
 from loaders.csv import CsvReader
 from loaders.error_log import ROWS_MAX, ErrorLog
+from loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from loaders.headers import StreamLoadOptions, parse_headers
 from loaders.json import JsonReader
 from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
@@ -66,7 +67,6 @@ def stream_load(
     started = time.monotonic()
     try:
         options = parse_headers(headers)
-        _check_available(options)
         StreamLoad(store, store.table(f"{database}.{table}"), options, progress).run(cast(BinaryIO, counted))
     except (StoreError, OSError, pa.ArrowException) as error:
         reply = reply_for_error(progress, error)
@@ -78,15 +78,6 @@ def stream_load(
 
 def _header(headers: Mapping[str, str], wanted: str) -> str:
     return next((value.strip() for name, value in headers.items() if name.strip().lower() == wanted), "")
-
-
-def _check_available(options: StreamLoadOptions) -> None:
-    """Refuses what is known and checked, but not done."""
-    header = ""
-    if options.group_commit != "off_mode":
-        header = f"group_commit: {options.group_commit}"
-    if header:
-        raise InvalidInputError(f"{header} is not available yet; leave the header out", kind="not_available")
 
 
 @dataclass
@@ -134,18 +125,10 @@ class StreamLoad:
         if options.is_flexible:
             check_flexible(self._table.schema)
         with self._timed("BeginTxnTimeMs"):
-            load = self._table.begin_load(
-                label=options.label,
-                operation="STREAM LOAD",
-                merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
-                now=self._moment.local,
-                mode=options.update_mode,
-                new_keys=options.new_key_behavior,
-                ignore_null=options.ignore_null,
-            )
+            load = GroupedLoad(self._table, self._begin) if self._may_group() else self._begin()
             progress.txn_id, progress.label = load.txn_id, load.label
         with load:
-            log = ErrorLog(self._data_dir, load.txn_id)
+            log = ErrorLog(self._data_dir, max(load.txn_id, 0))
             try:
                 self._read_and_write(load, body, log)
                 self._log(log)
@@ -154,11 +137,35 @@ class StreamLoad:
                 self._log(log)
                 log.close()
                 progress.error_url = str(log.path or "")
-            if options.two_phase_commit:  # PC1
+            if options.two_phase_commit and isinstance(load, Load):  # PC1
                 load.precommit()
                 return
             with self._timed("CommitAndPublishTimeMs"):
                 load.commit()
+            progress.txn_id, progress.label = load.txn_id, load.label
+
+    def _begin(self) -> Load:
+        options = self._options
+        return self._table.begin_load(
+            label=options.label,
+            operation="STREAM LOAD",
+            merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
+            now=self._moment.local,
+            mode=options.update_mode,
+            new_keys=options.new_key_behavior,
+            ignore_null=options.ignore_null,
+            label_prefix="" if options.group_commit == "off_mode" else LABEL_PREFIX,
+        )
+
+    def _may_group(self) -> bool:
+        """G8: what has an outcome of its own to be told or waited for is not grouped, nor what is filled
+        from history."""
+        options = self._options
+        is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
+        self._progress.is_grouped = (
+            options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
+        )
+        return self._progress.is_grouped
 
     def _check_partitions(self) -> None:
         """LH8: a table without partitions has one, of its own name."""
@@ -171,7 +178,7 @@ class StreamLoad:
 
     # ------------------------------------------------------------------------------------------ rows
 
-    def _read_and_write(self, load: Load, body: BinaryIO, log: ErrorLog) -> None:
+    def _read_and_write(self, load: Load | GroupedLoad, body: BinaryIO, log: ErrorLog) -> None:
         with ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
                 columns = parse_columns(self._options.columns)
@@ -226,7 +233,7 @@ class StreamLoad:
         size = sum(mapped.rows.nbytes for _, mapped in self._gathered)
         return rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES
 
-    def _write(self, load: Load) -> None:
+    def _write(self, load: Load | GroupedLoad) -> None:
         """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
         gathered, self._gathered = self._gathered, []
         filled = [(places, mapped) for places, mapped in gathered if len(mapped.rows)]
@@ -234,6 +241,8 @@ class StreamLoad:
             return
         rows = pa.concat_tables([mapped.rows for _, mapped in filled])
         result = load.write(rows, supplied=_supplied([mapped for _, mapped in filled]))
+        if isinstance(load, GroupedLoad):
+            self._progress.is_grouped = load.is_grouped
         self._progress.loaded += result.rows - len(result.rejected)
         self._progress.filtered += len(result.rejected)
         starts = [0]
@@ -269,6 +278,8 @@ class StreamLoad:
         """Y7: fails above the ratio, not at it."""
         filtered, total = self._progress.filtered, self._progress.filtered + self._progress.loaded
         if filtered <= total * self._options.max_filter_ratio:
+            return
+        if self._progress.is_grouped and total > RATIO_ROWS_MAX:  # G10
             return
         first = f", first: line {log.first.place.line}: {log.first.reason}" if log.first else ""
         raise LoadRejectedError(

@@ -30,6 +30,7 @@ from store.errors import ClosedError, CommitUnknownError, LoadRejectedError
 from store.partial import FillOptions
 from store.publish import Figures
 from store.rows_in import tables_of
+from store.stage import CheckedRows
 from store.table_writer import TableWriter
 from store.transaction import PREPARE, TransactionRecord
 from store.two_phase import precommit
@@ -98,6 +99,7 @@ class Load:
         label: str | None,
         operation: str,
         filling: FillOptions | None = None,
+        label_prefix: str = "",
     ) -> None:
         self._table = table
         self._checker = checker
@@ -107,7 +109,7 @@ class Load:
         self._started = time.monotonic()
         self._is_open = True
         self._process = os.getpid()
-        self.label = transactions.check_label(label) if label is not None else str(uuid.uuid4())
+        self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
         self._transaction = TransactionRecord(
             0,
             table.database_id,
@@ -184,6 +186,28 @@ class Load:
             rows_filtered=before.rows_filtered + len(rejected),
         )
         return rejected
+
+    @property
+    def revision(self) -> int:
+        """The schema revision that rows are checked against."""
+        return self._checker.schema.revision
+
+    def check(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
+        """Checks whole rows without writing them, for `write_checked` of this load or another of the table.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+        """
+        return self._checker.check_pieces(data)
+
+    def write_checked(self, rows: CheckedRows) -> None:
+        """Stages whole rows that were checked before."""
+        self._check_open()
+        self._writer.add_rows(rows)
+        before = self._writer.figures
+        self._writer.figures = replace(
+            before, rows_total=before.rows_total + len(rows), rows_loaded=before.rows_loaded + len(rows)
+        )
 
     def adopt(self, staged: StagedRows) -> None:
         """Takes over whole rows that a `WriteTask` of this table staged, in this process or another.

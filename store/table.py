@@ -179,6 +179,7 @@ class Table:
         mode: str = UPSERT,
         new_keys: str = "APPEND",
         ignore_null: bool = False,
+        label_prefix: str = "",
     ) -> Load:
         """Starts a load of several batches.
 
@@ -186,6 +187,7 @@ class Table:
             now: the one moment of CURRENT_TIMESTAMP defaults (A3), without a zone; None means this second.
             require_sequence: False admits rows without a sequence (SL12).
             mode, new_keys, ignore_null: see `upsert`.
+            label_prefix: of the generated label, when none is given.
 
         Raises:
             LabelExistsError: the label names a running or finished load.
@@ -220,7 +222,9 @@ class Table:
                 schema, table_name, sequence, delete_all, moment, flexible=flexible, ignore_null=ignore_null
             )
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
-        return Load(self, checker, label=label, operation=operation, filling=filling)
+        return Load(
+            self, checker, label=label, operation=operation, filling=filling, label_prefix=label_prefix
+        )
 
     def write_task(
         self,

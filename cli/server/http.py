@@ -1,6 +1,7 @@
 """The HTTP service: connections, who is asking, and which part answers.
 
     PUT  /api/{db}/{table}/_stream_load                  one load (cli.server.stream_load_api)
+    PUT  /api/{db}/_stream_load_2pc                      commits or aborts a pre-committed load
     GET  /api/{db}/_load_info, /api/{db}/get_load_state  what became of a label
     GET  /api/_load_error_log?file=...                   rows that a load left out
     GET  /health, /api/health, /metrics, /api/fe_version_info, /api/backends, ...   for probes
@@ -87,6 +88,8 @@ class HttpService:
         loads, status = self._loads, self._status
         return [
             route("PUT", "/api/{}/{}/_stream_load", loads.stream_load),
+            route("PUT", "/api/{}/_stream_load_2pc", loads.end_transaction),
+            route("PUT", "/api/{}/{}/_stream_load_2pc", loads.end_transaction),
             route("GET", "/api/{}/_load_info", status.load_info),
             route("GET", "/api/{}/get_load_state", status.load_state),
             route("GET", "/api/_load_error_log", status.error_log, is_open=True),

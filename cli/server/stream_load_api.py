@@ -26,6 +26,7 @@ from cli.server.body import BodyPipe
 from cli.server.metrics import Metrics
 from cli.server.replies import failure, json_reply
 from cli.server.settings import ServerSettings
+from loaders.end_transaction import end_transaction
 from loaders.reply import StreamLoadReply, refusal
 from loaders.stream_load import stream_load
 from store import InvalidInputError, Store, StoreError, UnavailableError
@@ -80,6 +81,27 @@ class StreamLoadApi:
 
         reply = await self._run(request, body, load)
         return json_reply(reply, indent=4)
+
+    async def end_transaction(
+        self, request: web.BaseRequest, names: list[str], user: str
+    ) -> web.StreamResponse:
+        """PUT /api/{db}/_stream_load_2pc, /api/{db}/{table}/_stream_load_2pc: the second phase (PC2)."""
+        if self._settings.advertised_address and _MARK not in request.query:
+            return _moved(request, self._settings.advertised_address)
+        headers = _first_headers(request)
+
+        def end() -> dict[str, str]:
+            self._store.accounts.require(user, "LOAD", names[0])
+            return end_transaction(self._store, names[0], headers)
+
+        running = asyncio.get_running_loop().run_in_executor(self._threads, end)
+        self._running.add(running)
+        try:
+            return json_reply(await asyncio.shield(running), indent=4)
+        except StoreError as error:
+            return json_reply({"status": "Fail", "msg": error.message}, indent=4)
+        finally:
+            self._running.discard(running)
 
     async def _run(self, request: web.BaseRequest, body: Any, load: Any) -> StreamLoadReply:
         """Runs a load in a thread while the body is fed to it; counts it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 import time
@@ -225,6 +227,51 @@ def test_the_documented_story_prints_what_the_documentation_prints(run: Invoke, 
         assert loaded.exit_code == 0, loaded.stdout + loaded.stderr
         assert json.loads(loaded.stdout)["Status"] == "Success"
         assert sql(run, "USE test; select * from test_table;") == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("column_separator: ,", "1,a"),
+        ("column_separator:,", "1,a"),
+        ("Column_Separator:  ", "1 a"),
+        ("column_separator: \t", "1\ta"),
+        ("column_separator:\t", "1\ta"),
+        ("column_separator:  |", "1 |a"),
+        ("column_separator: \\x20", "1 a"),
+    ],
+)
+def test_one_blank_after_the_colon_of_a_header_is_dropped_and_no_more(
+    run: Invoke, tmp_path: Path, header: str, row: str
+) -> None:
+    """LH3: separators may be blanks and tabs."""
+    run("sql", "-e", TABLE)
+    data = tmp_path / "rows.csv"
+    data.write_text(row + "\n")
+    result = run("stream-load", "test.t", "-T", str(data), "-H", header)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["NumberLoadedRows"] == 1
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("1\ta\n")
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(tmp_path / "data")]
+    subprocess.run([*command, "sql", "-e", TABLE], check=True, cwd=ROOT)
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [*command, "stream-load", "test.t", "-T", str(data)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        check=True,
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "bytes" in drawn
+    assert json.loads(done.stdout)["Status"] == "Success"
 
 
 def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Invoke, tmp_path: Path) -> None:

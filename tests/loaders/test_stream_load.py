@@ -169,20 +169,6 @@ def test_a_missing_table_database_or_bad_header_is_a_clear_failure(bench: Bench)
         assert stream_load(bench.store, "db", name, io.BytesIO(b"1"), {})["Status"] == "Fail"
 
 
-@pytest.mark.parametrize(
-    ("headers", "named"),
-    [
-        ({"group_commit": "sync_mode"}, "group_commit"),
-        ({"group_commit": "async_mode"}, "group_commit"),
-    ],
-)
-def test_what_is_not_there_yet_is_refused_by_name(bench: Bench, headers: dict[str, str], named: str) -> None:
-    """LH25."""
-    message = bench.refused("1", **headers)
-    assert named in message
-    assert "not available yet" in message
-
-
 def test_headers_without_meaning_here_are_accepted(bench: Bench) -> None:
     """LH24, LH25."""
     bench.good(

@@ -361,3 +361,93 @@ def test_with_a_certificate_the_server_speaks_tls(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["Status"] == "Success"
     finally:
         server.stop()
+
+
+# ---------------------------------------------------------------------------------------------- two phases
+
+
+def end(client: Client, path: str = "/api/db/_stream_load_2pc", **headers: str) -> tuple[str, str]:
+    reply = client.request("PUT", path, None, headers).json
+    return reply["status"], reply["msg"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/db/_stream_load_2pc", "/api/db/t/_stream_load_2pc", "/api/db/_stream_load_2pc/"]
+)
+def test_a_load_in_two_phases_is_visible_after_the_second(client: Client, store: Store, path: str) -> None:
+    """PC1, PC2, PC3, PC6, PC7."""
+    key = 1000 + len(path)
+    reply = client.load("t", f"{key},x,1\n", two_phase_commit="true", label=f"two-{key}")
+    assert (reply["Status"], reply["TwoPhaseCommit"], reply["CommitAndPublishTimeMs"]) == (
+        "Success",
+        "true",
+        0,
+    )
+    assert (key, "x", 1) not in values(store)
+    again = client.load("t", f"{key},x,1\n", two_phase_commit="true", label=f"two-{key}")
+    assert (again["Status"], again["ExistingJobStatus"]) == ("Label Already Exists", "PRECOMMITTED")
+    txn = str(reply["TxnId"])
+    assert end(client, path, txn_id=txn, txn_operation="commit") == (
+        "Success",
+        f"transaction [{txn}] commit successfully.",
+    )
+    assert (key, "x", 1) in values(store)
+    assert end(client, path, txn_id=txn, txn_operation="commit") == (
+        "Fail",
+        f"transaction [{txn}] is already visible, not pre-committed.",
+    )
+
+
+def test_a_load_in_two_phases_can_be_given_up_by_label(client: Client, store: Store) -> None:
+    """PC3, PC4, LS12."""
+    client.load("t", "2000,x,1\n", two_phase_commit="true", label="given-up")
+    assert end(client, label="given-up", txn_operation="abort") == (
+        "Success",
+        "label [given-up] abort successfully.",
+    )
+    status, message = end(client, label="given-up", txn_operation="commit")
+    assert status == "Fail"
+    assert "is already aborted. abort reason: User Abort" in message
+    assert 2000 not in {row[0] for row in values(store)}
+    assert client.load("t", "2000,x,1\n", label="given-up")["Status"] == "Success"
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"txn_id": "x1", "txn_operation": "commit"}, "convert txn_id [x1] failed"),
+        ({"txn_id": "1", "txn_operation": "undo"}, "transaction operation should be 'commit' or 'abort'"),
+        ({"txn_id": "1"}, "transaction operation should be 'commit' or 'abort'"),
+        ({"txn_operation": "commit"}, "expected the header txn_id or label"),
+        ({"txn_id": "999999", "txn_operation": "commit"}, "transaction [999999] not found"),
+        ({"label": "never", "txn_operation": "abort"}, "[never] not found"),
+    ],
+)
+def test_bad_second_phases_are_told(client: Client, headers: dict[str, str], message: str) -> None:
+    """PC4, PC5."""
+    status, told = end(client, **headers)
+    assert status == "Fail"
+    assert message in told
+
+
+def test_of_two_pre_committed_loads_the_one_committed_later_is_newer(client: Client, store: Store) -> None:
+    """PC9."""
+    first = client.load("t", "3000,first,1\n", two_phase_commit="true")["TxnId"]
+    second = client.load("t", "3000,second,1\n", two_phase_commit="true")["TxnId"]
+    for txn in (second, first):
+        assert end(client, txn_id=str(txn), txn_operation="commit")[0] == "Success"
+    assert (3000, "first", 1) in values(store)
+
+
+def test_the_second_phase_needs_the_load_privilege(client: Client, store: Store) -> None:
+    store.accounts.create("reader", "one")
+    reply = client.request("PUT", "/api/db/_stream_load_2pc", None, {"txn_id": "1"}, "reader:one").json
+    assert reply["status"] == "Fail"
+    assert "LOAD privilege" in reply["msg"]
+
+
+def test_group_commit_over_http(client: Client, store: Store) -> None:
+    """G6."""
+    reply = client.load("t", "4000,x,1\n", group_commit="async_mode")
+    assert reply["GroupCommit"] is True
+    assert (4000, "x", 1) in values(store)

@@ -1,0 +1,45 @@
+"""The second phase of a two-phase stream load: commit or abort, by transaction id or label (PC2-PC7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from store import InvalidInputError, Store, StoreError
+
+
+def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Does what `txn_operation` says.
+
+    Args:
+        headers: by lower-case name; `txn_id` or `label`, and `txn_operation`.
+
+    Returns:
+        `status` and `msg`, as Doris names them here (PC3). A second commit fails: its message says that the
+        transaction is visible already, which clients take as success (PC7).
+    """
+    try:
+        txn_id, label = _named(headers)
+        operation = headers.get("txn_operation", "").strip().lower()
+        if operation == "commit":
+            store.commit_transaction(database, txn_id=txn_id, label=label)
+        elif operation == "abort":
+            store.abort_transaction(database, txn_id=txn_id, label=label)
+        else:
+            raise InvalidInputError("transaction operation should be 'commit' or 'abort'", kind="bad_header")
+    except StoreError as error:
+        return {"status": "Fail", "msg": error.message}
+    what = f"transaction [{txn_id}]" if txn_id is not None else f"label [{label}]"
+    return {"status": "Success", "msg": f"{what} {operation} successfully."}
+
+
+def _named(headers: Mapping[str, str]) -> tuple[int | None, str | None]:
+    """The transaction's id, or its label when there is no id."""
+    text, label = headers.get("txn_id", "").strip(), headers.get("label", "").strip()
+    if text:
+        if not re.fullmatch(r"\d{1,18}", text):
+            raise InvalidInputError(f"convert txn_id [{text[:100]}] failed", kind="bad_header")
+        return int(text), None
+    if not label:
+        raise InvalidInputError("expected the header txn_id or label, found neither", kind="bad_header")
+    return None, label

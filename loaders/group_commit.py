@@ -1,0 +1,216 @@
+"""Group commit: many small loads of one table become one transaction (G6-G11).
+
+1. A load reads, maps and checks its rows as ever, and decides on its own ratio; nothing is written.
+2. Its rows join the group of its table. The first member to come leads: it publishes at once what has
+   gathered, itself at the least. Members that come meanwhile are the next group, and the first of them leads
+   it. So a member waits for at most one publish before its own, and no timer runs.
+3. Every member is told the transaction's id and label. When the publish fails, all of its members fail.
+
+Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
+modes answer when the rows are durable and visible: for `async_mode` that is earlier than it promises (G7).
+A load that turns out to be large leaves the group before it joins and is a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from store import Load, LoadResult, WriteResult
+from store.errors import ConflictError, StoreError, UnavailableError
+from store.forks import new_lock
+from store.stage import CheckedRows
+from store.table import Table
+
+LABEL_PREFIX: Final = "group_commit_"
+RATIO_ROWS_MAX: Final = 10_000  # G10
+_MEMBER_BYTES_MAX: Final = 8 << 20
+_GROUP_ROWS_MAX: Final = 500_000
+
+_groups: weakref.WeakKeyDictionary[Table, _Group] = weakref.WeakKeyDictionary()
+_groups_lock = new_lock()
+
+
+class GroupedLoad:
+    """A load that joins a group when it commits; used like `store.Load`.
+
+    Attributes:
+        is_grouped: False once the load has become a transaction of its own.
+        txn_id: of the transaction it became part of; -1 before.
+        label: of that transaction.
+    """
+
+    def __init__(self, table: Table, begin: Callable[[], Load]) -> None:
+        self._table = table
+        self._begin = begin
+        self._load = begin()  # unlabelled: it checks rows, and is in no catalog until it commits
+        self._rows: list[CheckedRows] = []
+        self._bytes = 0
+        self.is_grouped = True
+        self.txn_id = -1
+        self.label = self._load.label
+
+    def write(self, data: pa.Table, *, supplied: Mapping[str, npt.NDArray[np.bool_]]) -> WriteResult:
+        """Checks rows, and keeps or writes them; see `store.Load.write`."""
+        if not self.is_grouped:
+            return self._load.write(data, supplied=supplied)
+        checked, rejected = self._load.check(data)
+        self._rows += checked
+        self._bytes += sum(rows.visible.nbytes for rows in checked)
+        if self._bytes > _MEMBER_BYTES_MAX:
+            self.is_grouped = False
+            self.txn_id = self._load.txn_id
+            for rows in self._rows:
+                self._load.write_checked(rows)
+            self._rows = []
+        return WriteResult(len(data), rejected)
+
+    def commit(self) -> LoadResult:
+        """Joins the group, or commits alone.
+
+        Raises:
+            StoreError: nothing of the load is visible.
+        """
+        if not self.is_grouped:
+            return self._load.commit()
+        member = _Member(self._rows, self._load.revision)
+        result = _group_of(self._table).join(member, self._begin)
+        self.txn_id, self.label = result.txn_id, result.label
+        return result
+
+    def __enter__(self) -> GroupedLoad:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._load.abort(str(error) if error else "left without commit")
+
+
+class _Member:
+    """One load in a group."""
+
+    def __init__(self, rows: Sequence[CheckedRows], revision: int) -> None:
+        self.rows = rows
+        self.revision = revision
+        self.woken = threading.Event()
+        self.result: LoadResult | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def row_count(self) -> int:
+        return sum(map(len, self.rows))
+
+
+class _Group:
+    """The members of one table that wait, and who leads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[_Member] = deque()
+        self._is_led = False
+
+    def join(self, member: _Member, begin: Callable[[], Load]) -> LoadResult:
+        """Publishes the member's rows together with those of others."""
+        with self._lock:
+            self._waiting.append(member)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            member.woken.wait()
+        if member.result is None and member.error is None:
+            self._lead(begin)
+        if member.error is not None:
+            raise member.error
+        assert member.result is not None
+        return member.result
+
+    def _lead(self, begin: Callable[[], Load]) -> None:
+        members = self._gather()
+        try:
+            result = _publish(members, begin)
+        except BaseException as error:
+            told = error if isinstance(error, StoreError) else UnavailableError(repr(error), kind="commit")
+            for member in members:
+                member.error = told
+        else:
+            for member in members:
+                member.result = result
+        finally:
+            for member in members[1:]:
+                member.woken.set()
+            self._pass_on()
+
+    def _gather(self) -> list[_Member]:
+        """Members for one transaction, oldest first: the leader and those behind it."""
+        with self._lock:
+            members = [self._waiting.popleft()]
+            rows = members[0].row_count
+            while self._waiting:
+                rows += self._waiting[0].row_count
+                if rows > _GROUP_ROWS_MAX or self._waiting[0].revision != members[0].revision:
+                    break
+                members.append(self._waiting.popleft())
+        return members
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting[0].woken.set()
+            else:
+                self._is_led = False
+
+
+def _group_of(table: Table) -> _Group:
+    with _groups_lock:
+        return _groups.setdefault(table, _Group())
+
+
+def _publish(members: Sequence[_Member], begin: Callable[[], Load]) -> LoadResult:
+    with begin() as load:
+        if load.revision != members[0].revision:
+            raise ConflictError(
+                "the table's schema changed while the load waited for its group; send it again",
+                kind="metadata_changed",
+            )
+        for joined in _joined([rows for member in members for rows in member.rows]):
+            load.write_checked(joined)
+        return load.commit()
+
+
+def _joined(rows: Sequence[CheckedRows]) -> list[CheckedRows]:
+    """Rows in the same order, neighbours of one shape put together: one segment is cheaper than many."""
+    runs: list[list[CheckedRows]] = []
+    for each in rows:
+        if not len(each):
+            continue
+        if runs and (runs[-1][0].sequence is None) == (each.sequence is None):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return [run[0] if len(run) == 1 else _concatenated(run) for run in runs]
+
+
+def _concatenated(run: Sequence[CheckedRows]) -> CheckedRows:
+    signs = sequence = None
+    if any(rows.signs is not None for rows in run):
+        signs = pa.concat_arrays([_signs(rows) for rows in run])
+    if run[0].sequence is not None:
+        sequence = pa.concat_arrays([_plain(rows.sequence) for rows in run])
+    visible = pa.concat_tables([rows.visible for rows in run]).combine_chunks()
+    return CheckedRows(visible, signs, sequence)
+
+
+def _signs(rows: CheckedRows) -> pa.Array:
+    return _plain(rows.signs) if rows.signs is not None else pa.array(np.zeros(len(rows), dtype=np.int8))
+
+
+def _plain(column: pa.Array | pa.ChunkedArray | None) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
