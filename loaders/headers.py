@@ -100,6 +100,7 @@ class StreamLoadOptions:
         format: one of `FORMATS`.
         compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
         columns, where, delete: expressions as written, or empty.
+        preceding_filter: a condition on the fields as they come; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
         sequence: the field that gives the sequence (SL1), or None.
         time_zone: a name that `store.cast.check_zone` gave back.
@@ -116,6 +117,7 @@ class StreamLoadOptions:
     columns: str = ""
     where: str = ""
     delete: str = ""
+    preceding_filter: str = ""
     hidden_columns: tuple[str, ...] = ()
     sequence: str | None = None
     merge_type: str = "APPEND"

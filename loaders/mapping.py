@@ -3,22 +3,20 @@
 Planned once for a load from the headers `columns`, `hidden_columns`, `where`, `delete`,
 `function_column.sequence_col` and `strict_mode`, then for each batch:
 
-1. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived
-column before
-   it; the same name on both sides of `=` means the field (M2).
-2. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in
-strict mode (Y1);
-   derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A field that a
-   JSON row does not have takes the column's default (J7).
-3. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name
-fields; a name that
-   is a column of the table means the column.
+1. Rows that a preceding filter does not pass are unselected, before anything else looks at them.
+2. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived
+   column before it; the same name on both sides of `=` means the field (M2).
+3. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in strict
+   mode (Y1); derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A
+   field that a JSON row does not have takes the column's default (J7).
+4. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name
+   fields; a name that is a column of the table means the column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -195,6 +193,7 @@ class RowMapping:
         self._conditions = self._bind_conditions()
         self._compute = Evaluator(around, self._expressions) if self._expressions else None
         self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
+        self._precede = self._bind_preceding(options.preceding_filter)
 
     @property
     def watched(self) -> list[str]:
@@ -215,7 +214,7 @@ class RowMapping:
         return [target.name for target in self._targets]
 
     def close(self) -> None:
-        for evaluator in (self._compute, self._decide):
+        for evaluator in (self._compute, self._decide, self._precede):
             if evaluator is not None:
                 evaluator.close()
 
@@ -347,6 +346,18 @@ class RowMapping:
                 conditions[header] = bind(parse(text, header), partial(self._final, header), header)
         return conditions
 
+    def _bind_preceding(self, text: str) -> Evaluator | None:
+        if not text:
+            return None
+
+        def resolve(wanted: str) -> Field | exp.Expr:
+            found = self._field(wanted)
+            if found is None:
+                raise self._unknown(wanted, "preceding filter")
+            return found
+
+        return Evaluator(self._around, [bind(parse(text, "preceding filter"), resolve, "preceding filter")])
+
     def _final(self, header: str, name: str) -> Field | exp.Expr:
         """What a condition means by a name: the finished column, else the field."""
         target = self._by_name.get((hidden_name(name) or name).lower())
@@ -370,6 +381,20 @@ class RowMapping:
         Raises:
             InvalidInputError: an expression cannot be evaluated, or a column can never be of its type.
         """
+        if self._precede is None or not len(batch.rows):
+            return self._map(batch, now)
+        passed = np.flatnonzero(_is_true(self._precede(batch.rows)[0]))
+        rows = pa.array(passed)
+        absent = {name: mask.take(rows) for name, mask in batch.absent.items()}
+        mapped = self._map(replace(batch, rows=batch.rows.take(rows), absent=absent), now)
+        return replace(
+            mapped,
+            positions=passed[mapped.positions],
+            bad=[(int(passed[row]), reason) for row, reason in mapped.bad],
+            unselected=mapped.unselected + len(batch.rows) - len(passed),
+        )
+
+    def _map(self, batch: SourceBatch, now: datetime) -> MappedBatch:
         computed = self._compute(batch.rows) if self._compute is not None else []
         keep = np.ones(len(batch.rows), dtype=np.bool_)
         bad: dict[int, str] = {}
@@ -455,12 +480,15 @@ class RowMapping:
             table = table.select(named).append_column(DELETE_SIGN, signs)
         if "where" not in answers:
             return table, None
-        selected = np.flatnonzero(
-            np.asarray(pc.fill_null(answers["where"].cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
-        )
+        selected = np.flatnonzero(_is_true(answers["where"]))
         if len(selected) == len(table):
             return table, None
         return table.take(pa.array(selected)), selected
+
+
+def _is_true(answers: pa.ChunkedArray) -> Mask:
+    """Where a condition holds; NULL is not true."""
+    return np.asarray(pc.fill_null(answers.cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
 
 
 def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:

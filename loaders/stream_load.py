@@ -18,29 +18,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final, cast
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from loaders.columnar import ColumnarReader
-from loaders.compress import open_compressed
-from loaders.csv import CsvReader
 from loaders.error_log import ROWS_MAX, ErrorLog
 from loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from loaders.headers import StreamLoadOptions, parse_headers
-from loaders.json import JsonReader
-from loaders.mapping import ColumnList, MappedBatch, RowMapping, field_names, parse_columns
+from loaders.mapping import MappedBatch
 from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
+from loaders.row_source import Target, moment_in, open_rows
 from loaders.source import BadRow, Places, Reader, SourceBatch
 from store.check_partial import check_flexible
 from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
 from store.load import Load
-from store.schema import TableSchema, hidden_name
-from store.sql.functions import Moment, Surroundings
 from store.store import Store
 from store.table import Table
 
@@ -108,7 +101,7 @@ class StreamLoad:
         self._data_dir = store.path
         self._options = options
         self._progress = progress
-        self._moment = _moment(options.time_zone)
+        self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
         self._gathered: list[tuple[Places, MappedBatch]] = []  # the source rows themselves are let go
         self._bad: list[BadRow] = []
@@ -181,9 +174,8 @@ class StreamLoad:
     def _read_and_write(self, load: Load | GroupedLoad, body: BinaryIO, log: ErrorLog) -> None:
         with ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
-                columns = parse_columns(self._options.columns)
-                plain = open_compressed(body, self._options.compression)
-                reader, mapping = self._plan(columns, plain, opened)
+                table = Target(self._table.schema, self._table.name)
+                reader, mapping = open_rows(body, self._options, table, self._moment, opened)
             for batch in self._timed_batches(reader):
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
@@ -195,29 +187,6 @@ class StreamLoad:
                 self._check_deadline()
             with self._timed("WriteDataTimeMs"):
                 self._write(load)
-
-    def _plan(self, columns: ColumnList, body: BinaryIO, opened: ExitStack) -> tuple[Reader, RowMapping]:
-        options, schema = self._options, self._table.schema
-
-        def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:
-            around = Surroundings(self._moment, self._table.database)
-            table = self._table.name.partition(".")[2]
-            whole = not options.is_partial
-            made = RowMapping(schema, table, options, columns, fields, kinds, around, needs_all=whole)
-            opened.callback(made.close)
-            return made
-
-        if options.is_csv or options.format == "json":
-            paths = len(options.json.paths) if options.format == "json" else 0
-            fields = field_names(columns, options, schema, paths)
-            mapped = mapping(fields, [pa.string()] * len(fields))
-            if options.is_csv:
-                return CsvReader(body, fields, options.csv), mapped
-            return JsonReader(body, fields, options.json, watched=mapped.watched), mapped
-        reader = ColumnarReader(body, options.format)
-        opened.callback(reader.close)
-        fields = _columns_of_file(reader.schema, columns, schema)
-        return reader, mapping(fields, [reader.schema.field(name).type for name in fields])
 
     def _timed_batches(self, reader: Reader) -> Iterator[SourceBatch]:
         batches = reader.batches()
@@ -317,37 +286,3 @@ def _supplied(batches: Sequence[MappedBatch]) -> dict[str, npt.NDArray[np.bool_]
 
 def _milliseconds(started: float) -> int:
     return round((time.monotonic() - started) * 1000)
-
-
-def _moment(zone: str) -> Moment:
-    """The one moment of the load: what clocks show in its time zone (A3)."""
-    utc = datetime.now(UTC).replace(tzinfo=None)
-    if zone[0] in "+-":
-        minutes = int(zone[1:3]) * 60 + int(zone[4:6])
-        local = utc + timedelta(minutes=-minutes if zone[0] == "-" else minutes)
-    else:
-        local = utc.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    return Moment(local, utc, zone)
-
-
-def _columns_of_file(file: pa.Schema, columns: ColumnList, schema: TableSchema) -> list[str]:
-    """Columns of a file that the load uses: the listed ones, else all (Q1)."""
-    by_name: dict[str, str] = {}
-    for name in file.names:
-        if name.lower() in by_name:
-            raise InvalidInputError(
-                f"the file has two columns named {name!r}, case aside", kind="duplicate_column"
-            )
-        by_name[name.lower()] = name
-    if not columns.fields:
-        return list(by_name.values())
-    used = []
-    for name in columns.fields:
-        if name.lower() in by_name:
-            used.append(by_name[name.lower()])
-        elif schema.find(name) is None and hidden_name(name) is None:
-            raise InvalidInputError(
-                f"failed to find default value expr for slot: {name}; neither the file nor the table has it",
-                kind="unknown_column",
-            )
-    return used

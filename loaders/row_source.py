@@ -1,0 +1,126 @@
+"""From a body and its options to rows of the table: which reader, which fields, which mapping.
+
+Planned before the first byte is read, so that options that do not fit the table are refused early (Parquet,
+ORC and Arrow files tell their fields themselves, so their head is read).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import BinaryIO
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from loaders.columnar import ColumnarReader
+from loaders.compress import open_compressed
+from loaders.csv import CsvReader
+from loaders.headers import StreamLoadOptions
+from loaders.json import JsonReader
+from loaders.mapping import ColumnList, RowMapping, field_names, parse_columns
+from loaders.source import Reader
+from store.errors import InvalidInputError
+from store.schema import TableSchema, hidden_name
+from store.sql.functions import Moment, Surroundings
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table that rows are for.
+
+    Attributes:
+        schema: its newest revision.
+        name: `db.table`.
+    """
+
+    schema: TableSchema
+    name: str
+
+
+def open_rows(
+    body: BinaryIO,
+    options: StreamLoadOptions,
+    target: Target,
+    moment: Moment,
+    opened: ExitStack,
+    *,
+    constants: Mapping[str, str] | None = None,
+) -> tuple[Reader, RowMapping]:
+    """The reader of a body and the mapping of its rows.
+
+    Args:
+        opened: closes both.
+        constants: fields that every row of the body shares, such as those of its path (B7); they come after
+            its own.
+
+    Raises:
+        InvalidInputError: the options do not fit the table or the body.
+    """
+    columns = parse_columns(options.columns)
+    plain = open_compressed(body, options.compression)
+    shared = {name.lower(): name for name in constants or {}}
+
+    def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:
+        database, _, table = target.name.partition(".")
+        made = RowMapping(
+            target.schema,
+            table,
+            options,
+            columns,
+            [*fields, *shared.values()],
+            [*kinds, *[pa.string()] * len(shared)],
+            Surroundings(moment, database),
+            needs_all=not options.is_partial,
+        )
+        opened.callback(made.close)
+        return made
+
+    if options.is_csv or options.format == "json":
+        paths = len(options.json.paths) if options.format == "json" else 0
+        fields = [n for n in field_names(columns, options, target.schema, paths) if n.lower() not in shared]
+        mapped = mapping(fields, [pa.string()] * len(fields))
+        if options.is_csv:
+            return CsvReader(plain, fields, options.csv), mapped
+        watched = [name for name in mapped.watched if name.lower() not in shared]
+        return JsonReader(plain, fields, options.json, watched=watched), mapped
+    reader = ColumnarReader(plain, options.format)
+    opened.callback(reader.close)
+    fields = _columns_of_file(reader.schema, columns, target.schema)
+    return reader, mapping(fields, [reader.schema.field(name).type for name in fields])
+
+
+def moment_in(zone: str) -> Moment:
+    """The one moment of the load: what clocks show in its time zone (A3)."""
+    utc = datetime.now(UTC).replace(tzinfo=None)
+    if zone[0] in "+-":
+        minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+        local = utc + timedelta(minutes=-minutes if zone[0] == "-" else minutes)
+    else:
+        local = utc.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return Moment(local, utc, zone)
+
+
+def _columns_of_file(file: pa.Schema, columns: ColumnList, schema: TableSchema) -> list[str]:
+    """Columns of a file that the load uses: the listed ones, else all (Q1)."""
+    by_name: dict[str, str] = {}
+    for name in file.names:
+        if name.lower() in by_name:
+            raise InvalidInputError(
+                f"the file has two columns named {name!r}, case aside", kind="duplicate_column"
+            )
+        by_name[name.lower()] = name
+    if not columns.fields:
+        return list(by_name.values())
+    used = []
+    for name in columns.fields:
+        if name.lower() in by_name:
+            used.append(by_name[name.lower()])
+        elif schema.find(name) is None and hidden_name(name) is None:
+            raise InvalidInputError(
+                f"failed to find default value expr for slot: {name}; neither the file nor the table has it",
+                kind="unknown_column",
+            )
+    return used
