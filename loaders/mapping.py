@@ -6,9 +6,9 @@ Planned once for a load from the headers `columns`, `hidden_columns`, `where`, `
 1. Rows that a preceding filter does not pass are unselected, before anything else looks at them.
 2. Derived columns are computed from the fields (M1-M3): a name means the field of that name, else the derived
    column before it; the same name on both sides of `=` means the field (M2).
-3. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in strict
-   mode (Y1); derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both (Y4). A
-   field that a JSON row does not have takes the column's default (J7).
+3. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in
+   strict mode (Y1); derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both
+   (Y4). A field that a JSON row does not have takes the column's default (J7).
 4. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name
    fields; a name that is a column of the table means the column.
 """
