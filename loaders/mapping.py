@@ -332,7 +332,7 @@ class RowMapping:
     def _check_keys(self) -> None:
         """P3."""
         for column in self._schema.key_columns:
-            if column.name.lower() not in self._by_name:
+            if column.name.lower() not in self._by_name and column.auto_increment is None:
                 raise InvalidInputError(
                     f"Partial update should include all key columns, missing: {column.name}",
                     kind="missing_column",

@@ -18,6 +18,7 @@ a prefix lists in order. Databases inside:
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
     prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
+    counters   table id | column id               -> next value of an AUTO_INCREMENT column
     horizons   table id                           -> {oldest, floor}: first version that can be read, and what
                                                      is too late (store.retention, store.tombstones)
     trash      table id | segment id              -> dropped segment whose files are still to be deleted
@@ -58,6 +59,7 @@ _DATABASES: Final = (
     "labels",
     "txns",
     "prepared",
+    "counters",
     "users",
     "horizons",
     "trash",
@@ -210,6 +212,10 @@ def schema_key(table: int, revision: int) -> bytes:
 
 def txn_key(txn_id: int) -> bytes:
     return _u64(txn_id)
+
+
+def counter_key(table: int, column: int) -> bytes:
+    return _u64(table, column)
 
 
 def prepared_key(txn_id: int, table: int) -> bytes:

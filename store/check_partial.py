@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store.check_rows import Mask, RejectedRow, RowChecker, reject
 from store.errors import InvalidInputError
@@ -34,10 +35,12 @@ class PartialChecker(RowChecker):
     Attributes:
         flexible: rows may lack cells, keys included.
         ignore_null: a NULL value cell means "keep".
+        makes_keys: rows came without their AUTO_INCREMENT key column: all of them are new (A8).
     """
 
     flexible: bool = False
     ignore_null: bool = False
+    makes_keys: bool = field(default=False, init=False)
     _supplied: dict[str, Mask] = field(default_factory=dict, init=False)
 
     def check_delta(
@@ -59,7 +62,8 @@ class PartialChecker(RowChecker):
         signs = self._signs(given, len(data), rejected)
         is_tombstone = np.asarray(signs).astype(np.bool_) if signs is not None else None
         self._reject_missing_keys(rejected)
-        names = [column for column in self.schema.columns if column.name in given]
+        names = [column for column in self.schema.columns if column.name in given or self._is_made(column)]
+        self.makes_keys = any(column.name not in given for column in names)
         arrays = [self._column(column, given, len(data), is_tombstone, rejected) for column in names]
         sequence, sequence_supplied = self._given_sequence(
             given, names, arrays, len(data), is_tombstone, rejected
@@ -71,7 +75,12 @@ class PartialChecker(RowChecker):
             sequence_supplied = valid if sequence_supplied is None else sequence_supplied & valid
         rows = pa.Table.from_arrays(arrays, names=[column.name for column in names])
         delta = Delta(
-            rows, masks, np.asarray(signs) if signs is not None else None, sequence, sequence_supplied
+            rows,
+            masks,
+            np.asarray(signs) if signs is not None else None,
+            sequence,
+            sequence_supplied,
+            self._ids_for_new_keys(rows, masks),
         )
         if not rejected:
             return delta, []
@@ -90,13 +99,38 @@ class PartialChecker(RowChecker):
         """What a subclass adds when all cells are checked."""
 
     def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
-        missing = [name for name in self.schema.key if name not in given]
+        keys = self.schema.key_columns
+        missing = [column.name for column in keys if column.name not in given and not self._is_made(column)]
         if missing:
             raise InvalidInputError(
                 f"Partial update should include all key columns, missing: {missing[0]}",
                 kind="missing_column",
                 column=missing[0],
             )
+
+    def _is_made(self, column: Column) -> bool:
+        """Keys that rows need not bring."""
+        return column.auto_increment is not None and column.name in self.schema.key
+
+    def _ids_for_new_keys(self, rows: pa.Table, masks: Mapping[str, Mask]) -> pa.Array | None:
+        """A value for each row in case its key is new (A7), None when every row brings one. It is made here,
+        so that filling again finds the same (A9)."""
+        column = self.schema.auto_increment_column
+        if column is None or column.name in self.schema.key:
+            return None
+        if column.name in rows.schema.names and column.name not in masks:
+            return None
+        return self._new_ids(len(rows))
+
+    def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
+        """NULLs that are supplied: not what is absent, nor what means "keep"."""
+        if column.name in self.schema.key:
+            return super()._with_ids(column, values)
+        if self.ignore_null:
+            return values
+        mask = self._supplied.get(column.name)
+        wanted = values.is_null() if mask is None else pc.and_(values.is_null(), pa.array(mask))
+        return pc.replace_with_mask(values, wanted, self._new_ids(wanted.true_count))
 
     def _reject_missing_keys(self, rejected: dict[int, RejectedRow]) -> None:
         for name in self.schema.key:

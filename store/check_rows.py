@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.auto_increment import IdSource
 from store.cast import try_cast
 from store.errors import InvalidInputError
 from store.rows_in import pieces_of
@@ -65,6 +66,7 @@ class RowChecker:
         delete_all: every row is a tombstone (merge type DELETE, G1).
         now: the load's one moment, in its time zone, without a zone.
         require_sequence: False lets rows in without a sequence; it is then NULL (SL12).
+        ids: where the values of the table's AUTO_INCREMENT column come from, None where none can be made.
     """
 
     schema: TableSchema
@@ -73,6 +75,7 @@ class RowChecker:
     delete_all: bool = False
     now: datetime = field(default_factory=lambda: datetime.now().replace(microsecond=0))
     require_sequence: bool = True
+    ids: IdSource | None = None
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
         """Checks a table, piece by piece when it is large; see `check`."""
@@ -213,6 +216,8 @@ class RowChecker:
         limit = column.type.byte_length_max
         if limit is not None:
             self._check_length(column, values, limit, rejected)
+        if column.auto_increment is not None and values.null_count:
+            values = self._with_ids(column, values)
         if not column.nullable and values.null_count:
             missing = self._must_have_value(column, np.asarray(values.is_null()))
             if is_tombstone is not None and column.name not in self.schema.key:
@@ -223,6 +228,19 @@ class RowChecker:
                 reject(rejected, int(row), column.name, reason)
         return values
 
+    def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
+        """NULLs of the AUTO_INCREMENT column replaced by new values (A6)."""
+        return pc.replace_with_mask(values, values.is_null(), self._new_ids(values.null_count))
+
+    def _new_ids(self, count: int) -> pa.Array:
+        if self.ids is None:
+            raise InvalidInputError(
+                f"{self.table}: rows without their AUTO_INCREMENT column cannot be staged by executors; "
+                "bring the values, or load the rows on the driver",
+                kind="not_supported",
+            )
+        return self.ids.take(count)
+
     def _must_have_value(self, column: Column, missing: Mask) -> Mask:
         """Which of the NULL cells of a NOT NULL column reject their row: all, unless a subclass knows
         better."""
@@ -231,6 +249,8 @@ class RowChecker:
     def _omitted(
         self, column: Column, given: Mapping[str, Any], rows: int, is_tombstone: Mask | None
     ) -> pa.Array:
+        if column.auto_increment is not None:
+            return self._new_ids(rows)
         if column.name in self.schema.key:
             raise InvalidInputError(
                 f"{self.table}: key column {column.name!r} is missing; "

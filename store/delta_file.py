@@ -2,7 +2,7 @@
 
 One Arrow IPC file of one record batch beside the segments, or its bytes in the catalog record when they are
 few. Its columns: `row:<name>` for a column of the rows, `has:<name>` for the mask of one that only some rows
-supply, `sign`, `sequence`, `has_sequence`. Written once, read back whole, verified by its checksum.
+supply, `sign`, `sequence`, `has_sequence`, `id`. Written once, read back whole, verified by its checksum.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ def _encode(delta: Delta) -> pa.Buffer:
         columns["sequence"] = delta.sequence
     if delta.sequence_supplied is not None:
         columns["has_sequence"] = pa.array(delta.sequence_supplied)
+    if delta.ids is not None:
+        columns["id"] = delta.ids
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     sink = pa.BufferOutputStream()
     with ipc.new_file(sink, batch.schema) as writer:
@@ -100,6 +102,7 @@ def _decode(data: pa.Buffer) -> Delta:
         np.asarray(batch.column("sign")) if "sign" in names else None,
         batch.column("sequence") if "sequence" in names else None,
         _mask(batch.column("has_sequence")) if "has_sequence" in names else None,
+        batch.column("id") if "id" in names else None,
     )
 
 

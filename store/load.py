@@ -170,7 +170,10 @@ class Load:
             assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
             if len(delta):
-                self._writer.add_delta(delta, self._filling)
+                filling = self._filling
+                if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
+                    filling = replace(filling, refuse_new_keys=False)
+                self._writer.add_delta(delta, filling)
             accepted = len(delta)
         else:
             pieces, rejected = self._checker.check_pieces(batch)

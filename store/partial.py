@@ -58,6 +58,8 @@ class Delta:
         signs: delete signs, None when no row deletes.
         sequence: sequence values in the sequence's type, None when no row supplies one.
         sequence_supplied: which rows do; None means all.
+        ids: for each row the AUTO_INCREMENT value that its key gets if it is new; None when the rows
+            bring it.
     """
 
     rows: pa.Table
@@ -65,6 +67,7 @@ class Delta:
     signs: npt.NDArray[np.int8] | None = None
     sequence: pa.Array | None = None
     sequence_supplied: Mask | None = None
+    ids: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -78,6 +81,7 @@ class Delta:
             self.signs[rows] if self.signs is not None else None,
             self.sequence.take(indices) if self.sequence is not None else None,
             self.sequence_supplied[rows] if self.sequence_supplied is not None else None,
+            self.ids.take(indices) if self.ids is not None else None,
         )
 
     @staticmethod
@@ -100,7 +104,12 @@ class Delta:
             )
         sequence, sequence_supplied = _joined_sequence(deltas, schema)
         rows = pa.Table.from_arrays(columns, names=names)
-        return Delta(rows, supplied, signs, sequence, sequence_supplied)
+        ids = None
+        if any(delta.ids is not None for delta in deltas):
+            ids = pa.concat_arrays(
+                [d.ids if d.ids is not None else pa.nulls(len(d), pa.int64()) for d in deltas]
+            )
+        return Delta(rows, supplied, signs, sequence, sequence_supplied, ids)
 
 
 @dataclass(frozen=True)
@@ -359,7 +368,10 @@ class _Filling:
             pieces.append(_flat(self._stored.column(column.name)))
             gather = np.where(use_history, self.history + offset, gather)
             offset += len(pieces[-1])
-        if use_default.any():
+        if use_default.any() and column.auto_increment is not None:
+            pieces.append(self.delta.ids)
+            gather = np.where(use_default, self.order[self.last_kept] + offset, gather)
+        elif use_default.any():
             pieces.append(self._default(column, use_default))
             gather = np.where(use_default, offset, gather)
         chosen = pa.concat_arrays(pieces).take(pa.array(gather))

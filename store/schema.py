@@ -137,7 +137,7 @@ class TableSchema:
             properties: as written by the user; see `store.properties`.
 
         Raises:
-            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3).
+            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3, A5).
         """
         numbered = tuple(replace(column, id=i) for i, column in enumerate(columns, start=1))
         _check_names(numbered)
@@ -146,7 +146,9 @@ class TableSchema:
         sequence_column, sequence_type = _sequence(numbered, key, checked)
         for column in numbered:
             _check_default(column)
+            _check_on_update(column)
         groups = parse_groups(numbered, key, checked)
+        _check_auto_increment(numbered, has_groups=bool(groups))
         return cls(
             numbered, key, sequence_column, sequence_type, checked, distribution, comment, groups=groups
         )
@@ -188,6 +190,11 @@ class TableSchema:
     def names(self) -> list[str]:
         """Visible columns in table order."""
         return [column.name for column in self.columns]
+
+    @cached_property
+    def auto_increment_column(self) -> Column | None:
+        """The column whose values are made (A5), or None."""
+        return next((column for column in self.columns if column.auto_increment is not None), None)
 
     @property
     def has_sequence(self) -> bool:
@@ -389,6 +396,43 @@ def _check_default(column: Column) -> None:
         raise InvalidInputError(f"{where} does not fit {column.type}", kind="bad_default")
     elif default.kind == "constant":
         default_scalar(column, datetime.min)
+
+
+def _check_on_update(column: Column) -> None:
+    """A4: what a partial update sets must be what a new row takes."""
+    default = column.default
+    if column.on_update_current_timestamp and (default is None or default.kind != "current_timestamp"):
+        raise InvalidInputError(
+            f"column {column.name!r}: ON UPDATE CURRENT_TIMESTAMP needs DEFAULT CURRENT_TIMESTAMP",
+            kind="bad_default",
+        )
+
+
+def _check_auto_increment(columns: Sequence[Column], *, has_groups: bool) -> None:
+    """A5."""
+    counted = [column for column in columns if column.auto_increment is not None]
+    if len(counted) > 1:
+        raise InvalidInputError(
+            f"there can not be more than one auto increment column, found {counted[0].name} and "
+            f"{counted[1].name}",
+            kind="bad_auto_increment",
+        )
+    for column in counted:
+        broken = ""
+        if column.type.name != "BIGINT":
+            broken = f"must be BIGINT, is {column.type}"
+        elif column.nullable:
+            broken = "must be NOT NULL"
+        elif column.default is not None:
+            broken = "cannot have a default"
+        elif not 0 <= (column.auto_increment or 0) < 2**63:
+            broken = f"must start at 0 or above, starts at {column.auto_increment}"
+        elif has_groups:
+            broken = "does not go with sequence_mapping"
+        if broken:
+            raise InvalidInputError(
+                f"the auto increment column {column.name} {broken}", kind="bad_auto_increment"
+            )
 
 
 def default_scalar(column: Column, now: datetime) -> pa.Scalar:

@@ -27,6 +27,7 @@ class Settings:
         batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
         clustered_rows_min: from this many rows on, a segment is sorted by key rather than by key code.
         label_keep_seconds: how long the label of a finished load stays taken (X18).
+        auto_increment_values_reserved: values of an AUTO_INCREMENT column that a process takes at once.
         precommitted_keep_seconds: how long a pre-committed transaction waits for its commit before it is
             aborted.
         rejected_rows_max: rejected rows a result lists; all are counted.
@@ -47,6 +48,7 @@ class Settings:
     batch_bytes_max: int = 64 * _MIB
     clustered_rows_min: int = 262_144
     label_keep_seconds: int = 3 * 24 * 3600
+    auto_increment_values_reserved: int = 1_000
     precommitted_keep_seconds: int = 7 * 24 * 3600
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB

@@ -389,7 +389,7 @@ def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
     prefix = records.table_key(table_id)
     directory: str = tx.get("tables", prefix)["directory"]
     abort_of_table(tx, table_id)
-    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "trash"):
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash"):
         for key, _ in list(tx.items(name, prefix)):
             tx.delete(name, key)
     for name in ("tables", "heads", "horizons"):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog as records
+from store.auto_increment import IdSource
 from store.catalog import Catalog, Transaction
 from store.check_groups import GroupChecker
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
@@ -88,6 +89,7 @@ class Table:
         self.loader = loader
         self.catalog = catalog
         self.settings = settings
+        self._id_sources: dict[int, IdSource] = {}
         self._newest: TableState | None = None
         self._older: OrderedDict[int, TableState] = OrderedDict()
         self._lock = new_rlock()
@@ -214,17 +216,42 @@ class Table:
             filling = FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
         elif mode == UPSERT:  # ERROR is of no effect here (P13)
             checker = RowChecker(
-                schema, table_name, sequence, delete_all, moment, require_sequence=require_sequence
+                schema,
+                table_name,
+                sequence,
+                delete_all,
+                moment,
+                require_sequence=require_sequence,
+                ids=self._ids(schema),
             )
         else:
             flexible = mode == FLEXIBLE
             checker = PartialChecker(
-                schema, table_name, sequence, delete_all, moment, flexible=flexible, ignore_null=ignore_null
+                schema,
+                table_name,
+                sequence,
+                delete_all,
+                moment,
+                ids=self._ids(schema),
+                flexible=flexible,
+                ignore_null=ignore_null,
             )
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
         return Load(
             self, checker, label=label, operation=operation, filling=filling, label_prefix=label_prefix
         )
+
+    def _ids(self, schema: TableSchema) -> IdSource | None:
+        """Where the AUTO_INCREMENT column gets its values, None without one."""
+        column = schema.auto_increment_column
+        if column is None:
+            return None
+        with self._lock:
+            found = self._id_sources.get(column.id)
+            if found is None:
+                reserved = self.settings.auto_increment_values_reserved
+                found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
+            return found
 
     def write_task(
         self,

@@ -19,7 +19,8 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     rows: list[tuple[str, ...]] = []
     for column in schema.columns:
         is_key = column.name in schema.key
-        extra = "" if is_key else "REPLACE"
+        extras = [] if is_key else ["REPLACE"]
+        extra = ",".join([*extras, "AUTO_INCREMENT"] if column.auto_increment is not None else extras)
         rows.append(
             (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
         )
@@ -65,8 +66,12 @@ def create_table_text(name: str, schema: TableSchema) -> str:
 
 def _column(column: Column) -> str:
     words = [quoted(column.name), column.type.sql.lower(), "NULL" if column.nullable else "NOT NULL"]
+    if column.auto_increment is not None:
+        words.append(f"AUTO_INCREMENT({column.auto_increment})")
     if column.default is not None:
         words += ["DEFAULT", column.default.sql]
+    if column.on_update_current_timestamp and column.default is not None:
+        words += ["ON UPDATE", column.default.sql]
     if column.comment:
         words += ["COMMENT", literal(column.comment)]
     return " ".join(words)

@@ -96,6 +96,8 @@ def _parse_column(stream: TokenStream) -> Column:
     nullable: bool | None = None
     default: Default | None = None
     comment = ""
+    auto_increment: int | None = None
+    on_update = False
     while True:
         if stream.take("NOT", "NULL"):
             nullable = False
@@ -103,6 +105,10 @@ def _parse_column(stream: TokenStream) -> Column:
             nullable = True
         elif stream.take("DEFAULT"):
             default = _parse_default(stream)
+        elif stream.take("ON", "UPDATE"):
+            on_update = _parse_on_update(stream, default)
+        elif stream.take("AUTO_INCREMENT"):
+            auto_increment = _parse_start(stream)
         elif stream.take("COMMENT"):
             comment = stream.string("a comment")
         else:
@@ -110,7 +116,37 @@ def _parse_column(stream: TokenStream) -> Column:
     _refuse_column_clause(stream)
     if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
         nullable = default is not None and default.kind == "null"
-    return Column(name, column_type, nullable, default, comment)
+    return Column(
+        name,
+        column_type,
+        nullable,
+        default,
+        comment,
+        on_update_current_timestamp=on_update,
+        auto_increment=auto_increment,
+    )
+
+
+def _parse_start(stream: TokenStream) -> int:
+    """The first value of an AUTO_INCREMENT column (A5)."""
+    if not stream.take("("):
+        return 1
+    start = stream.integer("the first value")
+    stream.need(")")
+    return start
+
+
+def _parse_on_update(stream: TokenStream, default: Default | None) -> bool:
+    """CURRENT_TIMESTAMP[(digits)], as the default has it (A4)."""
+    start = stream.at
+    value = _parse_default(stream)
+    if value.kind != "current_timestamp":
+        stream.at = start
+        stream.fail("CURRENT_TIMESTAMP[(digits)] behind ON UPDATE")
+    if default is not None and default != value:
+        stream.at = start
+        stream.refuse(f"ON UPDATE {value.sql} must be as the default, {default.sql}")
+    return True
 
 
 def _refuse_column_clause(stream: TokenStream) -> None:
@@ -119,10 +155,6 @@ def _refuse_column_clause(stream: TokenStream) -> None:
         stream.refuse(
             f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced"
         )
-    if word == "AUTO_INCREMENT":
-        stream.refuse("AUTO_INCREMENT columns are not supported")
-    if word == "ON" and stream.word(1) == "UPDATE":
-        stream.refuse("ON UPDATE CURRENT_TIMESTAMP is not supported")
     if word in ("AS", "GENERATED"):
         stream.refuse("generated columns are not supported")
     if word in ("PRIMARY", "UNIQUE", "KEY"):

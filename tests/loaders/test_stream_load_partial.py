@@ -357,3 +357,30 @@ def test_many_flexible_rows_cross_the_reader_s_batches(bench: Bench) -> None:
     third = range(0, 60_000, 3)
     others = sum(k for k in range(60_000) if k % 3)
     assert found == [(60_000, len(third) + others, others, -sum(third))]
+
+
+def test_values_of_auto_increment_columns_are_made_by_stream_load(bench: Bench) -> None:
+    """A6-A8, A4: left out, null, or absent from a row; and the clock of touched rows moves."""
+    make(
+        bench,
+        "k INT, id BIGINT NOT NULL AUTO_INCREMENT(100), a INT NULL, "
+        "at DATETIME DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP",
+        SKIP,
+    )
+    old = "2000-01-01 00:00:00"
+    bench.good(f"1,7,{old}\n2,\\N,{old}\n", "k, id, at", partial_columns="false")
+    bench.good("1,5\n3,5\n", "k, a")
+    assert bench.flexible({"k": 2, "a": 6}, {"k": 4, "id": None}, {"k": 5, "id": 9})["Status"] == "Success"
+    found = bench.sql(f"SELECT k, id, a, at > '{old}' FROM t")
+    made = dict(bench.sql("SELECT k, id FROM t"))
+    assert [row[0] for row in found] == [1, 2, 3, 4, 5]
+    assert (made[1], made[2], made[5]) == (7, 100, 9)
+    assert len(set(made.values())) == 5
+    assert all(row[3] for row in found)
+
+
+def test_a_made_key_may_be_left_out_of_a_partial_load(bench: Bench) -> None:
+    """A8 by stream load."""
+    bench.sql("CREATE TABLE t (id BIGINT AUTO_INCREMENT, a INT NULL) UNIQUE KEY(id)")
+    bench.good("5\n6\n", "a", partial_update_new_key_behavior="ERROR")
+    assert bench.sql("SELECT * FROM t") == [(1, 5), (2, 6)]

@@ -128,7 +128,7 @@ def test_a_schema_survives_its_record() -> None:
         Column("at", parse_type("DATETIME(3)"), default=Default("current_timestamp", precision=3)),
         Column("m", parse_type("MAP<STRING,ARRAY<STRUCT<a:INT,b:LARGEINT>>>")),
         Column("n", parse_type("INT"), default=Default("constant", "7"), on_update_current_timestamp=False),
-        Column("o", parse_type("BIGINT"), auto_increment=100),
+        Column("o", parse_type("BIGINT"), nullable=False, auto_increment=100),
     ]
     schema = TableSchema.create(
         columns,

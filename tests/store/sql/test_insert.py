@@ -342,3 +342,45 @@ def test_a_partial_insert_needs_no_sequence(session: Session, rows: Run) -> None
     rows("INSERT INTO m (k, w) VALUES (1, 60); SELECT 1")
     rows("INSERT INTO m (k, v, w) VALUES (1, 4, 70); SELECT 1")
     assert rows("SELECT * FROM m") == [(1, 5, 60)]
+
+
+# values the store makes
+
+
+MADE = (
+    "CREATE TABLE g (k INT, id BIGINT NOT NULL AUTO_INCREMENT(100), a INT NULL, "
+    "at DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)) UNIQUE KEY(k)"
+)
+
+
+def test_auto_increment_and_on_update_are_declared_shown_and_made_again(session: Session, rows: Run) -> None:
+    """A4, A5: what SHOW CREATE TABLE prints makes the same table."""
+    rows(f"{MADE}; SELECT 1")
+    text = rows("SHOW CREATE TABLE g")[0][1]
+    assert "`id` bigint NOT NULL AUTO_INCREMENT(100)" in text
+    assert "DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)" in text
+    rows(f"DROP TABLE g; {text} SELECT 1")
+    assert rows("SHOW CREATE TABLE g")[0][1] == text
+    assert rows("DESC g")[1][-1].endswith("AUTO_INCREMENT")
+
+
+def test_inserts_make_values_that_are_left_out_null_or_default(session: Session, rows: Run) -> None:
+    """A6, A7."""
+    rows(
+        f"{MADE}; INSERT INTO g (k, a) VALUES (1, 1);"
+        "INSERT INTO g (k, id) VALUES (2, NULL), (3, DEFAULT), (4, 7);"
+        "SET enable_unique_key_partial_update=true; INSERT INTO g (k, a) VALUES (1, 9), (5, 9); SELECT 1"
+    )
+    found = dict(rows("SELECT k, id FROM g"))
+    assert (found[1], found[2], found[3], found[4]) == (100, 101, 102, 7)
+    assert found[5] > 102
+
+
+def test_a_partial_insert_without_a_made_key_adds_rows(session: Session, rows: Run) -> None:
+    """A8."""
+    rows(
+        "CREATE TABLE h (id BIGINT AUTO_INCREMENT, a INT NULL, b INT NULL) UNIQUE KEY(id);"
+        "SET enable_unique_key_partial_update=true; SET partial_update_new_key_behavior='ERROR';"
+        "INSERT INTO h (a) VALUES (5), (6); INSERT INTO h (id, b) VALUES (1, 7); SELECT 1"
+    )
+    assert sorted(rows("SELECT * FROM h")) == [(1, 5, 7), (2, 6, None)]

@@ -224,7 +224,15 @@ def test_an_error_tells_the_place_and_what_was_expected(text: str, message: str)
         ("(k INT) UNIQUE KEY(k) PARTITION BY RANGE(k) ()", "PARTITION BY is not supported yet"),
         ("(k INT) UNIQUE KEY(k) AUTO PARTITION BY LIST(k) ()", "PARTITION BY is not supported yet"),
         ("(k INT, v INT REPLACE) UNIQUE KEY(k)", "REPLACE is for AGGREGATE KEY tables"),
-        ("(k BIGINT AUTO_INCREMENT) UNIQUE KEY(k)", "AUTO_INCREMENT columns are not supported"),
+        ("(k INT AUTO_INCREMENT) UNIQUE KEY(k)", "the auto increment column k must be BIGINT"),
+        (
+            "(k INT, v DATETIME DEFAULT CURRENT_TIMESTAMP ON UPDATE NULL) UNIQUE KEY(k)",
+            "CURRENT_TIMESTAMP[(digits)] behind ON UPDATE",
+        ),
+        (
+            "(k INT, v DATETIME(6) DEFAULT CURRENT_TIMESTAMP ON UPDATE NOW(6)) UNIQUE KEY(k)",
+            "must be as the default",
+        ),
         ("(k INT, INDEX i (k) USING INVERTED) UNIQUE KEY(k)", "INDEX is not supported"),
         (
             "(k INT, v INT) UNIQUE KEY(k) DISTRIBUTED BY HASH(v) BUCKETS 1",
