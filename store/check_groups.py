@@ -15,12 +15,12 @@ cells and its sequence are replaced together:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, reject
@@ -66,34 +66,43 @@ class GroupChecker(PartialChecker):
                 names += missing
                 arrays += [self._omitted(column, given, rows, is_tombstone) for column in missing]
                 continue
-            self._complete(group, missing, names, arrays, masks, deletes)
+            self._stamp(group, names, arrays, masks)
+            if not self.flexible:
+                self._refuse_part(group, [column.name for column in missing], deletes)
             if self.ignore_null:
                 self._keep_nulls(group, names, arrays, masks, deletes, rejected)
-            elif masks:
-                self._reject_parts(group, masks, deletes, rejected)
+            elif self.flexible:
+                self._reject_parts(group, given, masks, deletes, rejected)
         order = {name: number for number, name in enumerate(self.schema.names)}
         paired = sorted(zip(names, arrays, strict=True), key=lambda pair: order[pair[0].name])
         names[:], arrays[:] = [name for name, _ in paired], [array for _, array in paired]
 
-    def _complete(
-        self,
-        group: ColumnGroup,
-        missing: Sequence[Column],
-        names: list[Column],
-        arrays: list[pa.Array],
-        masks: dict[str, Mask],
-        deletes: npt.NDArray[np.bool_],
+    def _stamp(
+        self, group: ColumnGroup, names: list[Column], arrays: list[pa.Array], masks: dict[str, Mask]
     ) -> None:
-        """Rule 2: columns of the group that the data does not have."""
-        rows = len(deletes)
-        for column in missing:
-            if column.on_update_current_timestamp:
+        """A4, F24: ON UPDATE columns of a given group that a row does not supply take the load's moment."""
+        for column in (self.schema.column(name) for name in group.cells):
+            if not column.on_update_current_timestamp:
+                continue
+            moment = self._omitted(column, {}, len(arrays[0]), None)
+            known = [number for number, other in enumerate(names) if other.name == column.name]
+            if not known:
                 names.append(column)
-                arrays.append(self._omitted(column, {}, rows, None))
-                mask = masks.get(group.sequence[0])
-                if mask is not None:
-                    masks[column.name] = mask
-            elif column.name in group.sequence or not deletes.all():
+                arrays.append(moment)
+            elif column.name in self._supplied:
+                mask = pa.array(self._supplied[column.name])
+                arrays[known[0]] = pc.if_else(mask, arrays[known[0]], moment)
+            masks.pop(column.name, None)
+            if group.sequence[0] in masks:
+                masks[column.name] = masks[group.sequence[0]]
+
+    def _refuse_part(self, group: ColumnGroup, missing: Sequence[str], deletes: Mask) -> None:
+        """Rule 2. Rows that delete need no cells, and no sequence of a group that is to go as it stands."""
+        if deletes.all():
+            missing = [name for name in missing if name in group.sequence]
+            missing = missing if len(missing) < len(group.sequence) else []
+        for column in (self.schema.column(name) for name in missing):
+            if not column.on_update_current_timestamp:
                 raise self._refusal(group, column)
 
     def _refusal(self, group: ColumnGroup, missing: Column) -> InvalidInputError:
@@ -111,14 +120,15 @@ class GroupChecker(PartialChecker):
         names: Sequence[Column],
         arrays: Sequence[pa.Array],
         masks: dict[str, Mask],
-        deletes: npt.NDArray[np.bool_],
+        deletes: Mask,
         rejected: dict[int, RejectedRow],
     ) -> None:
         """Rule 4, and A2 for what is given after all."""
         found = {column.name: array for column, array in zip(names, arrays, strict=True)}
         given = np.zeros(len(deletes), dtype=np.bool_)
         for name in group.sequence:
-            given |= np.asarray(found[name].is_valid())
+            if name in found:
+                given |= np.asarray(found[name].is_valid())
         mask = self._supplied.get(group.sequence[0])
         given = given if mask is None else given & mask
         for name in group.columns:
@@ -135,15 +145,22 @@ class GroupChecker(PartialChecker):
     def _reject_parts(
         self,
         group: ColumnGroup,
-        masks: dict[str, Mask],
-        deletes: npt.NDArray[np.bool_],
+        columns: Collection[str],
+        masks: Mapping[str, Mask],
+        deletes: Mask,
         rejected: dict[int, RejectedRow],
     ) -> None:
         """Rule 3."""
         every = np.ones(len(deletes), dtype=np.bool_)
-        supplied = [masks.get(name, every) for name in group.columns]
-        some = np.logical_or.reduce(supplied)
-        for name, mask in zip(group.columns, supplied, strict=True):
-            needed = some if name in group.sequence else some & ~deletes
+        supplied = {name: masks.get(name, every) if name in columns else ~every for name in group.columns}
+        ordered = np.logical_or.reduce([supplied[name] for name in group.sequence])
+        some = np.logical_or.reduce(list(supplied.values()))
+        for name, mask in supplied.items():
+            column = self.schema.column(name)
+            if column.on_update_current_timestamp:
+                continue
+            needed = some & ~deletes
+            if name in group.sequence:
+                needed |= ordered
             for row in np.flatnonzero(needed & ~mask):
-                reject(rejected, int(row), name, self._refusal(group, self.schema.column(name)).message)
+                reject(rejected, int(row), name, self._refusal(group, column).message)

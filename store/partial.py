@@ -332,6 +332,9 @@ class _Filling:
         """The row of the delta whose cell each key takes, -1 where none supplies the column."""
         if name not in self.delta.rows.schema.names:
             return np.full(len(self.history), _NONE, dtype=np.intp)
+        if name == self.schema.sequence_column and self.options.flexible:
+            # A delete within the load takes the cells before it, not the sequence (F13).
+            return np.where(self.sequence_row == _NONE, _NONE, self.order[self.sequence_row])
         counts = self.counts
         mask = self.delta.supplied.get(name)
         if mask is not None:

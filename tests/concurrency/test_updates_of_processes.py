@@ -21,7 +21,7 @@ import pytest
 from store import Store, Table
 from tests.support.group_events import assert_agrees
 from tests.support.group_model import GroupModel
-from tests.support.partial_model import SEQUENCE_COL, PartialModel
+from tests.support.partial_model import PartialModel, assert_partial
 from tests.support.updater import PROCESSES, Committed, make_models, make_tables, settings
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_the_end_is_the_replay_of_the_published_history(tmp_path: Path, seconds:
             if isinstance(model, GroupModel):
                 assert_agrees(table, model)
             else:
-                assert_same(table, model)
+                assert_partial(table, model)
 
 
 def run(directory: Path, seconds: int, seed: int) -> list[Committed]:
@@ -120,14 +120,3 @@ def apply(model: PartialModel | GroupModel, load: Committed) -> None:
         model.apply(load.rows)
     else:
         model.apply(load.rows, load.mode)
-
-
-def assert_same(table: Table, model: PartialModel) -> None:
-    live = {(row.pop("k"),): row for row in table.scan().read_all().to_pylist()}
-    assert live == model.live()
-    names = ["k", "__DELETE_SIGN__", *([SEQUENCE_COL] if model.sequence else [])]
-    rows = table.scan(names, deleted=True).read_all().to_pylist()
-    hidden = {(row["k"],): (row["__DELETE_SIGN__"], row.get(SEQUENCE_COL)) for row in rows}
-    assert len(hidden) == len(rows)
-    assert hidden == model.hidden()
-    assert table.check() == []

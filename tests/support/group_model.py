@@ -22,6 +22,10 @@ class Group:
     sequence: tuple[str, ...]
     cells: tuple[str, ...]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.sequence, *self.cells)
+
 
 @dataclass(frozen=True)
 class Register:

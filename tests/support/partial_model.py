@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from store import Table
+
 Key = tuple[Any, ...]
 DELETE_SIGN, SEQUENCE_COL = "__DELETE_SIGN__", "__SEQUENCE_COL__"
 ROWS, FIXED, FLEXIBLE = "UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS"
@@ -76,6 +78,19 @@ class PartialModel:
     def hidden(self) -> dict[Key, tuple[int, Any]]:
         """Every key with its sign and sequence."""
         return {key: (int(row.is_tombstone), row.sequence) for key, row in self.rows.items()}
+
+
+def assert_partial(table: Table, model: PartialModel) -> None:
+    """The table's rows, signs and sequences are the model's."""
+    key = list(model.key)
+    live = {tuple(row.pop(name) for name in key): row for row in table.scan().read_all().to_pylist()}
+    assert live == model.live()
+    names = [*key, DELETE_SIGN, *([SEQUENCE_COL] if model.sequence else [])]
+    rows = table.scan(names, deleted=True).read_all().to_pylist()
+    hidden = {tuple(row[name] for name in key): (row[DELETE_SIGN], row.get(SEQUENCE_COL)) for row in rows}
+    assert len(hidden) == len(rows), "a key has two rows"
+    assert hidden == model.hidden()
+    assert table.check() == []
 
 
 def _is_smaller(left: Any, right: Any) -> bool:
