@@ -70,9 +70,20 @@ class OpenLoad:
     load: Load
     mode: str
     rows: list[Row] = field(default_factory=list)
+    is_precommitted: bool = False
 
-    def commit(self) -> None:
-        self.load.commit()
+    def commit(self, path: Path) -> None:
+        """A second phase is done by whoever comes by."""
+        if self.is_precommitted:
+            Store.open(path).commit_transaction("db", txn_id=self.load.txn_id)
+        else:
+            self.load.commit()
+
+    def abort(self, path: Path) -> None:
+        if self.is_precommitted:
+            Store.open(path).abort_transaction("db", txn_id=self.load.txn_id)
+        else:
+            self.load.abort("not wanted")
 
 
 class UpdateMachine(RuleBasedStateMachine):
@@ -131,16 +142,25 @@ class UpdateMachine(RuleBasedStateMachine):
         self.write(opened, drawn)
         self.open_loads.append(opened)
 
-    @precondition(lambda self: self.open_loads)
+    @precondition(lambda self: self.unprepared)
     @rule(data=st.data(), drawn=DRAWN)
     def write_more(self, data: st.DataObject, drawn: list[Any]) -> None:
-        self.write(data.draw(st.sampled_from(self.open_loads)), drawn)
+        self.write(data.draw(st.sampled_from(self.unprepared)), drawn)
 
-    @precondition(lambda self: self.open_loads)
+    @precondition(lambda self: self.unprepared)
     @rule(data=st.data())
     def prepare(self, data: st.DataObject) -> None:
         """Filled as of now, whatever is committed before it."""
-        data.draw(st.sampled_from(self.open_loads)).load.prepare()
+        data.draw(st.sampled_from(self.unprepared)).load.prepare()
+
+    @precondition(lambda self: self.unprepared)
+    @rule(data=st.data())
+    def precommit(self, data: st.DataObject) -> None:
+        """PC1, C18: the first phase."""
+        opened = data.draw(st.sampled_from(self.unprepared))
+        opened.load.precommit()
+        opened.is_precommitted = True
+        self.agree()
 
     @precondition(lambda self: self.open_loads)
     @rule(data=st.data())
@@ -150,7 +170,13 @@ class UpdateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.open_loads)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        self.open_loads.pop(data.draw(st.integers(0, len(self.open_loads) - 1))).load.abort("not wanted")
+        self.open_loads.pop(data.draw(st.integers(0, len(self.open_loads) - 1))).abort(self.path)
+        self.agree()
+
+    @rule()
+    def optimize(self) -> None:
+        """K1, K5: no answer changes, nor what comes of loads that were prepared before."""
+        self.table.optimize(full=True)
         self.agree()
 
     @rule(sizes=SIZES)
@@ -162,6 +188,10 @@ class UpdateMachine(RuleBasedStateMachine):
         self.agree()
 
     # steps of rules
+
+    @property
+    def unprepared(self) -> list[OpenLoad]:
+        return [opened for opened in self.open_loads if not opened.is_precommitted]
 
     def key(self, number: int) -> Row:
         keys: list[Row] = self.keys
@@ -204,7 +234,7 @@ class UpdateMachine(RuleBasedStateMachine):
         return data, masks
 
     def finish(self, opened: OpenLoad) -> None:
-        opened.commit()
+        opened.commit(self.path)
         rows, mode = opened.rows, opened.mode
         if mode == KEEP:
             rows, mode = [self.without_nulls(row) for row in rows], FIXED
@@ -222,7 +252,7 @@ class UpdateMachine(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         for opened in self.open_loads:
-            opened.load.abort("end of the test")
+            opened.abort(self.path)
         self.compare(Store.open(self.path, create=False).table(self.name))
 
 

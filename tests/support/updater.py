@@ -110,10 +110,17 @@ def loads(store: Store, number: int, choose: random.Random, deadline: float) -> 
         with table.begin_load(label=label, mode=mode) as load:
             data, supplied = arrow_of(rows, table.schema)
             load.write(data, supplied=supplied)
-            if choose.random() < 0.3:
+            phases = choose.random()
+            if phases < 0.2:
                 load.prepare()  # filled early: others commit before the switch
                 time.sleep(choose.random() / 100)
-            yield Committed(name, label, load.commit().version, mode, rows)
+            if phases < 0.8:
+                version = load.commit().version
+            else:
+                load.precommit()
+                time.sleep(choose.random() / 20)
+                version = store.commit_transaction("db", label=label).version
+            yield Committed(name, label, version, mode, rows)
 
 
 def main(directory: str, number: int, seconds: float, seed: int) -> None:
