@@ -25,6 +25,7 @@ from store import failpoint, tombstones
 from store.catalog import Transaction
 from store.compaction_policy import rewritable, small_or_dirty
 from store.errors import CommitUnknownError, ConflictError
+from store.horizon import raise_floor
 from store.merge import Merged, merge
 from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, TableWrite, check_revision, put_version
 from store.resolve import Plan
@@ -160,7 +161,7 @@ class Compaction:
         Raises:
             ConflictError: see `optimize`.
         """
-        state = self._table.state()
+        state, lease = self._table.hold()
         inputs = self._choose(state)
         while inputs:
             rule = purge_rule(self._table, state)
@@ -168,7 +169,9 @@ class Compaction:
             try:
                 return self.publish(state, merged, rule)
             except InputsDropped:
-                before, state = len(inputs), self._table.state()
+                lease.release()
+                before = len(inputs)
+                state, lease = self._table.hold()
                 inputs = [
                     state.segments[state.slot_of[live.segment.meta.id]]
                     for live in inputs
@@ -176,6 +179,7 @@ class Compaction:
                 ]
                 self._lost += before - len(inputs)
                 self._refuse_broken_order()
+        lease.release()
         return CompactionResult(state.version, segments_lost=self._lost, milliseconds=self._elapsed())
 
     def merge(self, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
@@ -257,7 +261,7 @@ class Compaction:
             raise HeadMoved
         put_version(tx, transaction, write, head + 1)
         if rule.floor is not None:
-            tombstones.raise_floor(tx, self._table.id, rule.floor)
+            raise_floor(tx, self._table.id, rule.floor)
         failpoint.hit("compaction.before_switch")
         return head + 1
 

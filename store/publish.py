@@ -167,6 +167,8 @@ def put_version(tx: Transaction, transaction: TransactionRecord, write: TableWri
     hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
     covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
     union = delete_bitmap.unite(covered)
+    if len(covered) > 1:  # of segments that are gone nobody asks any more at this version or a later one (K6)
+        union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
     if union:
         tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
     record: dict[str, Any] = {
@@ -182,6 +184,12 @@ def put_version(tx: Transaction, transaction: TransactionRecord, write: TableWri
     }
     tx.put("versions", catalog.version_key(table_id, version), record)
     tx.put("heads", catalog.table_key(table_id), [version, write.revision])
+
+
+def is_live(tx: Transaction, table_id: int, segment_id: str) -> bool:
+    """Whether the newest version has a segment."""
+    record = tx.get("segments", catalog.segment_key(table_id, segment_id))
+    return record is not None and not record["dropped"]
 
 
 def _finish(tx: Transaction, transaction: TransactionRecord, versions: dict[str, int]) -> TransactionRecord:

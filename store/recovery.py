@@ -16,6 +16,7 @@ from store.catalog import Catalog
 from store.disk import Disk
 from store.prepared import prepared_files
 from store.records import unpack
+from store.segment import SegmentMeta
 from store.stage import maker_of
 from store.transaction import is_alive
 
@@ -41,6 +42,8 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
         with store_catalog.read() as tx:
             kept = prepared_files(tx, table_id) if abandoned else set()
             unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
+            used = _file_ids(tx, table_id) if unknown else set()
+            unknown = [name for name in unknown if name.rpartition(".")[0] not in used]
         for name in unknown:
             disk.delete(f"{directory}/{name}")
         removed += unknown
@@ -51,6 +54,15 @@ def _is_abandoned(name: str) -> bool:
     if not _SEGMENT_FILE.fullmatch(name):
         return False  # not a file of ours: never touched
     return not is_alive(maker_of(name.rpartition(".")[0]))
+
+
+def _file_ids(tx: catalog.Transaction, table_id: int) -> set[str]:
+    """Whose files the segments of a table use, and those that vacuum has still to delete."""
+    return {
+        SegmentMeta.from_record(unpack(raw)["meta"]).file_id
+        for database in ("segments", "trash")
+        for _, raw in tx.items(database, catalog.table_key(table_id))
+    }
 
 
 def _is_known(tx: catalog.Transaction, table_id: int, name: str) -> bool:

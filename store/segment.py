@@ -59,6 +59,7 @@ class SegmentMeta:
             follows the last.
         keys_checksum: xxh3 of the `.keys` file.
         zones: see `store.zone_map`.
+        file: id of the segment whose files these are, empty for its own (store.restore).
     """
 
     id: str
@@ -74,6 +75,11 @@ class SegmentMeta:
     ranges: tuple[Range, ...] = ()
     keys_checksum: int = 0
     zones: ZoneMap = field(default_factory=dict)
+    file: str = ""
+
+    @property
+    def file_id(self) -> str:
+        return self.file or self.id
 
     @property
     def batches(self) -> int:
@@ -94,11 +100,11 @@ def file_names(meta: SegmentMeta) -> list[str]:
 
 
 def data_name(directory: str, meta: SegmentMeta) -> str:
-    return f"{directory}/{meta.id}.{meta.home}"
+    return f"{directory}/{meta.file_id}.{meta.home}"
 
 
 def keys_name(directory: str, meta: SegmentMeta) -> str:
-    return f"{directory}/{meta.id}.keys"
+    return f"{directory}/{meta.file_id}.keys"
 
 
 def write_segment(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from store.errors import InvalidInputError
 from store.lookup import lookup
+from store.readers import Lease
 from store.scan import MarkedScan, Projection, scan_state, unpruned
 from store.schema import TableSchema
 from store.table_state import TableState
@@ -24,8 +25,9 @@ class Snapshot:
         schema: the schema of that version.
     """
 
-    def __init__(self, state: TableState) -> None:
+    def __init__(self, state: TableState, lease: Lease | None = None) -> None:
         self._state = state
+        self._lease = lease  # what reads rows holds it too: the version stays until the last of them is done
 
     @property
     def version(self) -> int:
@@ -58,7 +60,8 @@ class Snapshot:
             CorruptionError: stored bytes are wrong (raised while reading).
         """
         projection = Projection.of(self.schema, columns, hidden=hidden)
-        return scan_state(self._state, projection, filter, deleted=deleted)
+        rows = scan_state(self._state, projection, filter, deleted=deleted)
+        return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
     def marked(
         self, columns: Sequence[str], filter: pc.Expression | None = None, *, deleted: bool = False
@@ -94,7 +97,8 @@ class Snapshot:
         return self._state.row_count
 
     def close(self) -> None:
-        """Lets go of the version."""
+        """Lets go of the version; readers it gave out keep it until they are read or dropped."""
+        self._lease = None
 
     def __enter__(self) -> Snapshot:
         return self
@@ -103,6 +107,11 @@ class Snapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _held(rows: pa.RecordBatchReader, _lease: Lease | None) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, with the version held as long as somebody may ask for the next."""
+    yield from rows
 
 
 def as_table(data: Any) -> pa.Table:

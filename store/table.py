@@ -26,11 +26,14 @@ from store.compaction import CompactionResult, optimize, purge
 from store.compaction_policy import MaintenancePolicy
 from store.errors import CorruptionError, InvalidInputError, VersionExpiredError
 from store.forks import new_rlock
+from store.horizon import oldest_readable, version_at
 from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
 from store.partial import FillOptions
 from store.publish import Figures
+from store.readers import Lease, leases_of
 from store.records import unpack
+from store.retention import VacuumResult, vacuum
 from store.scan import Projection
 from store.scan_task import ScanTask, plan_scan
 from store.schema import TableSchema
@@ -322,7 +325,48 @@ class Table:
         Raises:
             VersionExpiredError: no such version.
         """
-        return Snapshot(self.state(version))
+        return Snapshot(*self.hold(version))
+
+    def hold(self, version: int | None = None) -> tuple[TableState, Lease]:
+        """The table at a version, the newest when None, and the lease that keeps vacuum away from it.
+
+        Raises:
+            VersionExpiredError: the version cannot be read, or never could.
+        """
+        while True:
+            state = self.state(version)
+            lease = self.lease(state.version)
+            with self.catalog.read() as tx:
+                if oldest_readable(tx, self.id) <= state.version:
+                    return state, lease
+            lease.release()  # a vacuum came in between: the newest version is a later one now
+
+    def lease(self, version: int) -> Lease:
+        """Holds a version that is known to be readable still."""
+        return leases_of(self.catalog.path.parent).acquire(self.id, version)
+
+    def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
+        """Takes away versions older than the retention and the files only they need (`store.retention`)."""
+        return vacuum(self, retention_seconds=retention_seconds, dry_run=dry_run)
+
+    @property
+    def oldest_version(self) -> int:
+        """The first version that can be read."""
+        with self.catalog.read() as tx:
+            return oldest_readable(tx, self.id)
+
+    def version_as_of(self, moment: datetime) -> int:
+        """The version that was the newest at a moment (without a zone: UTC).
+
+        Raises:
+            VersionExpiredError: the table did not exist yet, or that version cannot be read any more.
+        """
+        utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        with self.catalog.read() as tx:
+            newest, _ = records.head(tx, self.id, self.name)
+            version = version_at(tx, self.id, newest, int(utc.timestamp() * 1000))
+            self._check_readable(tx, version, newest, f" (as of {moment.isoformat(sep=' ')})")
+        return version
 
     def scan(
         self,
@@ -439,21 +483,25 @@ class Table:
                 self._newest = state
 
     def _older_state(self, tx: Transaction, version: int) -> TableState:
+        newest, _ = records.head(tx, self.id, self.name)
+        self._check_readable(tx, version, newest)
         known = self._older.get(version)
         if known is None:
-            newest, _ = records.head(tx, self.id, self.name)
-            if not 1 <= version <= newest:
-                raise VersionExpiredError(
-                    f"version {version} cannot be read: the table has versions 1 to {newest}",
-                    kind="no_such_version",
-                    oldest=1,
-                    latest=newest,
-                )
             known = self._older[version] = self.loader.load(tx, version)
             if len(self._older) > _OLD_STATES_KEPT:
                 self._older.popitem(last=False)
         self._older.move_to_end(version)
         return known
+
+    def _check_readable(self, tx: Transaction, version: int, newest: int, of: str = "") -> None:
+        oldest = oldest_readable(tx, self.id)
+        if not oldest <= version <= newest:
+            raise VersionExpiredError(
+                f"version {version}{of} of {self.name} cannot be read: versions {oldest} to {newest} can",
+                kind="version_expired" if 1 <= version < oldest else "no_such_version",
+                oldest=oldest,
+                latest=newest,
+            )
 
 
 def _is_delete(merge_type: str) -> bool:

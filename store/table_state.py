@@ -31,12 +31,12 @@ from store.columns import take_columns
 from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from store.disk import Disk
 from store.errors import VersionExpiredError
+from store.horizon import oldest_readable, read_floor
 from store.key_index import Matches, Positions, Run, merge_runs, probe_runs
 from store.keys import Codes
 from store.records import unpack
 from store.schema import DELETE_SIGN, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
-from store.tombstones import read_floor
 from store.workers import map_all
 
 _PARALLEL_ROWS: Final = 10_000
@@ -278,6 +278,8 @@ class StateLoader:
 
     def advance(self, tx: catalog.Transaction, state: TableState, version: int) -> TableState:
         """The state at a later version, from an earlier one."""
+        if state.version + 1 < oldest_readable(tx, self.table_id):
+            return self.load(tx, version)  # what came in between is forgotten
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
         added: list[int] = []

@@ -28,6 +28,7 @@ from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import Figures, TableWrite, check_revision
+from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
 from store.schema import VERSION_COL, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
@@ -82,6 +83,7 @@ class TableWriter:
         self._lost_in_filling = 0
         self._plan: Plan | None = None
         self._state: TableState | None = None
+        self._lease: Lease | None = None  # keeps vacuum away from the version that is planned against
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
         self._kept: frozenset[str] = frozenset()  # ids of the segments it was taken up with
@@ -139,10 +141,11 @@ class TableWriter:
         """Does everything but the switch, against the newest version; no-op when that was done."""
         if self._plan is not None:
             return
+        state, self._lease = self.table.hold()
         if self._snapshot is None:
-            self._prepare(self.table.state())
+            self._prepare(state)
         else:
-            self._resume(self.table.state(), self._snapshot)
+            self._resume(state, self._snapshot)
 
     def align(self, now: TableState) -> None:
         """Brings the plan up to a newer state."""
@@ -151,6 +154,7 @@ class TableWriter:
         before, plan = self._state, self._plan
         if now.version == before.version:
             return
+        self._lease = self.table.lease(now.version)
         self._state = now
         only_grew = set(before.segments) <= set(now.segments)
         arrived = now.since(before)
@@ -190,6 +194,7 @@ class TableWriter:
         if self._published:
             hidden = self._plan.positions()
             self.table.remember(self._state.after_load(version, self._published, hidden))
+        self._lease = None
 
     def delete_files(self) -> None:
         """Removes what was staged; only after the switch certainly did not happen. What a writer was taken up
@@ -197,6 +202,7 @@ class TableWriter:
         for segment in {segment.meta.id: segment for segment in [*self.segments, *self._filled]}.values():
             if segment.meta.id not in self._kept:
                 segment.delete_files()
+        self._lease = None
         if self._snapshot is None:
             self.delete_deltas()
 
@@ -292,6 +298,7 @@ class TableWriter:
         for segment in stale:
             if segment.meta.id not in self._kept:
                 segment.delete_files()
+        self._lease = None
         self._published = ordered
         self._sync(ordered)
         failpoint.hit("load.staged")

@@ -25,8 +25,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from store import catalog
 from store.catalog import Transaction
+from store.horizon import version_at
 from store.schema import TableSchema
 from store.sequence import SequenceVector
 
@@ -85,42 +85,6 @@ class Purge:
 
     def _horizon(self, type_name: str) -> int:
         return (self.horizon - _EPOCH) // (_DAY if type_name == "DATE" else _MICROSECOND)
-
-
-def version_at(tx: Transaction, table: int, newest: int, time_ms: int) -> int:
-    """The newest version that was there at a time, 0 when the table is younger.
-
-    Versions whose record is gone were older than every record that is left.
-    """
-    low, high = oldest_record(tx, table) - 1, newest
-    while low < high:  # times of versions never decrease (store.publish)
-        middle = (low + high + 1) // 2
-        record = tx.get("versions", catalog.version_key(table, middle))
-        if record["time_ms"] <= time_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def oldest_record(tx: Transaction, table: int) -> int:
-    """The first version of which the catalog still has a record."""
-    for key, _ in tx.items("versions", catalog.table_key(table)):
-        return int.from_bytes(key[8:])
-    raise AssertionError("a table has at least one version")
-
-
-def read_floor(tx: Transaction, table: int) -> int | None:
-    """The table's floor, None before any tombstone with a time went."""
-    floor: int | None = (tx.get("horizons", catalog.table_key(table)) or {}).get("floor")
-    return floor
-
-
-def raise_floor(tx: Transaction, table: int, floor: int) -> None:
-    """Remembers the largest sequence of tombstones that go with the version being published."""
-    key = catalog.table_key(table)
-    record = tx.get("horizons", key) or {}
-    tx.put("horizons", key, {**record, "floor": max(floor, record.get("floor", floor))})
 
 
 def is_below(sequence: SequenceVector, floor: int) -> Mask:

@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import invariant, rule
 
-from store import CompactionResult, Store
+from store import CompactionResult, Snapshot, Store, Table, VersionExpiredError
 from store.compaction import Compaction
 from tests.stateful.test_table_machine import (
     EXACT_SHAPES,
@@ -24,11 +24,15 @@ from tests.stateful.test_table_machine import (
     TableMachine,
     run_machine,
 )
-from tests.support.compare import key_table
+from tests.support.compare import assert_version, expected_rows, key_table, seen_rows
 
 
 class MaintenanceMachine(TableMachine):
     """A table that is compacted while loads are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshots: list[Snapshot] = []
 
     def compacted(self, result: CompactionResult) -> None:
         """A compaction makes a version without a change, or none."""
@@ -68,6 +72,50 @@ class MaintenanceMachine(TableMachine):
 
         with mock.patch.object(Compaction, "merge", overtaken):
             self.compacted(self.table.optimize(full=True))
+
+    @rule(held=st.integers(0, 30), dry=st.booleans())
+    def vacuum(self, held: int, dry: bool) -> None:
+        """Everything from the oldest held version on stays; what is before it says so."""
+        oldest = self.table.oldest_version
+        at = min(oldest + held, self.model.version)
+        with self.table.snapshot(at) as snapshot:
+            self.snapshots[:] = [s for s in self.snapshots if s.version >= at]
+            result = self.table.vacuum(retention_seconds=0, dry_run=dry)
+            least = min([at, *(s.version for s in self.snapshots), self.model.version])
+            assert result.oldest == max(least, oldest)
+            assert snapshot.count() == len(self.model.live(at))
+        assert self.table.oldest_version == (oldest if dry else result.oldest)
+        if not dry and result.oldest > 1:
+            with pytest.raises(VersionExpiredError) as caught:
+                self.table.snapshot(result.oldest - 1)
+            assert caught.value.oldest == result.oldest
+        self.agree()
+
+    @rule(back=st.integers(0, 10))
+    def keep_open(self, back: int) -> None:
+        """A snapshot that stays open through whatever follows."""
+        version = max(self.model.version - back, self.table.oldest_version)
+        self.snapshots.append(self.table.snapshot(version))
+        self.snapshots[:] = self.snapshots[-3:]
+
+    @invariant()
+    def open_snapshots_read_as_ever(self) -> None:
+        for snapshot in getattr(self, "snapshots", []):
+            live = expected_rows(self.model, snapshot.version, deleted=False)
+            assert seen_rows(snapshot.scan(hidden=True).read_all(), snapshot.schema) == live
+
+    def agree(self) -> None:
+        """The newest version and another one that can be read."""
+        newest, oldest = self.model.version, self.table.oldest_version
+        assert self.table.version == newest
+        for version in {newest, oldest, oldest + self.serial % (newest - oldest + 1)}:
+            assert_version(self.table, self.model, version, self.keys)
+        assert self.table.check() == []
+
+    def check_all_versions(self, fresh: Table) -> None:
+        for version in range(fresh.oldest_version, self.model.version + 1):
+            assert_version(fresh, self.model, version, self.keys)
+        self.snapshots.clear()
 
 
 class MaintainedExactKeys(MaintenanceMachine):

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from store import LabelExistsError, Load, LoadResult, Settings, Store, keys
+from store import LabelExistsError, Load, LoadResult, Settings, Store, Table, keys
 from store.keys import Codes
 from store.table_state import TableState
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
@@ -326,13 +326,16 @@ class TableMachine(RuleBasedStateMachine):
                 load.abort("end of the test")
             fresh = Store.open(self.path, create=False).table(self.name)
             assert [line.version for line in fresh.history()] == list(range(1, self.model.version + 1))
-            for version in range(1, self.model.version + 1):
-                assert_version(fresh, self.model, version, self.keys)
+            self.check_all_versions(fresh)
             assert fresh.check() == []
             rows = expected_rows(self.model, self.model.version, deleted=True)
             self.record.append((str(self.path), self.name, self.kept_bits, rows))
         finally:
             self.patch.__exit__(None, None, None)
+
+    def check_all_versions(self, fresh: Table) -> None:
+        for version in range(1, self.model.version + 1):
+            assert_version(fresh, self.model, version, self.keys)
 
 
 def _at_most(value: Any, limit: Any) -> bool:

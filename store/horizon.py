@@ -1,0 +1,60 @@
+"""What a table remembers about its past: the first version that can be read, and the floor of its tombstones.
+
+One catalog record per table, `{oldest, floor}`; `oldest` is moved by vacuum, `floor` by compaction. Both
+only rise.
+"""
+
+from __future__ import annotations
+
+from store import catalog
+from store.catalog import Transaction
+
+
+def oldest_readable(tx: Transaction, table: int) -> int:
+    """The first version of a table that can be read."""
+    return int((tx.get("horizons", catalog.table_key(table)) or {}).get("oldest", 1))
+
+
+def move_oldest(tx: Transaction, table: int, version: int) -> int:
+    """Makes a version the first that can be read, unless a later one is already; returns which it is."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    version = max(version, int(record.get("oldest", 1)))
+    tx.put("horizons", key, {**record, "oldest": version})
+    return version
+
+
+def read_floor(tx: Transaction, table: int) -> int | None:
+    """The table's floor, None before any tombstone with a time went."""
+    floor: int | None = (tx.get("horizons", catalog.table_key(table)) or {}).get("floor")
+    return floor
+
+
+def raise_floor(tx: Transaction, table: int, floor: int) -> None:
+    """Remembers the largest sequence of tombstones that go with the version being published."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    tx.put("horizons", key, {**record, "floor": max(floor, record.get("floor", floor))})
+
+
+def version_at(tx: Transaction, table: int, newest: int, time_ms: int) -> int:
+    """The newest version that was there at a time, 0 when the table is younger.
+
+    Versions whose record is gone were older than every record that is left.
+    """
+    low, high = oldest_record(tx, table) - 1, newest
+    while low < high:  # times of versions never decrease (store.publish)
+        middle = (low + high + 1) // 2
+        record = tx.get("versions", catalog.version_key(table, middle))
+        if record["time_ms"] <= time_ms:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def oldest_record(tx: Transaction, table: int) -> int:
+    """The first version of which the catalog still has a record."""
+    for key, _ in tx.items("versions", catalog.table_key(table)):
+        return int.from_bytes(key[8:])
+    raise AssertionError("a table has at least one version")

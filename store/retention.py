@@ -1,0 +1,220 @@
+"""Retention: which versions can be read, and the only place that takes old ones away.
+
+The horizon of a table is the first version that must stay readable: the smallest of
+
+- the version that was the newest `version_retention_seconds` ago,
+- every version that a live process holds (store.readers),
+- the newest version.
+
+Vacuum then:
+
+1. In one transaction: the horizon becomes the first version that can be read. Segments dropped at it or
+   before leave `segments` for `trash`. Bitmap records before it that no later version's chain needs go, and
+   what the kept ones say of those segments (K6). Version records older than `history_retention_seconds` go.
+2. Deletes the files of what lies in the trash, unless a version is held that still has them or a segment
+   restored from it uses the same files; then the trash records go.
+
+A crash between the two leaves trash, which the next vacuum finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from store import catalog, delete_bitmap, failpoint
+from store.catalog import Transaction
+from store.delete_bitmap import chain
+from store.horizon import move_oldest, oldest_readable, version_at
+from store.readers import leases_of
+from store.records import unpack
+from store.segment import INLINE, SegmentMeta, data_name, keys_name
+from store.transaction import now_ms
+
+if TYPE_CHECKING:
+    from store.table import Table
+
+_BATCH: Final = 2_000  # records per transaction, so that no load waits long
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """What a vacuum took away, or would.
+
+    Attributes:
+        oldest: the first version that can be read afterwards.
+        versions: how many can no longer be read.
+        segments: that no version that can be read has.
+        files, bytes: deleted, and their size.
+        held: versions that live processes hold.
+    """
+
+    oldest: int
+    versions: int
+    segments: int
+    files: tuple[str, ...]
+    bytes: int
+    held: tuple[int, ...]
+
+
+def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
+    """Takes away what no version within the retention needs; see the module.
+
+    Args:
+        retention_seconds: instead of the table's own.
+        dry_run: only tell what would go.
+    """
+    leases = leases_of(table.catalog.path.parent)
+    held = leases.held(table.id)
+    with table.catalog.read() as tx:
+        newest, _ = catalog.head(tx, table.id, table.name)
+        before = oldest_readable(tx, table.id)
+        policy = table.policy(table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]))
+        seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
+        oldest = _horizon(tx, table.id, newest, seconds, held)
+        doomed = _dropped_until(tx, table.id, oldest)
+        waiting = _trash(tx, table.id)
+    if dry_run:
+        files = _files(table, [*doomed.values(), *waiting.values()])
+        return _result(table, before, oldest, len(doomed), files, held)
+    oldest = _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+    failpoint.hit("vacuum.forgotten")
+    files = _empty_trash(table, leases.held(table.id))
+    return _result(table, before, oldest, len(doomed), files, held)
+
+
+def _horizon(tx: Transaction, table: int, newest: int, seconds: int, held: Iterable[int]) -> int:
+    then = max(version_at(tx, table, newest, now_ms() - seconds * 1000), 1)
+    return max(min([newest, then, *held]), oldest_readable(tx, table))
+
+
+def _dropped_until(tx: Transaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
+    """Segments that no version from `oldest` on has, by catalog key."""
+    found = {}
+    for key, raw in tx.items("segments", catalog.table_key(table)):
+        record = unpack(raw)
+        if 0 < record["dropped"] <= oldest:
+            found[key] = record
+    return found
+
+
+def _trash(tx: Transaction, table: int) -> dict[bytes, dict[str, Any]]:
+    return {key: unpack(raw) for key, raw in tx.items("trash", catalog.table_key(table))}
+
+
+def _forget(table: Table, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]) -> int:
+    """Step 1, in transactions of bounded size; returns the horizon it came to.
+
+    Whoever took an older version since the slots were read keeps it: they are read again with the writer
+    lock.
+    """
+    with table.catalog.write() as tx:
+        oldest = move_oldest(tx, table.id, min([oldest, *held_now()]))
+        _forget_bitmaps(tx, table.id, oldest)
+    while doomed:
+        with table.catalog.write() as tx:
+            for key in doomed[:_BATCH]:
+                segment = tx.get("segments", key)
+                if segment is not None and 0 < segment["dropped"] <= oldest:
+                    tx.put("trash", key, segment)
+                    tx.delete("segments", key)
+                    tx.delete("inline", key)
+        doomed = doomed[_BATCH:]
+    _forget_versions(table, oldest)
+    return oldest
+
+
+def _forget_bitmaps(tx: Transaction, table: int, oldest: int) -> None:
+    """Keeps of the records before the horizon those in its chain: no later version's chain has another.
+
+    A chain goes down by clearing the lowest octal digit of the version by ones. Two chains meet at the
+    first digit in which their versions differ, and below there the smaller version's chain contains what
+    the other needs.
+    """
+    needed = set(chain(oldest))
+    for key, _ in list(tx.items("bitmaps", catalog.table_key(table))):
+        version = int.from_bytes(key[8:])
+        if version >= oldest:
+            break
+        if version not in needed:
+            tx.delete("bitmaps", key)
+            continue
+        hidden = delete_bitmap.decode(tx.get_raw("bitmaps", key) or b"")
+        kept = {}
+        for name, rows in hidden.items():
+            segment = tx.get("segments", catalog.segment_key(table, name))
+            if segment is not None and not 0 < segment["dropped"] <= oldest:
+                kept[name] = rows
+        if len(kept) < len(hidden):
+            tx.put_raw("bitmaps", key, delete_bitmap.encode(kept))
+
+
+def _forget_versions(table: Table, oldest: int) -> None:
+    """Removes version records that neither readers nor the history need."""
+    before_ms = now_ms() - table.settings.history_retention_seconds * 1000
+    prefix = catalog.table_key(table.id)
+    with table.catalog.read() as tx:
+        gone = []
+        for key, raw in tx.items("versions", prefix):
+            if int.from_bytes(key[8:]) >= oldest or unpack(raw)["time_ms"] >= before_ms:
+                break
+            gone.append(key)
+    while gone:
+        with table.catalog.write() as tx:
+            for key in gone[:_BATCH]:
+                tx.delete("versions", key)
+        gone = gone[_BATCH:]
+
+
+def _empty_trash(table: Table, held: set[int]) -> list[tuple[str, int]]:
+    """Step 2; returns the files that went, with their sizes."""
+    with table.catalog.read() as tx:
+        waiting = _trash(tx, table.id)
+        used = {
+            SegmentMeta.from_record(unpack(raw)["meta"]).file_id
+            for _, raw in tx.items("segments", catalog.table_key(table.id))
+        }
+    ready = {
+        key: record
+        for key, record in waiting.items()
+        if not any(record["created"] <= version < record["dropped"] for version in held)
+    }
+    for key in waiting.keys() - ready.keys():
+        used.add(SegmentMeta.from_record(waiting[key]["meta"]).file_id)
+    unused = [r for r in ready.values() if SegmentMeta.from_record(r["meta"]).file_id not in used]
+    files = _files(table, unused)
+    for name, _ in files:
+        table.loader.disk.delete(name)
+        failpoint.hit("vacuum.deleted")
+    keys = sorted(ready)
+    while keys:
+        with table.catalog.write() as tx:
+            for key in keys[:_BATCH]:
+                tx.delete("trash", key)
+        keys = keys[_BATCH:]
+    return files
+
+
+def _files(table: Table, records: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Names and sizes of the files of some segments."""
+    files: dict[str, int] = {}
+    for record in records:
+        meta = SegmentMeta.from_record(record["meta"])
+        if meta.home != INLINE:
+            files[data_name(table.loader.directory, meta)] = meta.data_bytes
+            files[keys_name(table.loader.directory, meta)] = meta.keys_bytes
+    return sorted(files.items())
+
+
+def _result(
+    table: Table, before: int, oldest: int, segments: int, files: list[tuple[str, int]], held: set[int]
+) -> VacuumResult:
+    return VacuumResult(
+        oldest,
+        oldest - before,
+        segments,
+        tuple(name for name, _ in files),
+        sum(size for _, size in files),
+        tuple(sorted(held)),
+    )
