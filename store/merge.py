@@ -114,8 +114,8 @@ def merge(
     """
     merging = _Merging(state, inputs, stager, tuple(order_by), purge)
     try:
-        for low, high in merging.parts():
-            if is_cancelled():
+        for number, (low, high) in enumerate(merging.parts()):
+            if number and is_cancelled():
                 raise MergeCancelled
             merging.merge_part(low, high)
         if merging.merged.outputs:

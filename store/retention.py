@@ -135,7 +135,7 @@ def _forget_bitmaps(tx: Transaction, table: int, oldest: int) -> None:
     needed = set(chain(oldest))
     for key, _ in list(tx.items("bitmaps", catalog.table_key(table))):
         version = int.from_bytes(key[8:])
-        if version >= oldest:
+        if version > oldest:
             break
         if version not in needed:
             tx.delete("bitmaps", key)
@@ -146,7 +146,9 @@ def _forget_bitmaps(tx: Transaction, table: int, oldest: int) -> None:
             segment = tx.get("segments", catalog.segment_key(table, name))
             if segment is not None and not 0 < segment["dropped"] <= oldest:
                 kept[name] = rows
-        if len(kept) < len(hidden):
+        if not kept:
+            tx.delete("bitmaps", key)
+        elif len(kept) < len(hidden):
             tx.put_raw("bitmaps", key, delete_bitmap.encode(kept))
 
 

@@ -24,6 +24,7 @@ from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from store.forks import new_lock
 from store.load import LoadResult
+from store.maintenance import Maintainer, maintain
 from store.object_disk import ObjectDisk
 from store.prepared import abort_of_table
 from store.publish import Figures
@@ -53,6 +54,7 @@ class Store:
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
+        self._maintainer = Maintainer()
         self._lock = new_lock()
         self._is_open = True
         sweep_prepared(self.catalog, self.disk)
@@ -194,6 +196,7 @@ class Store:
                 loader = StateLoader(table_id, record["directory"], self.disk)
                 name = f"{record['database']}.{record['name']}"
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
+                table.maintainer = self._maintainer
                 self._tables[table_id] = table
             return table
 
@@ -289,6 +292,28 @@ class Store:
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
         self._is_open = False
+        self._maintainer.close()
+
+    def maintain(self) -> dict[str, int]:
+        """Compacts every table as its policy says and takes old versions away; for servers and schedules.
+
+        Returns:
+            Compactions made, by table. Tables that another process is at are left out.
+        """
+        done: dict[str, int] = {}
+        for database in self.databases():
+            for name in self.tables(database):
+                table = self.table(f"{database}.{name}")
+                if table.policy(table.schema).is_automatic:
+                    results = maintain(table, is_cancelled=lambda: not self._is_open)
+                    done[table.name] = len(results)
+                    self._maintainer.vacuum(table)
+        return done
+
+    @property
+    def maintainer(self) -> Maintainer:
+        """What compacts tables after loads."""
+        return self._maintainer
 
     def _open_disk(self, segments: str | None) -> Disk:
         with self.catalog.read() as tx:

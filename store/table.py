@@ -29,6 +29,7 @@ from store.forks import new_rlock
 from store.horizon import oldest_readable, version_at
 from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
+from store.maintenance import Maintainer
 from store.partial import FillOptions
 from store.publish import Figures
 from store.readers import Lease, leases_of
@@ -93,6 +94,7 @@ class Table:
         self.catalog = catalog
         self.settings = settings
         self._id_sources: dict[int, IdSource] = {}
+        self.maintainer: Maintainer | None = None
         self._newest: TableState | None = None
         self._older: OrderedDict[int, TableState] = OrderedDict()
         self._lock = new_rlock()
@@ -475,6 +477,12 @@ class Table:
         if not tx.is_shared:
             self.remember(state)
         return state
+
+    def loaded(self, state: TableState) -> None:
+        """Takes the state that a load of this process made."""
+        self.remember(state)
+        if self.maintainer is not None:
+            self.maintainer.after_load(self, state)
 
     def remember(self, state: TableState) -> None:
         """Takes a state as the newest, unless a newer one is known."""

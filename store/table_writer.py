@@ -193,7 +193,7 @@ class TableWriter:
         assert self._state is not None
         if self._published:
             hidden = self._plan.positions()
-            self.table.remember(self._state.after_load(version, self._published, hidden))
+            self.table.loaded(self._state.after_load(version, self._published, hidden))
         self._lease = None
 
     def delete_files(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from loaders.spark import missing_requirement
+from store.maintenance import Maintainer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(autouse=True)
+def only_asked_for_compactions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are compacted after loads only in tests marked `maintenance`: the others count versions."""
+    if not request.node.get_closest_marker("maintenance"):
+        monkeypatch.setattr(Maintainer, "after_load", lambda self, table, state: None)
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,9 @@ def batch(number: int) -> pa.Table:
 
 
 def open_store(path: str) -> Store:
-    return Store.open(path, settings=Settings(inline_bytes_max=10_000, catalog_bytes_max=2**30))
+    return Store.open(
+        path, settings=Settings(inline_bytes_max=10_000, catalog_bytes_max=2**30, auto_compaction=0)
+    )
 
 
 def expected(batches: int) -> dict[int, tuple[int, str]]:

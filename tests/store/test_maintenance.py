@@ -1,0 +1,110 @@
+"""Compaction after loads: the policy, its switches, and one at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import Column, Settings, Store, Table, TableSchema, parse_type
+from store.maintenance import maintain
+
+pytestmark = pytest.mark.maintenance
+
+
+def make(store: Store, **properties: str) -> Table:
+    columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
+    return store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+
+
+def load(table: Table, number: int, rows: int = 20) -> None:
+    keys = range(number * rows // 2, number * rows // 2 + rows)
+    table.upsert(pa.table({"k": list(keys), "v": [number] * rows}))
+
+
+def test_many_small_loads_leave_about_ten_segments(store: Store) -> None:
+    table = make(store)
+    for number in range(120):
+        load(table, number)
+        store.maintainer.wait()
+        assert len(table.state().segments) <= 11
+    assert table.count() == 120 * 10 + 10
+    assert store.maintainer.last_failure == ""
+    assert table.check() == []
+    written = sum(info.rows_total for info in table.history() if info.operation == "OPTIMIZE")
+    assert written < 6 * 120 * 20, "a row is written again a few times, not with every compaction"
+
+
+def test_a_large_segment_with_many_dead_rows_is_rewritten(store: Store) -> None:
+    with Store.open(store.path, settings=Settings(batch_rows_max=100, segment_rows=200)) as small:
+        table = make(small)
+        load(table, 0, 1000)
+        sizes = [live.segment.rows for live in table.state().segments.values()]
+        table.delete({"k": list(range(200))})
+        small.maintainer.wait()
+        assert max(live.deletes.hidden for live in table.state().segments.values()) < max(sizes) * 0.3
+        assert table.count() == 800
+        assert table.check() == []
+
+
+@pytest.mark.parametrize("switch", ["property", "setting"])
+def test_compaction_can_be_switched_off(store: Store, switch: str) -> None:
+    settings = Settings(auto_compaction=0 if switch == "setting" else 1)
+    with Store.open(store.path, settings=settings) as opened:
+        table = make(opened, **({"disable_auto_compaction": "true"} if switch == "property" else {}))
+        for number in range(15):
+            load(table, number)
+        opened.maintainer.wait()
+        assert table.version == 16
+        assert opened.maintain() == {}
+
+
+def test_thresholds_are_table_properties(store: Store) -> None:
+    table = make(store, compaction_segments_max="3")
+    for number in range(4):
+        load(table, number)
+    store.maintainer.wait()
+    assert table.version == 6
+    assert len(table.state().segments) < 4
+
+
+def test_who_finds_a_table_being_maintained_leaves_it_alone(store: Store, tmp_path: Path) -> None:
+    table = make(store, disable_auto_compaction="true")
+    for number in range(12):
+        load(table, number)
+    locks = store.path / "locks"
+    locks.mkdir(exist_ok=True)
+    with (locks / f"maintain-{table.id}").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert maintain(table) == []
+    assert len(maintain(table)) == 1
+
+
+def test_loads_from_several_threads_and_compactions_agree(store: Store) -> None:
+    table = make(store, compaction_segments_max="2")
+
+    def work(first: int) -> None:
+        for number in range(first, first + 25):
+            load(table, number)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (0, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.maintainer.wait()
+    assert store.maintainer.last_failure == ""
+    assert store.maintainer.compactions > 5
+    assert table.count() == 2 * (25 * 10 + 10)
+    assert table.check() == []
+
+
+def test_closing_a_store_stops_its_maintenance(store: Store) -> None:
+    table = make(store)
+    for number in range(12):
+        load(table, number)
+    store.close()
+    assert not any(thread.name == "seqstore-maintenance" for thread in threading.enumerate())

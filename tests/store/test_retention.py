@@ -1,0 +1,170 @@
+"""Vacuum: which versions can be read, what holds them, what is deleted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from store import Column, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
+
+ROOT = Path(__file__).parents[2]
+
+HOLDER = """
+import sys
+from store import Store
+snapshot = Store.open(sys.argv[1]).table("db.t").snapshot(int(sys.argv[2]))
+print("open", flush=True)
+sys.stdin.readline()
+print(snapshot.count(), flush=True)
+"""
+
+
+def make(store: Store, loads: int = 0, **properties: str) -> Table:
+    columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+    for number in range(loads):
+        table.upsert(pa.table({"k": list(range(1000)), "v": [number] * 1000}))
+    return table
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    opened = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
+    opened.create_database("db")
+    return opened
+
+
+def files(store: Store) -> list[str]:
+    return sorted(path.name for path in store.path.glob("tables/*/*"))
+
+
+def holder(store: Store, version: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(store.path), str(version)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+def test_vacuum_within_the_retention_takes_nothing(store: Store) -> None:
+    table = make(store, 3)
+    table.optimize(full=True)
+    before = files(store)
+    result = table.vacuum()
+    assert (result.oldest, result.versions, result.files) == (1, 0, ())
+    assert files(store) == before
+
+
+def test_vacuum_without_retention_leaves_the_newest_version(store: Store) -> None:
+    table = make(store, 3)
+    table.optimize(full=True)
+    planned = table.vacuum(retention_seconds=0, dry_run=True)
+    assert len(planned.files) == 6
+    assert len(files(store)) == 8
+    assert table.vacuum(retention_seconds=0) == planned
+    assert len(files(store)) == 2
+    assert table.count() == 1000
+    with pytest.raises(VersionExpiredError, match="versions 5 to 5 can") as caught:
+        table.scan(version=4)
+    assert (caught.value.oldest, caught.value.kind) == (5, "version_expired")
+    assert [line.version for line in table.history()] == [1, 2, 3, 4, 5], "history outlives versions"
+    assert table.check() == []
+    assert Store.open(store.path).table("db.t").count() == 1000
+
+
+def test_the_retention_is_a_table_property(store: Store) -> None:
+    table = make(store, 2, version_retention_seconds="0")
+    table.optimize(full=True)
+    assert table.vacuum().oldest == 4
+
+
+def test_a_held_version_stays_and_goes_when_it_is_let_go(store: Store) -> None:
+    """Scenario 2: a snapshot reads on through loads, a compaction and vacuum."""
+    table = make(store, 2)
+    snapshot = table.snapshot(2)
+    reader = snapshot.scan(["v"])
+    for number in range(10):
+        table.upsert(pa.table({"k": [number], "v": [77]}))
+    table.optimize(full=True)
+    assert table.vacuum(retention_seconds=0).oldest == 2
+    assert set(snapshot.scan(["v"]).read_all().column("v").to_pylist()) == {0}
+    snapshot.close()
+    assert table.vacuum(retention_seconds=0).oldest == 2, "a reader that is not read yet holds it"
+    assert set(reader.read_all().column("v").to_pylist()) == {0}
+    del reader
+    result = table.vacuum(retention_seconds=0)
+    assert result.oldest == table.version
+    assert len(files(store)) == 2
+
+
+def test_another_process_holds_a_version_while_it_lives(store: Store) -> None:
+    table = make(store, 3)
+    process = holder(store, 3)
+    table.optimize(full=True)
+    result = table.vacuum(retention_seconds=0)
+    assert (result.oldest, result.held) == (3, (3,))
+    answer, _ = process.communicate("\n", timeout=60)
+    assert answer == "1000\n"
+    assert table.vacuum(retention_seconds=0).oldest == 5
+
+
+def test_a_dead_reader_does_not_hold_the_horizon(store: Store) -> None:
+    table = make(store, 3)
+    process = holder(store, 2)
+    assert table.vacuum(retention_seconds=0, dry_run=True).oldest == 2
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert table.vacuum(retention_seconds=0).oldest == 4
+    assert not any(str(process.pid) in name for name in os.listdir(store.path / "readers"))
+
+
+def test_handles_that_sat_still_follow_over_forgotten_versions(store: Store) -> None:
+    table = make(store, 3)
+    idle = Store.open(store.path).table("db.t")
+    assert idle.count() == 1000
+    table.delete({"k": [1, 2, 3]})
+    table.optimize(full=True)
+    table.upsert(pa.table({"k": [5000], "v": [1]}))
+    table.optimize(full=True)
+    table.vacuum(retention_seconds=0)
+    assert idle.count() == 998
+    assert idle.check() == []
+
+
+def test_bitmaps_of_forgotten_versions_go(store: Store) -> None:
+    """K6: what is left are the records of the horizon's chain."""
+    table = make(store, 1)
+    for number in range(40):
+        table.upsert(pa.table({"k": [number], "v": [number]}))
+    table.optimize(full=True)
+    table.vacuum(retention_seconds=0)
+    with store.catalog.read() as tx:
+        left = [int.from_bytes(key[8:]) for key, _ in tx.items("bitmaps")]
+    assert left == []
+    table.upsert(pa.table({"k": [1], "v": [9]}))
+    assert table.get({"k": [1]}).to_pylist() == [{"k": 1, "v": 9}]
+    assert table.check() == []
+
+
+def test_version_as_of_a_moment(store: Store) -> None:
+    table = make(store, 3)
+    lines = table.history()
+    for line, following in itertools.pairwise(lines):
+        if following.timestamp > line.timestamp:
+            assert table.version_as_of(line.timestamp) == line.version
+    assert table.version_as_of(datetime.now(UTC) + timedelta(days=1)) == 4
+    with pytest.raises(VersionExpiredError):
+        table.version_as_of(datetime(2001, 1, 1))
