@@ -505,7 +505,7 @@ class Table:
         oldest = oldest_readable(tx, self.id)
         if not oldest <= version <= newest:
             raise VersionExpiredError(
-                f"version {version}{of} of {self.name} cannot be read: versions {oldest} to {newest} can",
+                f"version {version}{of} cannot be read: the table has versions {oldest} to {newest}",
                 kind="version_expired" if 1 <= version < oldest else "no_such_version",
                 oldest=oldest,
                 latest=newest,
