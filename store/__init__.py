@@ -6,28 +6,37 @@ from store import Store, TableSchema
 from store.accounts import Account, Accounts
 from store.check_rows import RejectedRow
 from store.compaction import CompactionResult
+from store.dml import DmlResult
 from store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     ClosedError,
     CommitUnknownError,
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
     ConflictError,
     CorruptionError,
     FormatError,
     InvalidInputError,
     LabelExistsError,
     LoadRejectedError,
+    MetadataChangedException,
     NotFoundError,
+    ProtocolChangedException,
     StoreError,
     UnavailableError,
     VersionExpiredError,
 )
 from store.load import Load, LoadResult, WriteResult
+from store.multi_transaction import MultiTransaction, TransactionResult
 from store.schema import Column, Default, TableSchema
 from store.settings import Settings
 from store.snapshot import Snapshot
 from store.store import Store
 from store.table import Table, VersionInfo
+from store.transaction_table import TransactionTable
 from store.types import ColumnType, parse_type
 
 __all__ = [
@@ -40,16 +49,24 @@ __all__ = [
     "ColumnType",
     "CommitUnknownError",
     "CompactionResult",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentTransactionException",
     "ConflictError",
     "CorruptionError",
     "Default",
+    "DmlResult",
     "FormatError",
     "InvalidInputError",
     "LabelExistsError",
     "Load",
     "LoadRejectedError",
     "LoadResult",
+    "MetadataChangedException",
+    "MultiTransaction",
     "NotFoundError",
+    "ProtocolChangedException",
     "RejectedRow",
     "Settings",
     "Snapshot",
@@ -57,6 +74,8 @@ __all__ = [
     "StoreError",
     "Table",
     "TableSchema",
+    "TransactionResult",
+    "TransactionTable",
     "UnavailableError",
     "VersionExpiredError",
     "VersionInfo",

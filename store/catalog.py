@@ -22,6 +22,9 @@ a prefix lists in order. Databases inside:
     horizons   table id                           -> {oldest, floor}: first version that can be read, and what
                                                      is too late (store.retention, store.tombstones)
     trash      table id | segment id              -> dropped segment whose files are still to be deleted
+    readers    table id                           -> newest version read by a commit elsewhere
+    apps       table id | application id          -> {version, table_version, txn}: idempotent writes
+    config     name                               -> value that ADMIN SET gave it
     users      user name                          -> password hashes and grants (store.accounts)
 
 The environment is that of `store.environment`: one per path and process, closed for a fork. No read
@@ -38,6 +41,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import lmdb
+import xxhash
 
 from store import records
 from store.environment import Environment, environment, forget_replaced
@@ -60,10 +64,14 @@ _DATABASES: Final = (
     "txns",
     "prepared",
     "counters",
+    "readers",
+    "apps",
+    "config",
     "users",
     "horizons",
     "trash",
 )
+_APP_ID_BYTES_MAX: Final = 400
 
 
 def _u64(*numbers: int) -> bytes:
@@ -230,6 +238,12 @@ def prepared_ids(key: bytes) -> tuple[int, int]:
 
 def label_key(database: int, label: str) -> bytes:
     return _u64(database) + label.encode()
+
+
+def app_key(table: int, app_id: str) -> bytes:
+    """A long id is stored by its digest: LMDB takes keys of at most 511 bytes."""
+    name = app_id.encode()
+    return _u64(table) + (name if len(name) <= _APP_ID_BYTES_MAX else xxhash.xxh3_128_digest(name))
 
 
 def name_key(database: int, table: str) -> bytes:

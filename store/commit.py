@@ -5,6 +5,8 @@
    the switch is tried again.
 3. After `TRIES_BEFORE_LOCK` lost races writers are aligned under the writer lock, where nothing can move;
    small ones at once, for that costs less than another try.
+
+Preparing and aligning check what was read against the versions passed (store.isolation).
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def commit(
 
     def switch_aligned(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
         for writer in writers:
-            writer.align(writer.table.advance(tx, None))
+            writer.align(writer.table.advance(tx, None), tx)
         return switch(tx)
 
     for writer in writers:

@@ -7,7 +7,13 @@
     │   └── VersionExpiredError           the version is behind the retention horizon
     ├── AlreadyExistsError              database, table
     │   └── LabelExistsError              the label names an earlier load; .txn_id, .status
-    ├── ConflictError                   what was read has changed; run again on a new snapshot
+    ├── ConflictError                   what was read has changed; run again on a new snapshot; .conflicts
+    │   ├── ConcurrentAppendException       a row came that the transaction's conditions cover
+    │   ├── ConcurrentDeleteReadException   a row it read changed or went
+    │   ├── ConcurrentDeleteDeleteException a row it writes, unread, was changed
+    │   ├── MetadataChangedException        schema or properties changed
+    │   ├── ProtocolChangedException        features changed, or the table was made twice
+    │   └── ConcurrentTransactionException  another run with its application id committed
     ├── AccessDeniedError               wrong password, or a privilege is missing
     ├── UnavailableError                lock held, disk or map full; try later or make room
     ├── FormatError                     the directory is not ours, or was written by a newer program
@@ -22,7 +28,7 @@ fields, nothing else.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StoreError(Exception):
@@ -80,11 +86,57 @@ class LabelExistsError(AlreadyExistsError):
 
 
 class ConflictError(StoreError):
-    """What the operation read has changed; run it again on a new snapshot."""
+    """What the operation read has changed; run it again on a new snapshot.
+
+    Fields: `table`, `operation`, `read_version` of the loser; `winner_version`, `winner_operation`,
+    `winner_label`; `isolation`, `reason`, `keys`; `conflicts` lists all of them, not only the first.
+    """
+
+    error_class: ClassVar[str] = ""
+    sqlstate: ClassVar[str] = "2D521"
 
 
 class AccessDeniedError(StoreError):
     """The user is not who it says it is, or does not hold the privilege."""
+
+
+# The six have the names Delta gave them, so that code written for it finds them.
+
+
+class ConcurrentAppendException(ConflictError):
+    """Another transaction added a row that this one's conditions cover and that it did not see."""
+
+    error_class = "DELTA_CONCURRENT_APPEND"
+
+
+class ConcurrentDeleteReadException(ConflictError):
+    """Another transaction removed or changed a row that this one read."""
+
+    error_class = "DELTA_CONCURRENT_DELETE_READ"
+
+
+class ConcurrentDeleteDeleteException(ConflictError):
+    """Another transaction changed a row that this one writes without having read it."""
+
+    error_class = "DELTA_CONCURRENT_DELETE_DELETE"
+
+
+class MetadataChangedException(ConflictError):
+    """Schema or properties of the table changed; `.changes` says what."""
+
+    error_class = "DELTA_METADATA_CHANGED"
+
+
+class ProtocolChangedException(ConflictError):
+    """Table features changed, or another created the table first; `.features`."""
+
+    error_class = "DELTA_PROTOCOL_CHANGED"
+
+
+class ConcurrentTransactionException(ConflictError):
+    """Another run with the same application id committed; `.app_id`."""
+
+    error_class = "DELTA_CONCURRENT_TRANSACTION"
 
 
 class UnavailableError(StoreError):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from store import transaction as transactions
+from store.app_ids import DUPLICATE, AppPair
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
 from store.commit import commit
@@ -32,7 +33,7 @@ from store.publish import Figures
 from store.rows_in import tables_of
 from store.stage import CheckedRows
 from store.table_writer import TableWriter
-from store.transaction import PREPARE, TransactionRecord
+from store.transaction import PREPARE, VISIBLE, TransactionRecord
 from store.two_phase import precommit
 from store.write_task import StagedRows
 
@@ -67,6 +68,8 @@ class LoadResult:
         bytes_written: of segment files, or of the catalog when the load is small.
         milliseconds: from begin to visible.
         rejected: the first rejected rows.
+        status: VISIBLE; DUPLICATE when the data was committed before under its txnAppId and txnVersion, then
+            `version` and `txn_id` are those of that commit; PREPARE inside a transaction.
     """
 
     txn_id: int
@@ -82,6 +85,7 @@ class LoadResult:
     bytes_written: int
     milliseconds: int
     rejected: list[RejectedRow] = field(default_factory=list)
+    status: str = VISIBLE
 
 
 class Load:
@@ -100,11 +104,13 @@ class Load:
         operation: str,
         filling: FillOptions | None = None,
         label_prefix: str = "",
+        app: AppPair | None = None,
     ) -> None:
         self._table = table
         self._checker = checker
         self._filling = filling
-        self._writer = TableWriter(table, checker.schema)
+        self._app = app
+        self._writer = TableWriter(table, checker.schema, operation, app=app.write if app else None)
         self._rejected: list[RejectedRow] = []
         self._started = time.monotonic()
         self._is_open = True
@@ -156,6 +162,8 @@ class Load:
             InvalidInputError: the columns do not fit the table.
         """
         self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return WriteResult(sum(len(batch) for batch in tables_of(data)))
         given = 0
         rejected: list[RejectedRow] = []
         for batch in tables_of(data):
@@ -244,6 +252,8 @@ class Load:
             LabelExistsError: another load with this label was faster.
         """
         self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return self._skipped(self._app)
         self._check_ratio(max_filter_ratio)
         try:
             done, writes = commit(
@@ -262,7 +272,14 @@ class Load:
         self._is_open = False
         return self._result(done, writes[0].figures)
 
-    def _result(self, done: TransactionRecord, figures: Figures) -> LoadResult:
+    def _skipped(self, app: AppPair) -> LoadResult:
+        """The data of this pair, or of a later one, is there already."""
+        self.abort(f"txnVersion {app.write.version} of {app.write.app_id!r} was committed before")
+        return self._result(
+            replace(self._transaction, id=app.first_txn, version=app.first_version), Figures(), DUPLICATE
+        )
+
+    def _result(self, done: TransactionRecord, figures: Figures, status: str = VISIBLE) -> LoadResult:
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -277,6 +294,7 @@ class Load:
             bytes_written=figures.bytes_written,
             milliseconds=self._elapsed(),
             rejected=self._rejected,
+            status=status,
         )
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
@@ -293,6 +311,8 @@ class Load:
             LoadRejectedError: too many rejected rows; nothing was stored.
         """
         self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return self._skipped(self._app)
         self._check_ratio(max_filter_ratio)
         if not self._transaction.id:
             self._begin()
@@ -311,7 +331,7 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
-        return self._result(done, writes[0].figures)
+        return self._result(done, writes[0].figures, done.status)
 
     def prepare(self) -> None:
         """Does everything but the switch: fills, stages and plans against the newest version, and makes it

@@ -27,6 +27,11 @@ TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
 SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
+ROW_LEVEL: Final = "delta.enableDeletionVectors"
+APPEND_ONLY: Final = "delta.appendOnly"
+PARTITION_COLUMNS: Final = "partition_columns"
+
+_LEVELS: Final = {"serializable": "Serializable", "writeserializable": "WriteSerializable"}
 
 STORAGE_FORMATS: Final = ("arrow", "parquet")
 _COMPRESSIONS: Final = {
@@ -126,6 +131,25 @@ def _too_late(name: str, value: str) -> str:
     return lowered
 
 
+def parse_isolation_level(level: str) -> str:
+    """Canonical spelling of an isolation level; the two that tables may have, without regard to case.
+
+    Raises:
+        InvalidInputError: anything else, `SnapshotIsolation` included: it is internal.
+    """
+    known = _LEVELS.get(level.lower())
+    if known is None:
+        raise InvalidInputError(
+            f"isolation level {level!r}: expected Serializable or WriteSerializable",
+            kind="DELTA_INVALID_ISOLATION_LEVEL",
+        )
+    return known
+
+
+def _isolation_level(_name: str, value: str) -> str:
+    return parse_isolation_level(value)
+
+
 def _text(_name: str, value: str) -> str:
     return value
 
@@ -141,6 +165,10 @@ _OURS: Final[dict[str, Callable[[str, str], str]]] = {
     VERSION_RETENTION: _count,
     TOMBSTONE_RETENTION: _count,
     TOO_LATE_ROWS: _too_late,
+    ISOLATION_LEVEL: _isolation_level,
+    ROW_LEVEL: _boolean,
+    APPEND_ONLY: _boolean,
+    PARTITION_COLUMNS: _text,
     "enable_unique_key_merge_on_write": _merge_on_write,
     SKIP_BITMAP: _boolean,
 }

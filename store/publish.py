@@ -3,7 +3,8 @@
 Within one write transaction of the catalog, given for each table a plan made against the version that is
 still its newest:
 
-1. Refuse when a table's schema has another revision, or the label was taken meanwhile.
+1. Refuse when a table's schema has another revision, the label was taken meanwhile, or another run with the
+   same application id committed.
 2. For each table the new version is head + 1. Store its segments, the bitmaps of the rows it hides, the
    version record with the facts later transactions are checked against (store.facts), and the new head;
    once the transaction as VISIBLE.
@@ -22,7 +23,8 @@ from typing import Any, Final
 from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
 from store.delete_bitmap import bitmap_of
-from store.errors import ConflictError
+from store.errors import ConcurrentTransactionException
+from store.isolation import recreated_error, schema_error
 from store.prepared import forget_prepared
 from store.resolve import Plan
 from store.segment import INLINE, Segment
@@ -61,6 +63,20 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class AppWrite:
+    """The pair of an idempotent write: recorded with its data or not at all.
+
+    Attributes:
+        app_id, version: as the writer names them; versions grow.
+        seen_txn: the transaction that had recorded the id when the writer looked, 0 if none.
+    """
+
+    app_id: str
+    version: int
+    seen_txn: int = 0
+
+
+@dataclass(frozen=True)
 class TableWrite:
     """What a transaction does to one table in the switch.
 
@@ -73,7 +89,9 @@ class TableWrite:
         dropped: ids of segments it takes away (compaction).
         figures: what history shows.
         facts: what later transactions are checked against, added to the version record.
-        must_be_newest: nothing is written, but what was read must still be checked up to the head.
+        must_be_newest: even if nothing is written, what was read must have been checked up to the head.
+        read_mark: version that was read by a transaction which writes other tables only, 0 for none.
+        app: the pair of an idempotent write.
     """
 
     table_id: int
@@ -85,6 +103,8 @@ class TableWrite:
     figures: Figures = field(default_factory=Figures)
     facts: Mapping[str, Any] = field(default_factory=dict)
     must_be_newest: bool = False
+    read_mark: int = 0
+    app: AppWrite | None = None
 
     @property
     def makes_version(self) -> bool:
@@ -113,6 +133,9 @@ def publish(
     if transaction.id:
         require_unchanged(tx, transaction)
     heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision) for w in writes]
+    for write in writes:
+        if write.app is not None:
+            _refuse_raced_app(tx, write, write.app, transaction.operation)
     refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
     if any(
         head != write.plan.version
@@ -128,6 +151,7 @@ def publish(
         if write.makes_version:
             versions[write.name] = head + 1
             put_version(tx, transaction, write, head + 1)
+        _put_marks(tx, transaction, write, versions[write.name])
     done = _finish(tx, transaction, versions)
     if any(write.makes_version for write in writes):
         failpoint.hit("publish.before_switch")
@@ -140,17 +164,46 @@ def check_revision(
     """The newest version of a table that still has the schema a transaction was prepared for.
 
     Raises:
-        ConflictError: the schema changed since.
+        ConflictError: schema, properties or features changed since, or the table was made anew.
+        NotFoundError: it was dropped.
     """
-    head, current_revision = catalog.head(tx, table_id, name)
-    if current_revision != revision:
-        raise ConflictError(
-            f"{transaction.operation} {transaction.label!r} on {name} was prepared for schema "
-            f"revision {revision}, but the table has {current_revision}; run it again",
-            kind="metadata_changed",
-            table=name,
-        )
+    operation = transaction.operation
+    record = tx.get("heads", catalog.table_key(table_id))
+    if record is None and catalog.find_table(tx, transaction.database, name.partition(".")[2]) is not None:
+        raise recreated_error(name, operation)
+    head, current = catalog.head(tx, table_id, name)
+    if current != revision:
+        raise schema_error(tx, table_id, name=name, operation=operation, revision=revision)
     return head
+
+
+def _refuse_raced_app(tx: Transaction, write: TableWrite, app: AppWrite, operation: str) -> None:
+    stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
+    if stored is None or int(stored["txn"]) == app.seen_txn:
+        return
+    raise ConcurrentTransactionException(
+        f"{operation} on {write.name!r} carries txnAppId {app.app_id!r} version {app.version}, but another "
+        f"run with this id committed version {stored['version']} as table version {stored['table_version']} "
+        "meanwhile; run it again, or give each run its own txnAppId",
+        kind="ConcurrentTransactionException",
+        table=write.name,
+        operation=operation,
+        app_id=app.app_id,
+        app_version=int(stored["version"]),
+        winner_version=int(stored["table_version"]),
+        reason="APP_ID",
+        conflicts=(),
+    )
+
+
+def _put_marks(tx: Transaction, transaction: TransactionRecord, write: TableWrite, version: int) -> None:
+    """What a transaction leaves on a table beside a version."""
+    if write.read_mark:
+        key = catalog.table_key(write.table_id)
+        tx.put("readers", key, max(int(tx.get("readers", key) or 0), write.read_mark))
+    if write.app is not None:
+        stored = {"version": write.app.version, "table_version": version, "txn": transaction.id}
+        tx.put("apps", catalog.app_key(write.table_id, write.app.app_id), stored)
 
 
 def put_version(tx: Transaction, transaction: TransactionRecord, write: TableWrite, version: int) -> None:

@@ -217,6 +217,27 @@ class TableSchema:
         chosen = self.properties.get(props.COMPRESSION, "default")
         return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
 
+    @property
+    def isolation_level(self) -> str:
+        """What its transactions are checked at."""
+        return self.properties.get(props.ISOLATION_LEVEL, "WriteSerializable")
+
+    @property
+    def row_level(self) -> bool:
+        """Whether conflicts are looked for row by row."""
+        return self.properties.get(props.ROW_LEVEL, "true") == "true"
+
+    @property
+    def is_append_only(self) -> bool:
+        """Rows may come, never change or go."""
+        return self.properties.get(props.APPEND_ONLY) == "true"
+
+    @cached_property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Columns that conflicts are told apart by where rows are not looked at."""
+        named = self.properties.get(props.PARTITION_COLUMNS, "")
+        return tuple(self.column(name.strip()).name for name in named.split(",") if name.strip())
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """Visible columns as an Arrow schema, in table order."""

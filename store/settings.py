@@ -38,6 +38,10 @@ class Settings:
         version_retention_seconds: how long a version can be read after the next one came.
         tombstone_retention_seconds: how late a row may come and still find that its key was deleted.
         history_retention_seconds: how long the history tells of versions that cannot be read any more.
+        conflict_check_seconds: how long a commit looks at the rows of others before it gives up.
+        update_lock_seconds: how long an UPDATE waits for another one on its table.
+        enable_concurrent_update: False: updates of a table wait for each other; True: they run at once and
+            those that meet fail (U2, U3). ADMIN SET FRONTEND CONFIG overrules it.
     """
 
     catalog_bytes_max: int = 64 * _GIB
@@ -58,6 +62,9 @@ class Settings:
     version_retention_seconds: int = 24 * 3600
     tombstone_retention_seconds: int = 7 * 24 * 3600
     history_retention_seconds: int = 30 * 24 * 3600
+    conflict_check_seconds: int = 30
+    update_lock_seconds: int = 300
+    enable_concurrent_update: bool = False
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -72,6 +79,12 @@ class Settings:
         for name, value in given.items():
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [store]", kind="bad_setting")
+            if isinstance(getattr(cls, name), bool):
+                if not isinstance(value, bool):
+                    raise InvalidInputError(
+                        f"{path}: setting {name!r} expects true or false, found {value!r}", kind="bad_setting"
+                    )
+                continue
             least = 0 if name in _MAY_BE_ZERO else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidInputError(

@@ -9,10 +9,10 @@ between threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,10 +25,12 @@ from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, Not
 from store.forks import new_lock
 from store.load import LoadResult
 from store.maintenance import Maintainer, maintain
+from store.multi_transaction import MultiTransaction, TransactionResult
 from store.object_disk import ObjectDisk
 from store.prepared import abort_of_table
 from store.publish import Figures
 from store.recovery import TABLES, sweep_orphans
+from store.retry import retried
 from store.schema import TableSchema, check_name
 from store.settings import Settings
 from store.snapshot import Snapshot
@@ -36,6 +38,8 @@ from store.table import Table
 from store.table_state import StateLoader
 from store.transaction import TransactionRecord, find_label, now_ms
 from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
+
+T = TypeVar("T")
 
 
 class Store:
@@ -289,6 +293,58 @@ class Store:
         with self._read() as tx:
             return find_label(tx, records.require_database(tx, database), label)
 
+    def transaction(
+        self,
+        *,
+        isolation: str | None = None,
+        label: str | None = None,
+        concurrency: str | None = None,
+        timeout_seconds: float | None = None,
+        operation: str = "TRANSACTION",
+    ) -> MultiTransaction:
+        """Starts a transaction over the tables of a database; see `store.multi_transaction`.
+
+        Args:
+            isolation: `Serializable` or `WriteSerializable`; a table's own level holds where it is stricter.
+            label: makes it idempotent: a second one with the same label is refused.
+            concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`; None means the
+                setting `enable_concurrent_update`.
+
+        Raises:
+            InvalidInputError: no such level.
+        """
+        self._check_open()
+        return MultiTransaction(
+            self.catalog,
+            self.settings,
+            self.table,
+            isolation=isolation,
+            label=label,
+            concurrency=concurrency,
+            timeout_seconds=timeout_seconds,
+            operation=operation,
+        )
+
+    def run_transaction(
+        self, work: Callable[[MultiTransaction], T], *, retries: int = 0, **options: Any
+    ) -> tuple[T, TransactionResult]:
+        """Runs a function in a transaction, again on a new snapshot when it meets a conflict.
+
+        Args:
+            retries: how often at most; between tries it waits a little longer each time.
+            options: of `transaction`.
+
+        Raises:
+            ConflictError: the last try met a conflict too; `.attempts` counts them.
+        """
+
+        def attempt() -> tuple[T, TransactionResult]:
+            with self.transaction(**options) as transaction:
+                value = work(transaction)
+                return value, transaction.commit()
+
+        return retried(attempt, retries)
+
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
         self._is_open = False
@@ -414,10 +470,10 @@ def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
     prefix = records.table_key(table_id)
     directory: str = tx.get("tables", prefix)["directory"]
     abort_of_table(tx, table_id)
-    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash"):
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash", "apps"):
         for key, _ in list(tx.items(name, prefix)):
             tx.delete(name, key)
-    for name in ("tables", "heads", "horizons"):
+    for name in ("tables", "heads", "horizons", "readers"):
         tx.delete(name, prefix)
     tx.delete("names", records.name_key(database, table_name))
     return directory

@@ -8,15 +8,16 @@ follow a table across processes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog as records
+from store.app_ids import find_app
 from store.auto_increment import IdSource
 from store.catalog import Catalog, Transaction
 from store.check_groups import GroupChecker
@@ -24,6 +25,7 @@ from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_m
 from store.check_rows import RowChecker
 from store.compaction import CompactionResult, optimize, purge
 from store.compaction_policy import MaintenancePolicy
+from store.dml import DmlOptions, DmlResult, delete_where, update
 from store.errors import CorruptionError, InvalidInputError, VersionExpiredError
 from store.forks import new_rlock
 from store.horizon import oldest_readable, version_at
@@ -44,6 +46,9 @@ from store.stage import Stager, StagingId
 from store.table_state import StateLoader, TableState
 from store.transaction import TransactionRecord, find_label, refuse_used_label, this_process
 from store.write_task import WriteTask
+
+if TYPE_CHECKING:
+    from store.transaction_table import TransactionTable
 
 _OLD_STATES_KEPT: Final = 4
 
@@ -129,6 +134,8 @@ class Table:
         mode: str = UPSERT,
         new_keys: str = "APPEND",
         ignore_null: bool = False,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> LoadResult:
         """Loads rows: per key the largest sequence wins, then the later version, then the later row.
 
@@ -144,6 +151,8 @@ class Table:
             new_keys: in partial updates, `APPEND` inserts keys the table does not have, `ERROR` fails the
             load.
             ignore_null: in partial updates, a NULL value cell means "keep".
+            txn_app_id, txn_version: of an idempotent write, both or neither: skipped, and reported as
+                DUPLICATE, unless the version is larger than the last one committed under this id.
 
         Returns:
             What became of the rows. They are durable and visible.
@@ -161,6 +170,8 @@ class Table:
             mode=mode,
             new_keys=new_keys,
             ignore_null=ignore_null,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
         ) as load:
             load.write(data)
             return load.commit(max_filter_ratio=max_filter_ratio)
@@ -173,6 +184,49 @@ class Table:
             nothing (D2).
         """
         return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE", mode=FIXED)
+
+    def update(
+        self,
+        assignments: Mapping[str, Any],
+        where: pc.Expression | None = None,
+        *,
+        label: str | None = None,
+        isolation: str | None = None,
+        concurrency: str | None = None,
+        retries: int = 0,
+        lock_seconds: float | None = None,
+    ) -> DmlResult:
+        """Changes columns of the rows that satisfy a condition; see `store.dml`.
+
+        Args:
+            assignments: column -> a `pyarrow.compute` expression over the row as it is, or a value.
+            where: None means all rows.
+            isolation: a level stricter than the table's.
+            concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`.
+            retries: how often it is run again, on a new snapshot, after a conflict.
+            lock_seconds: how long to wait for the lock of serial updates; 0 fails at once.
+
+        Raises:
+            ConflictError: what it read has changed.
+            UnavailableError: another update held the lock for too long.
+            InvalidInputError: an unknown or key column, or a value that does not fit.
+        """
+        options = DmlOptions("UPDATE", label, isolation, concurrency, retries, lock_seconds)
+        return update(self, assignments, where, options)
+
+    def delete_where(
+        self,
+        where: pc.Expression | None = None,
+        *,
+        label: str | None = None,
+        isolation: str | None = None,
+        concurrency: str | None = None,
+        retries: int = 0,
+        lock_seconds: float | None = None,
+    ) -> DmlResult:
+        """Deletes the rows that satisfy a condition; arguments and errors are those of `update`."""
+        options = DmlOptions("DELETE", label, isolation, concurrency, retries, lock_seconds)
+        return delete_where(self, where, options)
 
     def begin_load(
         self,
@@ -187,20 +241,24 @@ class Table:
         new_keys: str = "APPEND",
         ignore_null: bool = False,
         label_prefix: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        within: TransactionTable | None = None,
     ) -> Load:
         """Starts a load of several batches.
 
         Args:
             now: the one moment of CURRENT_TIMESTAMP defaults (A3), without a zone; None means this second.
             require_sequence: False admits rows without a sequence (SL12).
-            mode, new_keys, ignore_null: see `upsert`.
+            mode, new_keys, ignore_null, txn_app_id, txn_version: see `upsert`.
             label_prefix: of the generated label, when none is given.
+            within: the transaction it is a statement of; its rows are published with the transaction.
 
         Raises:
             LabelExistsError: the label names a running or finished load.
         """
         delete_all = _is_delete(merge_type)
-        schema = self.schema
+        schema = self.schema if within is None else within.schema
         moment = now or datetime.now().replace(microsecond=0)
         table_name = self.name.partition(".")[2]
         filling = None
@@ -242,8 +300,16 @@ class Table:
                 ignore_null=ignore_null,
             )
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
+        if within is not None:
+            return within.statement(checker, label=label, operation=operation, filling=filling)
         return Load(
-            self, checker, label=label, operation=operation, filling=filling, label_prefix=label_prefix
+            self,
+            checker,
+            label=label,
+            operation=operation,
+            filling=filling,
+            label_prefix=label_prefix,
+            app=find_app(self.catalog, self.id, txn_app_id, txn_version),
         )
 
     def _ids(self, schema: TableSchema) -> IdSource | None:

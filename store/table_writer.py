@@ -6,7 +6,8 @@ of partial updates, which are filled from history.
 1. `prepare` fills, stages and plans against the newest state, and makes files durable.
 2. When others published meanwhile, `align` brings the plan up to date: one segment of whole rows is tested
    against what arrived alone; a lone delta is filled again where its keys were touched and gets one more
-   segment; anything else is filled and planned anew.
+   segment; anything else is filled and planned anew. Both steps check what was read against everything
+   published up to the state they end at (store.isolation).
 3. `table_write` is what goes into the switch.
 
 A writer can be put down and taken up again (store.two_phase): `to_prepared` tells all it holds, with files
@@ -24,17 +25,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from store import catalog, failpoint
+from store.catalog import Transaction
+from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
+from store.errors import InvalidInputError
+from store.isolation import Isolation
 from store.partial import Delta, FillOptions, fill, keys_of
-from store.publish import Figures, TableWrite, check_revision
+from store.publish import AppWrite, Figures, TableWrite, check_revision
 from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
-from store.schema import VERSION_COL, TableSchema
+from store.schema import SEQUENCE_ID, VERSION_COL, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
 from store.transaction import TransactionRecord
+from store.window import facts_of
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -69,9 +75,24 @@ class TableWriter:
         table: it writes to.
         schema: the revision everything is checked and staged for.
         figures: of everything written so far.
+        operation: for messages.
+        isolation: what the transaction read of the table, None when it is blind.
+        is_blind: its transaction read nothing anywhere.
+        app: the pair of an idempotent write.
     """
 
-    def __init__(self, table: Table, schema: TableSchema) -> None:
+    def __init__(
+        self,
+        table: Table,
+        schema: TableSchema,
+        operation: str = "LOAD",
+        isolation: Isolation | None = None,
+        app: AppWrite | None = None,
+    ) -> None:
+        self.operation = operation
+        self.isolation = isolation
+        self.is_blind = isolation is None
+        self.app = app
         self.table = table
         self.schema = schema
         self.figures = Figures()
@@ -142,18 +163,27 @@ class TableWriter:
         if self._plan is not None:
             return
         state, self._lease = self.table.hold()
+        self._check(state, None)
         if self._snapshot is None:
             self._prepare(state)
         else:
             self._resume(state, self._snapshot)
 
-    def align(self, now: TableState) -> None:
-        """Brings the plan up to a newer state."""
+    def align(self, now: TableState, tx: Transaction | None = None) -> None:
+        """Brings the plan up to a newer state.
+
+        Args:
+            tx: the catalog transaction that is open, if one is.
+
+        Raises:
+            ConflictError: what was read has changed.
+        """
         assert self._plan is not None
         assert self._state is not None
         before, plan = self._state, self._plan
         if now.version == before.version:
             return
+        self._check(now, tx)
         self._lease = self.table.lease(now.version)
         self._state = now
         only_grew = set(before.segments) <= set(now.segments)
@@ -183,9 +213,108 @@ class TableWriter:
             rows_deleted=deleted,
             milliseconds=milliseconds,
         )
+        self._refuse_changes(replaced + deleted)
         return TableWrite(
-            self.table.id, self.table.name, self.schema.revision, self._plan, self._published, figures=figures
+            self.table.id,
+            self.table.name,
+            self.schema.revision,
+            self._plan,
+            self._published,
+            figures=figures,
+            facts=self._facts(),
+            must_be_newest=self.isolation is not None and self.isolation.has_read,
+            read_mark=self._read_mark(),
+            app=self.app,
         )
+
+    def absorb(self, other: TableWriter) -> None:
+        """Takes everything another writer holds, behind what is here; the other is of no use afterwards."""
+        self._plan = None
+        for part in other._parts:
+            last = self._parts[-1] if self._parts else None
+            if isinstance(last, _RowPart) and isinstance(part, _RowPart):
+                last.segments += part.segments
+            else:
+                self._parts.append(part)
+        mine, more = self.figures.__dict__, other.figures.__dict__
+        self.figures = Figures(**{name: value + more[name] for name, value in mine.items()})
+
+    @property
+    def has_written(self) -> bool:
+        return any(isinstance(part, _DeltaPart) or part.segments for part in self._parts)
+
+    def written(self) -> list[Written]:
+        """Keys written so far, with the columns."""
+        found = []
+        for part in self._parts:
+            if isinstance(part, _RowPart):
+                found += [Written(segment.index.codes, None) for segment in part.segments]
+                continue
+            delta = part.delta(self.schema)
+            _, codes = keys_of(delta, self.schema)
+            found.append(Written(np.unique(codes), self._columns_of(delta)))
+            if delta.signs is not None and delta.signs.any():
+                found.append(Written(np.unique(codes[delta.signs == 1]), None))
+        return found
+
+    def _columns_of(self, delta: Delta) -> frozenset[int]:
+        """Ids of the columns a partial update writes."""
+        names = set(delta.rows.schema.names) - set(self.schema.key)
+        written = {
+            column.id
+            for column in self.schema.value_columns
+            if column.name in names or column.on_update_current_timestamp
+        }
+        return frozenset(written | ({SEQUENCE_ID} if delta.sequence is not None else set()))
+
+    def _check(self, state: TableState, tx: Transaction | None) -> None:
+        if self.isolation is None:
+            return
+        if tx is not None:
+            self.isolation.check(tx, state.version, self.written(), self.operation)
+            return
+        with self.table.catalog.read() as reading:
+            self.isolation.check(reading, state.version, self.written(), self.operation)
+
+    def _facts(self) -> dict[str, Any]:
+        columns: frozenset[int] | None = frozenset()
+        for part in self._parts:
+            if isinstance(part, _RowPart):
+                columns = None if part.segments else columns
+            elif columns is not None:
+                columns |= self._columns_of(part.delta(self.schema))
+        isolation = self.isolation
+        if isolation is None:
+            return facts_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
+        return facts_of(
+            is_blind=self.is_blind,
+            columns=columns,
+            read_version=isolation.base.version,
+            reads=isolation.reads,
+            level=isolation.level,
+            tables=isolation.tables,
+            is_unchecked=isolation.is_unchecked,
+            app=self._app_fact,
+        )
+
+    @property
+    def _app_fact(self) -> tuple[str, int] | None:
+        return (self.app.app_id, self.app.version) if self.app is not None else None
+
+    def _read_mark(self) -> int:
+        isolation = self.isolation
+        if isolation is None or self.has_written or not isolation.has_read:
+            return 0
+        return isolation.base.version
+
+    def _refuse_changes(self, rows: int) -> None:
+        if rows and self.schema.is_append_only:
+            raise InvalidInputError(
+                f"{self.operation} would change or delete {rows} rows of {self.table.name!r}, and its "
+                "property delta.appendOnly is true; write new keys only, or set the property to false",
+                kind="append_only",
+                table=self.table.name,
+            )
 
     def published(self, version: int) -> None:
         """The switch happened: the table's newest state is known without asking the catalog."""
@@ -230,6 +359,7 @@ class TableWriter:
             self._stager.sync()
         return {
             "revision": self.schema.revision,
+            "app": self.app.__dict__ if self.app is not None else None,
             "snapshot": self._state.version,
             "segments": {
                 name: {"meta": segment.meta.to_record(), "payload": segment.payload}
@@ -258,7 +388,8 @@ class TableWriter:
         with table.catalog.read() as tx:
             check_revision(tx, transaction, table.id, table.name, record["revision"])
             schema = table.loader.schema(tx, record["revision"])
-        writer = cls(table, schema)
+        app = AppWrite(**record["app"]) if record.get("app") else None
+        writer = cls(table, schema, transaction.operation, app=app)
         disk, directory = writer._stager.disk, writer._stager.directory
         held = {
             name: Segment(disk, directory, SegmentMeta.from_record(item["meta"]), schema, item["payload"])

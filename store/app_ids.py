@@ -1,0 +1,63 @@
+"""Idempotent writes by application id and version (`txnAppId`, `txnVersion`).
+
+A writer that repeats itself after a crash gives every write its own id and a number that grows. The pair is
+stored with the data in one switch; a number that is not larger than the stored one is a repetition and is
+skipped. Gaps are fine. Two runs that both looked before either committed: the second one fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from store import catalog as records
+from store.catalog import Catalog
+from store.errors import InvalidInputError
+from store.publish import AppWrite
+
+DUPLICATE: Final = "DUPLICATE"
+
+
+@dataclass(frozen=True)
+class AppPair:
+    """One write's pair, and what was known of its id when the write began.
+
+    Attributes:
+        stored: the version stored for the id, -1 if none.
+        first_version, first_txn: table version and transaction that stored it.
+    """
+
+    write: AppWrite
+    stored: int = -1
+    first_version: int = 0
+    first_txn: int = 0
+
+    @property
+    def is_duplicate(self) -> bool:
+        return self.stored >= self.write.version
+
+
+def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppPair | None:
+    """The pair of a write, None when it has none.
+
+    Raises:
+        InvalidInputError: one without the other, or a version that is no non-negative integer.
+    """
+    if app_id is None and version is None:
+        return None
+    if app_id is None or version is None:
+        missing = "txnAppId" if app_id is None else "txnVersion"
+        raise InvalidInputError(
+            f"txnAppId and txnVersion go together, {missing} is missing", kind="bad_app_id"
+        )
+    if not app_id or isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise InvalidInputError(
+            f"txnAppId {app_id!r}, txnVersion {version!r}: expected a name and an integer from 0 to 2^63 - 1",
+            kind="bad_app_id",
+        )
+    with catalog.read() as tx:
+        stored = tx.get("apps", records.app_key(table_id, app_id))
+    if stored is None:
+        return AppPair(AppWrite(app_id, version))
+    write = AppWrite(app_id, version, int(stored["txn"]))
+    return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))

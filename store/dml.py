@@ -1,0 +1,134 @@
+"""UPDATE and DELETE by condition on one table: read, compute, write back, as one transaction (U1, D13).
+
+    with the update lock of the table, if updates are serial:
+        snapshot -> matching rows -> new values -> partial update or tombstones -> publish
+
+Only the assigned columns are written, so updates of different columns of a row can both stand. What the
+statement read is checked when it is published; after a conflict it may be run again on a new snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from store.load import LoadResult
+from store.multi_transaction import MultiTransaction, TransactionResult
+from store.retry import retried
+from store.transaction_table import TransactionTable
+from store.update_lock import OPTIMISTIC, SERIAL, lock_directory, update_lock, update_mode
+
+if TYPE_CHECKING:
+    from store.table import Table
+
+# Reads and writes within a transaction; returns rows matched and what the write came to.
+Work = Callable[[TransactionTable], "tuple[int, LoadResult | None]"]
+
+
+@dataclass(frozen=True)
+class DmlOptions:
+    """How a statement runs.
+
+    Attributes:
+        operation: for history and messages.
+        label: makes it idempotent.
+        isolation: a level stricter than the table's.
+        concurrency: serial, optimistic or unchecked; None means the setting.
+        retries: how often it is run again after a conflict.
+        lock_seconds: how long to wait for the lock, None for the setting; 0 fails at once (U4).
+    """
+
+    operation: str
+    label: str | None = None
+    isolation: str | None = None
+    concurrency: str | None = None
+    retries: int = 0
+    lock_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class DmlResult:
+    """What became of an UPDATE, DELETE or MERGE.
+
+    Attributes:
+        rows_matched: rows its condition selected.
+        rows_changed: rows on which it took effect; fewer than matched when it lowered their sequence (U14).
+        version: table version it made, the one it read when it changed nothing (U17).
+        warnings: what the caller should be told.
+    """
+
+    txn_id: int
+    label: str
+    version: int
+    rows_matched: int
+    rows_changed: int
+    warnings: tuple[str, ...] = ()
+
+
+def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
+    """Runs a read-modify-write statement on one table.
+
+    Raises:
+        ConflictError: what it read has changed, and no try is left.
+        UnavailableError: another update held the lock for too long.
+    """
+
+    def attempt() -> DmlResult:
+        with _serialized(table, options) as concurrency:
+            transaction = MultiTransaction(
+                table.catalog,
+                table.settings,
+                lambda _name: table,
+                isolation=options.isolation,
+                label=options.label,
+                operation=options.operation,
+                concurrency=concurrency,
+            )
+            with transaction:
+                opened = transaction.table(table.name)
+                matched, _ = work(opened)
+                return _result(matched, opened.version, transaction.commit(), table.name)
+
+    return retried(attempt, options.retries)
+
+
+@contextmanager
+def _serialized(table: Table, options: DmlOptions) -> Iterator[str]:
+    """Holds the lock when updates are serial; gives the mode the transaction itself runs in."""
+    mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
+    if mode != SERIAL:
+        yield mode
+        return
+    seconds = options.lock_seconds
+    seconds = table.settings.update_lock_seconds if seconds is None else seconds
+    with update_lock(lock_directory(table.catalog), table.id, seconds):
+        yield OPTIMISTIC  # the lock is held already; loads are still checked
+
+
+def _result(matched: int, read_version: int, done: TransactionResult, name: str) -> DmlResult:
+    changed = done.rows_changed
+    result = DmlResult(done.txn_id, done.label, done.versions.get(name, read_version), matched, changed)
+    kept = matched - changed
+    if matched and kept > 0:
+        return replace(result, warnings=(lowered_warning(kept, matched),))
+    return result
+
+
+def lowered_warning(kept: int, matched: int) -> str:
+    """U14 said aloud."""
+    return (
+        f"{kept} of {matched} matched rows keep their values: the assigned sequence is smaller than the "
+        "stored one, so the stored row wins"
+    )
+
+
+def update(table: Table, assignments: Any, where: Any, options: DmlOptions) -> DmlResult:
+    """`TransactionTable.update` as a statement of its own."""
+    return run_dml(table, lambda opened: opened.update(assignments, where), options)
+
+
+def delete_where(table: Table, where: Any, options: DmlOptions) -> DmlResult:
+    """`TransactionTable.delete_where` as a statement of its own."""
+    return run_dml(table, lambda opened: opened.delete_where(where), options)

@@ -1,0 +1,282 @@
+"""A table as one transaction sees it: reads of its snapshot, remembered, and writes that wait for commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from store.check_partial import FIXED, UPSERT
+from store.check_rows import RowChecker
+from store.errors import InvalidInputError
+from store.isolation import Isolation
+from store.load import Load, LoadResult
+from store.lookup import key_arrays
+from store.partial import FillOptions
+from store.reads import Predicate
+from store.scan import Projection
+from store.schema import SEQUENCE_COL, TableSchema, hidden_name
+from store.snapshot import Snapshot, as_table
+from store.table_writer import TableWriter
+
+if TYPE_CHECKING:
+    from store.multi_transaction import MultiTransaction
+    from store.table import Table
+
+
+class StatementLoad(Load):
+    """One writing statement of a transaction: its rows join the transaction when it is committed."""
+
+    def __init__(self, owner: TransactionTable, checker: RowChecker, filling: FillOptions | None) -> None:
+        super().__init__(
+            owner.base, checker, label=None, operation=owner.transaction.operation, filling=filling
+        )
+        self.label = owner.transaction.label
+        self._owner = owner
+
+    @property
+    def txn_id(self) -> int:
+        return self._owner.transaction.txn_id
+
+    def commit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """Adds the statement's rows to the transaction.
+
+        Raises:
+            LoadRejectedError: too many rejected rows; the statement leaves nothing, the transaction goes on.
+        """
+        self._check_open()
+        self._check_ratio(max_filter_ratio)
+        figures = self._writer.figures
+        self._owner.writer.absorb(self._writer)
+        self._is_open = False
+        record = replace(self._transaction, id=self.txn_id, label=self.label)
+        return self._result(record, figures, record.status)
+
+
+class TransactionTable:
+    """Made by `MultiTransaction.table`.
+
+    Attributes:
+        transaction: it belongs to.
+        base: the table.
+        isolation: what was read of it.
+        writer: what was written to it.
+    """
+
+    def __init__(self, transaction: MultiTransaction, base: Table, isolation: Isolation) -> None:
+        self.transaction = transaction
+        self.base = base
+        self.isolation = isolation
+        self.writer = TableWriter(base, isolation.base.schema, transaction.operation, isolation)
+        self._snapshot = Snapshot(isolation.base)
+
+    @property
+    def name(self) -> str:
+        """`database.table`."""
+        return self.base.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """At the version the transaction reads."""
+        return self.isolation.base.schema
+
+    @property
+    def version(self) -> int:
+        """The version the transaction reads."""
+        return self.isolation.base.version
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether anything was read or written."""
+        return self.isolation.has_read or self.writer.has_written
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
+
+        Args:
+            version: an earlier one; reads of the past conflict with nobody.
+        """
+        return self._snapshot if version is None else self.base.snapshot(version)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows of the transaction's snapshot; see `Snapshot.scan`."""
+        self.log_scan(columns, filter)
+        return self._snapshot.scan(columns, filter, hidden=hidden)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
+        """Rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
+        keys = as_table(keys)
+        names = Projection.of(self.schema, columns, hidden=hidden).names
+        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
+        return self._snapshot.get(keys, columns, hidden=hidden)
+
+    def count(self, filter: pc.Expression | None = None) -> int:
+        """How many rows there are."""
+        with self.scan([*self.schema.key], filter) as reader:
+            return sum(batch.num_rows for batch in reader)
+
+    def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
+        """Remembers that rows satisfying a filter were read."""
+        names = Projection.of(self.schema, columns, hidden=False).names
+        used = expression_columns(self.schema, filter)
+        predicate = None if filter is None else Predicate(filter, partition=self._partition(filter, used))
+        self.isolation.reads.read_where(predicate, [*_value_names(names), *used])
+
+    def _partition(self, filter: pc.Expression, used: Iterable[str]) -> pc.Expression | None:
+        """A filter over partition columns alone prunes partitions; any other reads all of them."""
+        columns = self.schema.partition_columns
+        return filter if columns and set(used) <= set(columns) else None
+
+    def upsert(self, data: Any, *, mode: str = UPSERT, **options: Any) -> LoadResult:
+        """Rows to write at commit; see `Table.upsert`."""
+        ratio = options.pop("max_filter_ratio", 0.0)
+        with self.begin_load(mode=mode, **options) as load:
+            load.write(data)
+            return load.commit(max_filter_ratio=ratio)
+
+    def delete(self, keys: Any) -> LoadResult:
+        """Keys to delete at commit; see `Table.delete`."""
+        return self.upsert(as_table(keys), merge_type="DELETE", mode=FIXED)
+
+    def begin_load(self, **options: Any) -> Load:
+        """A statement of several batches; see `Table.begin_load`."""
+        self.transaction.check_writable(self.base.database_id)
+        return self.base.begin_load(**options, within=self)
+
+    def statement(
+        self,
+        checker: RowChecker,
+        *,
+        label: str | None,
+        operation: str,
+        filling: FillOptions | None,
+    ) -> Load:
+        """A load into the transaction; for `Table.begin_load`.
+
+        Raises:
+            InvalidInputError: with a label of its own: the transaction has one.
+        """
+        if label is not None:
+            raise InvalidInputError(
+                f"{operation} with label {label!r} inside a transaction: label the transaction itself",
+                kind="bad_label",
+            )
+        return StatementLoad(self, checker, filling)
+
+    def update(
+        self, assignments: Mapping[str, Any], where: pc.Expression | None = None
+    ) -> tuple[int, LoadResult | None]:
+        """Changes columns of the rows that satisfy a condition.
+
+        Args:
+            assignments: column -> an expression over the row as it is, or a value.
+            where: None means all rows.
+
+        Returns:
+            How many rows matched, and the statement's result, None when none did.
+
+        Raises:
+            InvalidInputError: an unknown or key column, or a value that does not fit (U7, U9).
+        """
+        self.transaction.lock(self)
+        names = check_assigned(self.schema, assignments)
+        used = [*expression_columns(self.schema, where), *self._read_by(assignments, names)]
+        self._log_change(where, used)
+        needed = list(dict.fromkeys([*self.schema.key, *used]))
+        rows = self._snapshot.scan(needed, where).read_all()
+        if not len(rows):
+            return 0, None
+        changed = _evaluated(rows, self.schema, names)
+        return len(rows), self.upsert(changed, mode=FIXED)
+
+    def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
+        """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
+        self.transaction.lock(self)
+        self._log_change(where, expression_columns(self.schema, where))
+        rows = self._snapshot.scan(list(self.schema.key), where).read_all()
+        return len(rows), self.delete(rows) if len(rows) else None
+
+    def _log_change(self, where: pc.Expression | None, used: Sequence[str]) -> None:
+        predicate = None
+        if where is not None:
+            alone = expression_columns(self.schema, where)
+            predicate = Predicate(where, partition=self._partition(where, alone))
+        self.isolation.reads.read_where(predicate, used)
+
+    def _read_by(self, assignments: Mapping[str, Any], names: Mapping[str, Any]) -> list[str]:
+        """Columns that assignments look at, the sequence among them: it decides whether they take effect."""
+        used: list[str] = []
+        for value in assignments.values():
+            if isinstance(value, pc.Expression):
+                used += expression_columns(self.schema, value)
+        if self.schema.sequence_column is not None:
+            used.append(self.schema.sequence_column)
+        return used
+
+
+def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[str, Any]:
+    """Assignments by canonical names; only value columns may be assigned (U7, U9).
+
+    Raises:
+        InvalidInputError: names the column.
+    """
+    checked: dict[str, Any] = {}
+    unknown = [
+        name for name in assignments if schema.find(name) is None and hidden_name(name) != SEQUENCE_COL
+    ]
+    if unknown or not assignments:
+        raise InvalidInputError(
+            f"unknown column in assignment list: {', '.join(unknown) or 'it is empty'}", kind="unknown_column"
+        )
+    for name, value in assignments.items():
+        column = schema.find(name)
+        canonical = column.name if column is not None else SEQUENCE_COL
+        if canonical in schema.key:
+            raise InvalidInputError(
+                f"Only value columns of unique table could be updated: {canonical!r} is a key column",
+                kind="key_column",
+            )
+        if canonical in checked:
+            raise InvalidInputError(
+                f"column in assignment list is invalid, {name} is assigned twice", kind="duplicate_column"
+            )
+        checked[canonical] = value
+    return checked
+
+
+def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
+    """Columns whose names occur in an expression, key columns too; never too few."""
+    if expression is None:
+        return []
+    text = str(expression)
+    return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+
+
+def _value_names(names: Iterable[str]) -> list[str]:
+    """Without hidden columns other than the sequence: version and sign follow from the row."""
+    return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
+
+
+def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:
+    """Key columns and the assigned values."""
+    columns: dict[str, pc.Expression] = {name: pc.field(name) for name in schema.key}
+    for name, value in assignments.items():
+        if isinstance(value, pc.Expression):
+            columns[name] = value
+        else:
+            columns[name] = pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+    try:
+        return ds.dataset(rows).scanner(columns=columns, use_threads=False).to_table()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        raise InvalidInputError(f"assignment does not fit the table: {error}", kind="bad_value") from error
