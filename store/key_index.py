@@ -8,9 +8,9 @@ flagged). Stored as an uncompressed Arrow IPC file that is mapped, never parsed:
     (as needed)
 
 A `Run` is what gets probed: the indexes of one or several segments in one sorted array. Probing costs a
-binary search per needle and run, so small runs are merged in memory as they pile up (`merge_runs`), dead
-rows left out; the few large runs are the mapped indexes themselves, whose code ranges are disjoint after a
-bulk load or a compaction.
+short search per needle and run (store.slice_directory), so small runs are merged in memory as they pile up
+(`merge_runs`), dead rows left out; the few large runs are the mapped indexes themselves, whose code ranges
+are disjoint after a bulk load or a compaction.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyarrow.ipc as ipc
 
 from store.keys import Codes
 from store.sequence import SequenceVector
+from store.slice_directory import SliceDirectory, pays
 from store.workers import map_all
 
 Positions = npt.NDArray[np.uint32]
@@ -58,6 +59,11 @@ class KeyIndex:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @cached_property
+    def directory(self) -> SliceDirectory:
+        """For finding many codes; of an index that is not empty."""
+        return SliceDirectory(self.codes)
 
     def row_positions(self, entries: Rows | slice) -> npt.NDArray[np.uint32]:
         """Positions in the segment of some entries of the index."""
@@ -169,7 +175,7 @@ class Run:
         low = int(needles.searchsorted(np.uint64(first)))
         high = int(needles.searchsorted(np.uint64(last), side="right"))
         wanted = needles[low:high]
-        at = codes.searchsorted(wanted)
+        at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
         if not len(hits):
             return None

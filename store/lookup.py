@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from store.keys import encode_keys, is_exact
 from store.scan import Projection
 from store.schema import DELETE_SIGN
 from store.table_state import TableState, rows_by_slot
-from store.workers import map_all
-
-_PARALLEL_KEYS: Final = 2_000
 
 
 def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted: bool = False) -> pa.Table:
@@ -47,12 +44,10 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
         return projection.arrow.empty_table()
     needles, matches = find(state, arrays)
     arrow = projection.arrow
-    groups = list(rows_by_slot(matches.slots))
-    found = map_all(
-        lambda group: _take_slot(state, group, needles, matches, projection, deleted=deleted),
-        groups,
-        worth_it=len(needles) >= _PARALLEL_KEYS,
-    )
+    found = [
+        _take_slot(state, group, needles, matches, projection, deleted=deleted)
+        for group in rows_by_slot(matches.slots)
+    ]
     if not found:
         return arrow.empty_table()
     parts, orders = [table for table, _ in found], [rows for _, rows in found]

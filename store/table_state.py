@@ -209,7 +209,8 @@ def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArr
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if not len(slots):
         return
-    order = np.argsort(slots, kind="stable")
+    # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
+    order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
     ordered = slots[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     bounds = [*starts.tolist(), len(order)]
