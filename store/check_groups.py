@@ -4,7 +4,8 @@ Every load of such a table comes here, whole rows too. A group is given as a who
 cells and its sequence are replaced together:
 
 1. Whole rows (SM5): a group of which the data has a column is given; its other columns take their default or
-   NULL. A group of which it has none is not given.
+   NULL. A group of which it has none is not given, nor is one of which a row says nothing but NULLs: wide
+   rows of another stream look like that.
 2. Fixed updates: the same, but a group named in part is refused, for what the rest should be depends on when
    the load arrives. Two parts are enough: the sequence alone in loads that only delete, and all but ON
    UPDATE columns, which take the load's moment (A4).
@@ -65,6 +66,7 @@ class GroupChecker(PartialChecker):
             if self.whole_rows:
                 names += missing
                 arrays += [self._omitted(column, given, rows, is_tombstone) for column in missing]
+                self._leave_out_nulls(group, names, arrays, masks, deletes)
                 continue
             self._stamp(group, names, arrays, masks)
             if not self.flexible:
@@ -76,6 +78,24 @@ class GroupChecker(PartialChecker):
         order = {name: number for number, name in enumerate(self.schema.names)}
         paired = sorted(zip(names, arrays, strict=True), key=lambda pair: order[pair[0].name])
         names[:], arrays[:] = [name for name, _ in paired], [array for _, array in paired]
+
+    def _leave_out_nulls(
+        self,
+        group: ColumnGroup,
+        names: Sequence[Column],
+        arrays: Sequence[pa.Array],
+        masks: dict[str, Mask],
+        deletes: Mask,
+    ) -> None:
+        """Rule 1. A row that deletes gives the sequences it has, NULL too."""
+        own = [array for column, array in zip(names, arrays, strict=True) if column.name in group.columns]
+        if not all(array.null_count for array in own):
+            return
+        given = deletes.copy()
+        for array in own:
+            given |= np.asarray(array.is_valid())
+        for name in group.columns:
+            masks[name] = given
 
     def _stamp(
         self, group: ColumnGroup, names: list[Column], arrays: list[pa.Array], masks: dict[str, Mask]

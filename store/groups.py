@@ -10,7 +10,7 @@ was dropped stays empty, so that a number is never used again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +62,7 @@ def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict
     check_cover(groups, columns, key)
     for name in declared:
         del properties[name]
-    properties.update((group.property_name, ",".join(group.cells)) for group in groups)
+    properties.update(group_properties(groups))
     return groups
 
 
@@ -135,6 +135,99 @@ def check_cover(groups: Groups, columns: Sequence[Column], key: Sequence[str]) -
             "order more columns by one sequence",
             kind="bad_property",
         )
+
+
+def with_added(
+    groups: Groups, columns: Sequence[Column], key: Sequence[str], properties: Mapping[str, str]
+) -> Groups:
+    """The groups after ADD COLUMN ... PROPERTIES (SM7).
+
+    Args:
+        columns: of the table with the new ones.
+        properties: those of the statement; a group that exists takes no new columns (SM3).
+
+    Raises:
+        InvalidInputError: the table has no groups to add to, or a rule of SM3 is broken.
+    """
+    if not groups:
+        raise InvalidInputError(
+            "sequence mapping can only be added to a table that was created with one", kind="bad_property"
+        )
+    strange = [name for name in properties if not name.startswith(PREFIX)]
+    if strange:
+        raise InvalidInputError(
+            f"property {strange[0]!r} does not go with ADD COLUMN; expected {PREFIX}<column>",
+            kind="bad_property",
+        )
+    grown = (*groups, *(_parse_group(name, value, columns, key) for name, value in properties.items()))
+    check_cover(grown, columns, key)
+    return grown
+
+
+def without_column(groups: Groups, name: str) -> Groups:
+    """The groups after DROP COLUMN: a group's cells go first, then its sequence (SM7).
+
+    Args:
+        name: canonical.
+
+    Raises:
+        InvalidInputError: the column orders others.
+    """
+    return tuple(group if group is None else _shrunk(group, name) for group in groups)
+
+
+def _shrunk(group: ColumnGroup, name: str) -> ColumnGroup | None:
+    if name in group.sequence and group.cells:
+        raise InvalidInputError(
+            f"Can not drop sequence mapping column[{name}]: it orders {', '.join(group.cells)}; drop these "
+            "first",
+            kind="bad_alter",
+            column=name,
+        )
+    sequence = tuple(column for column in group.sequence if column != name)
+    return ColumnGroup(sequence, tuple(c for c in group.cells if c != name)) if sequence else None
+
+
+def group_properties(groups: Groups) -> dict[str, str]:
+    """The properties that declare some groups."""
+    return {group.property_name: ",".join(group.cells) for group in groups if group is not None}
+
+
+def refuse_rename(groups: Groups, name: str) -> None:
+    """SM2: columns of tables with groups keep their names.
+
+    Raises:
+        InvalidInputError: the table has groups.
+    """
+    if groups:
+        raise InvalidInputError(
+            f"column {name!r} cannot be renamed: the table has sequence mapping",
+            kind="bad_alter",
+            column=name,
+        )
+
+
+def refuse_type_change(groups: Groups, name: str) -> None:
+    """SM1: the type of a sequence is for good.
+
+    Raises:
+        InvalidInputError: the column orders others.
+    """
+    if any(group is not None and name in group.sequence for group in groups):
+        raise InvalidInputError(
+            f"the type of sequence mapping column[{name}] cannot be changed", kind="bad_alter", column=name
+        )
+
+
+def replaced_with(groups: Groups, names: Collection[str]) -> list[str]:
+    """Columns that have to be written when some columns are: the rest of their groups."""
+    return [
+        name
+        for group in groups
+        if group is not None and not set(group.columns).isdisjoint(names)
+        for name in group.columns
+        if name not in names
+    ]
 
 
 def groups_to_record(groups: Groups) -> list[list[list[str]] | None]:

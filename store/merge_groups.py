@@ -6,8 +6,7 @@ order and any grouping, so loads commute. Given a delta and a state:
 
 1. Bring rows of one key together and look their history up. A key without one has no group, and every
    sequence of it is NULL.
-2. Which groups does a row propose? Those of which it supplies the sequence. One of which it says nothing but
-   NULLs it does not propose: wide rows of another stream look like that.
+2. Which groups does a row propose? Those of which it supplies the sequence (store.check_groups).
 3. A group: compare proposals, NULL lowest, sequences of several columns from left to right. The largest, of
    equal ones the last, wins if it is not smaller than history's. Other groups do not matter.
 4. A row with the delete sign proposes, with its sequences, that the groups are not there. One that supplies
@@ -147,12 +146,6 @@ class _Merging:
             mask = self.delta.supplied.get(name)
             if mask is not None:
                 given &= mask[self.order]
-        if all(self.delta.rows.column(name).null_count for name in group.sequence):
-            says = np.zeros(len(self.delta), dtype=np.bool_)
-            for name in group.columns:
-                if name in names:
-                    says |= np.asarray(_flat(self.delta.rows.column(name)).is_valid())
-            given &= says[self.order] | self.deletes
         return given
 
     def _settle(self, group: ColumnGroup) -> _Register:

@@ -354,7 +354,7 @@ class GroupUpdates(UpdateMachine):
         return kept
 
     def apply(self, rows: Sequence[Row], mode: str) -> None:
-        self.model.apply(rows)
+        self.model.apply(rows, whole_rows=mode == ROWS)
 
     def compare(self, table: Table) -> None:
         assert_agrees(table, self.model)

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import InvalidInputError, LoadResult, Store, Table, TableSchema
+from store import Column, InvalidInputError, LoadResult, Store, Table, TableSchema
+from store.groups import group_properties, refuse_rename, refuse_type_change, with_added, without_column
 from tests.support.rows import column, rows_of
 
 SEQUENCE, DELETE = "__SEQUENCE_COL__", "__DELETE_SIGN__"
@@ -104,6 +105,75 @@ def test_a_group_survives_the_catalog(store: Store) -> None:
     assert again.properties == {"compression": "lz4", "sequence_mapping.t,s": "C,d"}
 
 
+# changing
+
+
+def columns_of(*texts: str) -> list[Column]:
+    return [column(text) for text in texts]
+
+
+def test_new_columns_bring_their_group(store: Store) -> None:
+    """SM7, SM3."""
+    groups = two_groups(store).schema.groups
+    old = ("k int", "c int", "d int", "e int", "s1 int", "s2 int")
+    added = {"sequence_mapping.s3": "f"}
+    grown = with_added(groups, columns_of(*old, "f int", "s3 bigint"), ["k"], added)
+    assert group_properties(grown) == {
+        "sequence_mapping.s1": "c,d",
+        "sequence_mapping.s2": "e",
+        "sequence_mapping.s3": "f",
+    }
+    broken: list[tuple[tuple[str, ...], dict[str, str], str]] = [
+        (("f int",), {}, "The columns are not equal between the schema and prop"),
+        (("f int", "s3 int", "g int"), added, "The columns are not equal between the schema and prop"),
+        (("f int", "s3 int"), {"sequence_mapping.s3": "f,c"}, "The columns are overlapping"),
+        (("f int", "s3 int"), {"sequence_mapping.s3": "f,s1"}, "The columns are overlapping"),
+        (("f int",), {"sequence_mapping.s1": "f"}, "The columns are overlapping"),
+        (("f int", "s3 string"), added, "Unsupported data type in sequence column"),
+        (
+            ("f int",),
+            added,
+            "sequence column [s3] in column_group does not exist in schema",
+        ),
+        (("f int", "s3 int"), {**added, "compression": "lz4"}, "property 'compression' does not go with ADD"),
+    ]
+    for new, properties, message in broken:
+        with pytest.raises(InvalidInputError) as caught:
+            with_added(groups, columns_of(*old, *new), ["k"], properties)
+        assert caught.value.message.startswith(message)
+    with pytest.raises(InvalidInputError, match="can only be added to a table that was created with one"):
+        with_added((), columns_of("k int", "f int", "s3 int"), ["k"], added)
+
+
+def test_cells_are_dropped_before_their_sequence(store: Store) -> None:
+    """SM7: and the number of a group that is gone is not given again."""
+    groups = two_groups(store).schema.groups
+    with pytest.raises(InvalidInputError, match=r"Can not drop sequence mapping column\[s1\]"):
+        without_column(groups, "s1")
+    bare = without_column(groups, "e")
+    assert group_properties(bare) == {"sequence_mapping.s1": "c,d", "sequence_mapping.s2": ""}
+    gone = without_column(bare, "s2")
+    assert group_properties(gone) == {"sequence_mapping.s1": "c,d"}
+    added = with_added(
+        gone,
+        columns_of("k int", "c int", "d int", "s1 int", "f int", "s3 int"),
+        ["k"],
+        {"sequence_mapping.s3": "f"},
+    )
+    assert [group is None for group in added] == [False, True, False]
+
+
+def test_columns_of_groups_keep_their_names_and_sequences_their_types(store: Store) -> None:
+    """SM1, SM2."""
+    groups = two_groups(store).schema.groups
+    with pytest.raises(InvalidInputError, match="column 'c' cannot be renamed"):
+        refuse_rename(groups, "c")
+    with pytest.raises(InvalidInputError, match=r"sequence mapping column\[s1\] cannot be changed"):
+        refuse_type_change(groups, "s1")
+    refuse_type_change(groups, "c")
+    refuse_rename((), "c")
+
+
 # loading
 
 
@@ -168,6 +238,8 @@ def test_a_group_of_nothing_but_nulls_is_not_given(store: Store) -> None:
     load(table, "k c d e s1 s2", (1, None, None, 7, None, None))
     load(table, "k c d e s1 s2", (1, 2, 2, None, 2, None))
     assert rows_of(table) == [(1, 2, 2, 7, 2, None)]
+    fixed(table, "k e s2", (1, None, None))  # a partial update says what it knows (P6)
+    assert rows_of(table) == [(1, 2, 2, None, 2, None)]
 
 
 def test_whole_rows_take_defaults_for_the_rest_of_a_group(store: Store) -> None:

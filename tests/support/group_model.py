@@ -55,17 +55,23 @@ class GroupModel:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     rows: dict[Key, list[Register]] = field(default_factory=dict)
 
-    def apply(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Applies rows that hold the cells they supply and, if they delete, the sign."""
-        for row in rows:
-            self._apply(row)
+    def apply(self, rows: Iterable[Mapping[str, Any]], *, whole_rows: bool = False) -> None:
+        """Applies rows that hold the cells they supply and, if they delete, the sign.
 
-    def _apply(self, row: Mapping[str, Any]) -> None:
+        Args:
+            whole_rows: groups of NULLs are not given.
+        """
+        for row in rows:
+            self._apply(row, whole_rows=whole_rows)
+
+    def _apply(self, row: Mapping[str, Any], *, whole_rows: bool) -> None:
         key = tuple(row[name] for name in self.key)
         registers = self.rows.setdefault(key, [self._empty(group) for group in self.groups])
         deletes = bool(row.get(DELETE_SIGN))
         proposals: dict[int, Register] = {}
         for i, group in enumerate(self.groups):
+            if whole_rows and not deletes and all(row.get(name) is None for name in group.columns):
+                continue
             proposal = self._proposal(group, row, deletes=deletes)
             if proposal is not None:
                 proposals[i] = proposal
@@ -91,10 +97,7 @@ class GroupModel:
         sequence = tuple(row[name] for name in group.sequence)
         if deletes:
             return Register(sequence, self._empty(group).cells)
-        cells = {name: row[name] for name in group.cells}
-        if all(value is None for value in (*sequence, *cells.values())):
-            return None
-        return Register(sequence, cells, is_there=True)
+        return Register(sequence, {name: row[name] for name in group.cells}, is_there=True)
 
     def live(self) -> dict[Key, dict[str, Any]]:
         """What a reader sees: key -> the other columns."""
