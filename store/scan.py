@@ -215,6 +215,40 @@ def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArr
     return mask
 
 
+@dataclass(frozen=True)
+class ScanFigures:
+    """What a scan with some filter will read.
+
+    Attributes:
+        segments, batches: how many the version has; `*_read` those that zone maps do not rule out.
+        rows_read: in those batches, rows that do not count included.
+        rows_hidden: of `rows_read`, replaced or deleted ones; tombstones are not among them.
+    """
+
+    segments: int
+    segments_read: int
+    batches: int
+    batches_read: int
+    rows_read: int
+    rows_hidden: int
+
+
+def scan_figures(state: TableState, predicate: pc.Expression | None) -> ScanFigures:
+    """Tells what a scan will read, without reading rows."""
+    batches = unpruned(state, predicate)
+    masks = [
+        live.deletes.live_mask(n * live.segment.meta.batch_rows, batch_rows(live, n)) for live, n in batches
+    ]
+    return ScanFigures(
+        segments=len(state.segments),
+        segments_read=len({live.slot for live, _ in batches}),
+        batches=sum(live.segment.meta.batches for live in state.segments.values()),
+        batches_read=len(batches),
+        rows_read=sum(batch_rows(live, number) for live, number in batches),
+        rows_hidden=sum(len(mask) - mask.true_count for mask in masks if mask is not None),
+    )
+
+
 class MarkedScan:
     """Batches in place, with a column that says which of their rows count: for a reader that filters anyway.
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from store.errors import InvalidInputError
 from store.lookup import lookup
 from store.readers import Lease
-from store.scan import MarkedScan, Projection, scan_state, unpruned
+from store.scan import MarkedScan, Projection, ScanFigures, scan_figures, scan_state, unpruned
 from store.schema import TableSchema
 from store.table_state import TableState
 
@@ -73,6 +73,10 @@ class Snapshot:
         """
         projection = Projection.of(self.schema, columns, hidden=False)
         return MarkedScan(unpruned(self._state, filter), projection, deleted=deleted)
+
+    def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
+        """What a scan with a filter will read."""
+        return scan_figures(self._state, filter)
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False

@@ -92,6 +92,53 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         yield reader
 
 
+def explain_query(query: Query, context: QueryContext) -> list[str]:
+    """What a query will read, table by table, and who evaluates it; nothing is read.
+
+    Raises:
+        InvalidInputError: as `open_query`, as far as it is found before reading.
+    """
+    tree = query.tree.copy()
+    check(tree)
+    name_answers(tree, query.headings)
+    relations = find_relations(tree, context.open_snapshot)
+    choose_columns(tree, relations, show_hidden=context.show_hidden)
+    straight = _straight(tree, relations, context)
+    if straight is None:
+        choose_conditions(relations)
+        name_columns(tree, relations, show_hidden=context.show_hidden)
+        translate(tree, context.around, context.variables)
+        render(tree)
+    else:
+        straight.close()
+    lines = ["EVALUATED BY " + ("DuckDB" if straight is None else "the scan alone")]
+    for relation in relations:
+        lines += _explained(relation)
+    return lines
+
+
+def _explained(relation: Relation) -> list[str]:
+    snapshot = relation.snapshot
+    alias = f" AS {relation.alias}" if relation.alias != relation.table.name else ""
+    lines = [f"SCAN {relation.table}{alias} VERSION {snapshot.version}"]
+    lines.append(f"  columns: {', '.join(map(source_column, relation.columns))}")
+    if relation.conditions:
+        parts = [
+            f"{c.column} {c.operator} {', '.join(str(v) for v in c.values)}" for c in relation.conditions
+        ]
+        lines.append(f"  predicates: {' AND '.join(part.strip() for part in parts)}")
+    keys = _keys(relation)
+    if keys is not None:
+        return [*lines, f"  key look-up: {keys.num_rows} keys"]
+    if isinstance(snapshot, Snapshot):
+        found = snapshot.figures(expression_of(relation.conditions))
+        pruned = found.segments - found.segments_read
+        lines.append(f"  segments: {found.segments_read} of {found.segments}, {pruned} pruned")
+        lines.append(f"  batches: {found.batches_read} of {found.batches}")
+        lines.append(f"  rows: {found.rows_read}, deleted or replaced {found.rows_hidden}")
+    return lines
+
+
 @contextmanager
 def _evaluated(
     tree: exp.Query, relations: list[Relation], context: QueryContext

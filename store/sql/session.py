@@ -18,6 +18,7 @@ from store.sql import privileges, system_tables
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.functions import Moment, Surroundings
+from store.sql.load_jobs import LoadJobs
 from store.sql.parser import parse
 from store.sql.processes import Processes
 from store.sql.relations import Readable
@@ -63,6 +64,7 @@ class Session:
         user: str | None = None,
         connection_id: int = 0,
         processes: Processes | None = None,
+        load_jobs: LoadJobs | None = None,
     ) -> None:
         """Args:
         global_variables: what SET GLOBAL writes; pass one dict to all sessions of a server.
@@ -70,6 +72,7 @@ class Session:
         user: whose privileges are checked; None may do everything.
         connection_id: the session's number among the processes of a server.
         processes: of the server, for SHOW PROCESSLIST and KILL.
+        load_jobs: runs broker and routine loads; without it their statements are refused.
         """
         self.store = store
         self.database = database
@@ -79,6 +82,7 @@ class Session:
         self.user = user
         self.connection_id = connection_id
         self.processes = processes if processes is not None else Processes()
+        self.load_jobs = load_jobs
         self._clock = clock
         self._connection: duckdb.DuckDBPyConnection | None = None
 
@@ -109,8 +113,14 @@ class Session:
     @contextmanager
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """The rows of a query as they are read; the versions it reads are held until the block is left."""
+        with self.query_context() as context, open_query(query, context) as reader:
+            yield reader
+
+    @contextmanager
+    def query_context(self) -> Iterator[QueryContext]:
+        """What queries of one statement read in: versions opened in it are held until the block is left."""
         with ExitStack() as held:
-            yield held.enter_context(open_query(query, self._query_context(held)))
+            yield self._query_context(held)
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:

@@ -1,0 +1,104 @@
+"""LOAD LABEL, SHOW LOAD and CANCEL LOAD (B1, B12, B17). The session's load jobs run them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from store.sql.load_jobs import CancelLoad, DataDescription, LoadLabel, ShowLoad, required
+from store.sql.load_parser import MERGE_TYPES, parse_clauses, parse_label_filter
+from store.sql.result import Result
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.tokens import TokenStream
+
+_SOURCES: Final = ("BROKER", "S3", "HDFS", "LOCAL")
+
+
+def _parse_load(stream: TokenStream) -> LoadLabel:
+    parts = stream.dotted_name("label")
+    database = parts[-2] if len(parts) > 1 else None
+    stream.need("(")
+    descriptions = [_parse_description(stream)]
+    while stream.take(","):
+        descriptions.append(_parse_description(stream))
+    if not stream.take(")"):
+        stream.fail("',' or ')' behind the data description")
+    if len({description.clauses.merge_type for description in descriptions}) > 1:
+        stream.refuse("merge type in all statement must be the same.", "bad_load")  # B5
+    source = broker = comment = ""
+    source_properties: dict[str, str] = {}
+    properties: dict[str, str] = {}
+    if stream.take("WITH"):
+        source = stream.take_one_of(*_SOURCES) or stream.fail("BROKER, S3, HDFS or LOCAL")
+        if source == "BROKER" and stream.word() != "(":
+            broker = stream.word_or_string("a broker name")
+        if stream.word() == "(":
+            source_properties = stream.properties()
+    if stream.take("PROPERTIES"):
+        properties = stream.properties()
+    if stream.take("COMMENT"):
+        comment = stream.string("a comment")
+    made = tuple(descriptions)
+    return LoadLabel(database, parts[-1], made, source, broker, source_properties, properties, comment)
+
+
+def _parse_description(stream: TokenStream) -> DataDescription:
+    merge_type = stream.take_one_of(*MERGE_TYPES) or "APPEND"
+    stream.need("DATA", "INFILE")
+    stream.need("(")
+    paths = [stream.string("a path")]
+    while stream.take(","):
+        paths.append(stream.string("a path"))
+    if not stream.take(")"):
+        stream.fail("',' or ')'")
+    is_negative = stream.take("NEGATIVE")
+    stream.need("INTO", "TABLE")
+    table = stream.name("a table name")
+    clauses = parse_clauses(stream, merge_type, commas=False)
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    return DataDescription(tuple(paths), table, clauses, properties, is_negative)
+
+
+def _load(statement: LoadLabel, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    return required(session.load_jobs, "LOAD LABEL").submit(statement, database)
+
+
+def _parse_from(stream: TokenStream) -> str | None:
+    return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+
+
+def _parse_show(stream: TokenStream) -> ShowLoad:
+    database = _parse_from(stream)
+    label_filter = parse_label_filter(stream)
+    if stream.take("ORDER", "BY"):
+        stream.slice_to("LIMIT")
+    limit, offset = None, 0
+    if stream.take("LIMIT"):
+        limit = stream.integer("a number of rows")
+        if stream.take(","):
+            offset, limit = limit, stream.integer("a number of rows")
+        elif stream.take("OFFSET"):
+            offset = stream.integer("a number of rows")
+    return ShowLoad(database, label_filter, limit, offset)
+
+
+def _show(statement: ShowLoad, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    return required(session.load_jobs, "SHOW LOAD").show(statement, database)
+
+
+def _parse_cancel(stream: TokenStream) -> CancelLoad:
+    return CancelLoad(_parse_from(stream), parse_label_filter(stream))
+
+
+def _cancel(statement: CancelLoad, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    return required(session.load_jobs, "CANCEL LOAD").cancel(statement, database)
+
+
+KINDS: Final = (
+    StatementKind(("LOAD LABEL",), LoadLabel, _parse_load, _load),
+    StatementKind(("SHOW LOAD",), ShowLoad, _parse_show, _show),
+    StatementKind(("CANCEL LOAD",), CancelLoad, _parse_cancel, _cancel),
+)

@@ -1,0 +1,68 @@
+"""EXPLAIN: what a query will read: segments and batches, columns, rows that do not count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from store.errors import InvalidInputError
+from store.sql.parser import parse_statement
+from store.sql.result import Result, text_rows
+from store.sql.select import explain_query
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind, kind_of
+from store.sql.statements import Insert, Query
+from store.sql.tokens import TokenStream
+
+_LEVELS: Final = (
+    "VERBOSE",
+    "GRAPH",
+    "PARSED",
+    "ANALYZED",
+    "REWRITTEN",
+    "LOGICAL",
+    "PHYSICAL",
+    "SHAPE",
+    "ALL",
+)
+
+
+@dataclass(frozen=True)
+class Explain:
+    """`statement` is what the words behind EXPLAIN say."""
+
+    statement: Any
+
+
+def _parse(stream: TokenStream) -> Explain:
+    stream.take_one_of(*_LEVELS)
+    stream.take("PLAN")
+    # The statement behind is read as if it stood alone; offsets stay those of the whole text.
+    inner = TokenStream(stream.text, stream.tokens[stream.at :], stream.end)
+    if not inner.tokens:
+        stream.fail("a statement to explain")
+    statement = parse_statement(inner)
+    stream.at = len(stream.tokens)
+    return Explain(statement)
+
+
+def _explain(statement: Explain, session: Session) -> Result:
+    explained = statement.statement
+    lines: list[str] = []
+    query = explained
+    if isinstance(explained, Insert):
+        lines.append(f"WRITE {session.full_name(explained.table)}")
+        if explained.query is None:
+            lines.append(f"  rows: {len(explained.rows or ())} from VALUES")
+        query = explained.query
+    elif not isinstance(explained, Query):
+        kind = kind_of(explained)
+        name = kind.starts[0] if kind is not None else type(explained).__name__
+        raise InvalidInputError(f"EXPLAIN takes SELECT or INSERT, found {name}", kind="not_supported")
+    if query is not None:
+        with session.query_context() as context:
+            lines += explain_query(query, context)
+    return text_rows(["Explain String"], [(line,) for line in lines])
+
+
+KINDS: Final = (StatementKind(("EXPLAIN",), Explain, _parse, _explain),)
