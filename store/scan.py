@@ -236,9 +236,7 @@ class ScanFigures:
 def scan_figures(state: TableState, predicate: pc.Expression | None) -> ScanFigures:
     """Tells what a scan will read, without reading rows."""
     batches = unpruned(state, predicate)
-    masks = [
-        live.deletes.live_mask(n * live.segment.meta.batch_rows, batch_rows(live, n)) for live, n in batches
-    ]
+    masks = [live_rows(live, number, deleted=True) for live, number in batches]
     return ScanFigures(
         segments=len(state.segments),
         segments_read=len({live.slot for live, _ in batches}),

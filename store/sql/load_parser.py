@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from store.sql.load_jobs import LabelFilter, LoadClauses
 from store.sql.tokens import TokenStream
 
+_Clause = Callable[[TokenStream, LoadClauses], LoadClauses]
 MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
-_STOPS: Final = ("PRECEDING", "WHERE", "DELETE", "ORDER", "PROPERTIES", "SET", "FROM", "PARTITION", "PARTITIONS",
-                 "COLUMNS", "WITH", "COMMENT", "LINES", "FORMAT", "COMPRESS_TYPE")  # fmt: skip
+_STOPS: Final = ("PRECEDING", "WHERE", "DELETE", "ORDER", "PROPERTIES", "SET", "FROM", "PARTITION",
+                 "PARTITIONS", "COLUMNS", "WITH", "COMMENT", "LINES", "FORMAT", "COMPRESS_TYPE")  # fmt: skip
 
 
 def parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:
@@ -73,52 +74,42 @@ def _set(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
     return replace(clauses, set_columns=tuple(pairs))
 
 
-def _terminated(field: str) -> Callable[[TokenStream, LoadClauses], LoadClauses]:
-    def parse(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-        return replace(clauses, **{field: stream.string("a separator")})
+def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
+    """A clause that sets one field."""
 
-    return parse
+    def clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
+        value: dict[str, Any] = {name: parse(stream)}
+        return replace(clauses, **value)
 
-
-def _named(field: str) -> Callable[[TokenStream, LoadClauses], LoadClauses]:
-    def parse(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-        return replace(clauses, **{field: stream.word_or_string("a name")})
-
-    return parse
+    return clause
 
 
-def _condition(field: str) -> Callable[[TokenStream, LoadClauses], LoadClauses]:
-    def parse(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-        return replace(clauses, **{field: _expression(stream)})
-
-    return parse
+def _separator(stream: TokenStream) -> str:
+    return stream.string("a separator")
 
 
-def _listed(field: str) -> Callable[[TokenStream, LoadClauses], LoadClauses]:
-    def parse(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-        return replace(clauses, **{field: tuple(stream.names("a name"))})
-
-    return parse
+def _name(stream: TokenStream) -> str:
+    return stream.word_or_string("a name")
 
 
-def _columns(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-    return replace(clauses, columns=_items(stream))
+def _names(stream: TokenStream) -> tuple[str, ...]:
+    return tuple(stream.names("a name"))
 
 
-_CLAUSES: Final[tuple[tuple[tuple[str, ...], Callable[[TokenStream, LoadClauses], LoadClauses]], ...]] = (
-    (("COLUMNS", "TERMINATED", "BY"), _terminated("column_separator")),
-    (("COLUMNS", "FROM", "PATH", "AS"), _listed("columns_from_path")),
-    (("LINES", "TERMINATED", "BY"), _terminated("line_delimiter")),
-    (("FORMAT", "AS"), _named("format")),
-    (("COMPRESS_TYPE", "AS"), _named("compress_type")),
-    (("COLUMNS",), _columns),
-    (("PARTITION",), _listed("partitions")),
-    (("PARTITIONS",), _listed("partitions")),
+_CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
+    (("COLUMNS", "TERMINATED", "BY"), _field("column_separator", _separator)),
+    (("COLUMNS", "FROM", "PATH", "AS"), _field("columns_from_path", _names)),
+    (("LINES", "TERMINATED", "BY"), _field("line_delimiter", _separator)),
+    (("FORMAT", "AS"), _field("format", _name)),
+    (("COMPRESS_TYPE", "AS"), _field("compress_type", _name)),
+    (("COLUMNS",), _field("columns", _items)),
+    (("PARTITION",), _field("partitions", _names)),
+    (("PARTITIONS",), _field("partitions", _names)),
     (("SET",), _set),
-    (("PRECEDING", "FILTER"), _condition("preceding_filter")),
-    (("WHERE",), _condition("where")),
-    (("DELETE", "ON"), _condition("delete_on")),
-    (("ORDER", "BY"), _named("order_by")),
+    (("PRECEDING", "FILTER"), _field("preceding_filter", _expression)),
+    (("WHERE",), _field("where", _expression)),
+    (("DELETE", "ON"), _field("delete_on", _expression)),
+    (("ORDER", "BY"), _field("order_by", _name)),
 )
 
 

@@ -40,6 +40,10 @@ class Condition:
     operator: str
     values: tuple[pa.Scalar, ...] = ()
 
+    def __str__(self) -> str:
+        values = ", ".join(map(str, self.values))
+        return f"{self.column} {self.operator} {values}".rstrip()
+
     @property
     def is_equality(self) -> bool:
         return self.operator in ("=", "in")

@@ -123,10 +123,7 @@ def _explained(relation: Relation) -> list[str]:
     lines = [f"SCAN {relation.table}{alias} VERSION {snapshot.version}"]
     lines.append(f"  columns: {', '.join(map(source_column, relation.columns))}")
     if relation.conditions:
-        parts = [
-            f"{c.column} {c.operator} {', '.join(str(v) for v in c.values)}" for c in relation.conditions
-        ]
-        lines.append(f"  predicates: {' AND '.join(part.strip() for part in parts)}")
+        lines.append(f"  predicates: {' AND '.join(map(str, relation.conditions))}")
     keys = _keys(relation)
     if keys is not None:
         return [*lines, f"  key look-up: {keys.num_rows} keys"]

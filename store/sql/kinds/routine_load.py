@@ -99,20 +99,19 @@ def _show(statement: ShowRoutineLoad, session: Session) -> Result:
     return jobs.show_routine(statement, _database(statement.job, session))
 
 
-_SHOWS: Final = ("SHOW ROUTINE LOAD", "SHOW ALL ROUTINE LOAD", "SHOW ROUTINE LOAD TASK", "SHOW CREATE ROUTINE LOAD",
-                 "SHOW CREATE ALL ROUTINE LOAD")  # fmt: skip
+_ACTIONS: Final = tuple(
+    f"{action} {scope}ROUTINE LOAD" for action in ("PAUSE", "RESUME", "STOP") for scope in ("", "ALL ")
+)
+_SHOWS: Final = (
+    "SHOW ROUTINE LOAD",
+    "SHOW ALL ROUTINE LOAD",
+    "SHOW ROUTINE LOAD TASK",
+    "SHOW CREATE ROUTINE LOAD",
+    "SHOW CREATE ALL ROUTINE LOAD",
+)
 KINDS: Final = (
     StatementKind(("CREATE ROUTINE LOAD",), CreateRoutineLoad, _parse_create, _create),
     StatementKind(("ALTER ROUTINE LOAD",), AlterRoutineLoad, _parse_alter, _alter),
-    StatementKind(
-        tuple(
-            f"{action} {scope}ROUTINE LOAD"
-            for action in ("PAUSE", "RESUME", "STOP")
-            for scope in ("", "ALL ")
-        ),
-        ControlRoutineLoad,
-        _parse_control,
-        _control,
-    ),
+    StatementKind(_ACTIONS, ControlRoutineLoad, _parse_control, _control),
     StatementKind(_SHOWS, ShowRoutineLoad, _parse_show, _show),
 )
