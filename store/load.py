@@ -21,13 +21,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store import transaction as transactions
 from store.app_ids import DUPLICATE, AppPair
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
 from store.commit import commit
-from store.errors import ClosedError, CommitUnknownError, LoadRejectedError
+from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
+from store.overwrite import Clearing
 from store.partial import FillOptions
 from store.publish import Figures
 from store.rows_in import tables_of
@@ -219,6 +221,22 @@ class Load:
         self._writer.figures = replace(
             before, rows_total=before.rows_total + len(rows), rows_loaded=before.rows_loaded + len(rows)
         )
+
+    def clear(self, filter: pc.Expression | None = None) -> None:
+        """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
+
+        Args:
+            filter: over key columns; None takes all rows away, and what was ever known of their keys.
+
+        Raises:
+            InvalidInputError: the load is a partial update, which needs the rows of before.
+        """
+        self._check_open()
+        if self._filling is not None:
+            raise InvalidInputError(
+                f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
+            )
+        self._writer.clearing = Clearing(filter)
 
     def adopt(self, staged: StagedRows) -> None:
         """Takes over whole rows that a `WriteTask` of this table staged, in this process or another.

@@ -108,7 +108,7 @@ class TableWrite:
 
     @property
     def makes_version(self) -> bool:
-        return bool(self.staged or self.dropped)
+        return bool(self.staged or self.dropped or self.plan.stored)
 
 
 def publish(

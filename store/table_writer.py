@@ -31,6 +31,7 @@ from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
 from store.errors import InvalidInputError
 from store.isolation import Isolation
+from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite, check_revision
 from store.readers import Lease
@@ -107,6 +108,7 @@ class TableWriter:
         self._lease: Lease | None = None  # keeps vacuum away from the version that is planned against
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
+        self.clearing: Clearing | None = None  # rows that go before those written come in
         self._kept: frozenset[str] = frozenset()  # ids of the segments it was taken up with
 
     @property
@@ -185,6 +187,9 @@ class TableWriter:
             return
         self._check(now, tx)
         self._lease = self.table.lease(now.version)
+        if self.clearing is not None:
+            self._prepare(now)
+            return
         self._state = now
         only_grew = set(before.segments) <= set(now.segments)
         arrived = now.since(before)
@@ -320,7 +325,7 @@ class TableWriter:
         """The switch happened: the table's newest state is known without asking the catalog."""
         assert self._plan is not None
         assert self._state is not None
-        if self._published:
+        if self._published and self.clearing is None:
             hidden = self._plan.positions()
             self.table.loaded(self._state.after_load(version, self._published, hidden))
         self._lease = None
@@ -434,6 +439,8 @@ class TableWriter:
         self._sync(ordered)
         failpoint.hit("load.staged")
         self._plan, self._state = planner.finish(), state
+        if self.clearing is not None:
+            self._plan = plan_clearing(state, ordered, self.clearing)
 
     def _fill(self, part: _DeltaPart, state: TableState) -> list[Segment]:
         """Turns a partial update into whole rows, as of a state."""
