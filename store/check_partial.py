@@ -65,6 +65,9 @@ class PartialChecker(RowChecker):
         names = [column for column in self.schema.columns if column.name in given or self._is_made(column)]
         self.makes_keys = any(column.name not in given for column in names)
         arrays = [self._column(column, given, len(data), is_tombstone, rejected) for column in names]
+        self._check_partitions(
+            {column.name: array for column, array in zip(names, arrays, strict=True)}, rejected
+        )
         sequence, sequence_supplied = self._given_sequence(
             given, names, arrays, len(data), is_tombstone, rejected
         )

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from store.auto_increment import IdSource
 from store.cast import try_cast
 from store.errors import InvalidInputError
+from store.partitions import rows_outside
 from store.rows_in import pieces_of
 from store.schema import (
     DELETE_SIGN,
@@ -67,6 +68,7 @@ class RowChecker:
         now: the load's one moment, in its time zone, without a zone.
         require_sequence: False lets rows in without a sequence; it is then NULL (SL12).
         ids: where the values of the table's AUTO_INCREMENT column come from, None where none can be made.
+        partitions: rows of other partitions are rejected; empty means all.
     """
 
     schema: TableSchema
@@ -76,6 +78,7 @@ class RowChecker:
     now: datetime = field(default_factory=lambda: datetime.now().replace(microsecond=0))
     require_sequence: bool = True
     ids: IdSource | None = None
+    partitions: tuple[str, ...] = ()
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
         """Checks a table, piece by piece when it is large; see `check`."""
@@ -100,6 +103,7 @@ class RowChecker:
         columns = [
             self._column(column, given, len(data), is_tombstone, rejected) for column in self.schema.columns
         ]
+        self._check_partitions(dict(zip(self.schema.names, columns, strict=True)), rejected)
         sequence = self._hidden_sequence(given, len(data), rejected)
         visible = pa.Table.from_arrays(columns, schema=self.schema.arrow)
         rows = CheckedRows(visible, signs, sequence)
@@ -108,6 +112,17 @@ class RowChecker:
         keep = np.ones(len(data), dtype=np.bool_)
         keep[list(rejected)] = False
         return _filtered(rows, keep), [rejected[row] for row in sorted(rejected)]
+
+    def _check_partitions(self, columns: Mapping[str, pa.Array], rejected: dict[int, RejectedRow]) -> None:
+        outside = rows_outside(self.schema, columns, self.partitions)
+        if outside is None or not outside.true_count:
+            return
+        assert self.schema.partitioning is not None
+        names = self.schema.partitioning.columns
+        where = f"partitions {', '.join(self.partitions)}" if self.partitions else "any partition"
+        for row in pc.indices_nonzero(outside).to_pylist():
+            values = ", ".join(str(columns[name][row].as_py()) for name in names)
+            reject(rejected, row, names[0], f"no partition for this tuple: ({values}) is not in {where}")
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Columns by their canonical name; the sequence source under `SEQUENCE_COL`."""

@@ -18,6 +18,8 @@ from store import properties as props
 from store.cast import try_cast
 from store.errors import InvalidInputError
 from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
+from store.partitions import Partitioning
+from store.partitions import checked as check_partitioning
 from store.types import ColumnType, parse_type, type_from_arrow
 
 DELETE_SIGN: Final = "__DELETE_SIGN__"
@@ -118,6 +120,7 @@ class TableSchema:
     comment: str = ""
     revision: int = 1
     groups: Groups = ()
+    partitioning: Partitioning | None = None
 
     @classmethod
     def create(
@@ -128,6 +131,7 @@ class TableSchema:
         properties: Mapping[str, str] | None = None,
         distribution: str = "",
         comment: str = "",
+        partitioning: Partitioning | None = None,
     ) -> TableSchema:
         """Checks a declaration and numbers its columns.
 
@@ -135,6 +139,7 @@ class TableSchema:
             columns: key columns first, in key order.
             key: one or more names.
             properties: as written by the user; see `store.properties`.
+            partitioning: over key columns; see `store.partitions`.
 
         Raises:
             InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3, A5).
@@ -149,9 +154,12 @@ class TableSchema:
             _check_on_update(column)
         groups = parse_groups(numbered, key, checked)
         _check_auto_increment(numbered, has_groups=bool(groups))
-        return cls(
+        made = cls(
             numbered, key, sequence_column, sequence_type, checked, distribution, comment, groups=groups
         )
+        if partitioning is None:
+            return made
+        return replace(made, partitioning=check_partitioning(made, partitioning))
 
     @classmethod
     def from_arrow(
@@ -294,6 +302,7 @@ class TableSchema:
             "comment": self.comment,
             "revision": self.revision,
             "groups": groups_to_record(self.groups),
+            "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
         }
 
     @classmethod
@@ -310,6 +319,7 @@ class TableSchema:
             comment=record["comment"],
             revision=record["revision"],
             groups=groups_from_record(record.get("groups", ())),
+            partitioning=Partitioning.from_record(record.get("partitioning")),
         )
 
 

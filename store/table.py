@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,9 +33,12 @@ from store.integrity import check_table
 from store.load import MERGE_TYPES, Load, LoadResult
 from store.maintenance import Maintainer
 from store.partial import FillOptions
-from store.publish import Figures
+from store.partitions import Partitioning
+from store.partitions import checked as check_partitioning
+from store.publish import Figures, TableWrite, put_version
 from store.readers import Lease, leases_of
 from store.records import unpack
+from store.resolve import Plan
 from store.retention import VacuumResult, vacuum
 from store.scan import Projection
 from store.scan_task import ScanTask, plan_scan
@@ -44,7 +47,14 @@ from store.settings import Settings
 from store.snapshot import Snapshot, as_table
 from store.stage import Stager, StagingId
 from store.table_state import StateLoader, TableState
-from store.transaction import TransactionRecord, find_label, refuse_used_label, this_process
+from store.transaction import (
+    VISIBLE,
+    TransactionRecord,
+    find_label,
+    now_ms,
+    refuse_used_label,
+    this_process,
+)
 from store.write_task import WriteTask
 
 if TYPE_CHECKING:
@@ -244,6 +254,7 @@ class Table:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         within: TransactionTable | None = None,
+        partitions: Sequence[str] = (),
     ) -> Load:
         """Starts a load of several batches.
 
@@ -253,8 +264,10 @@ class Table:
             mode, new_keys, ignore_null, txn_app_id, txn_version: see `upsert`.
             label_prefix: of the generated label, when none is given.
             within: the transaction it is a statement of; its rows are published with the transaction.
+            partitions: rows of other partitions are rejected; empty means all.
 
         Raises:
+            NotFoundError: no such partition.
             LabelExistsError: the label names a running or finished load.
         """
         delete_all = _is_delete(merge_type)
@@ -300,6 +313,11 @@ class Table:
                 ignore_null=ignore_null,
             )
             filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
+        for name in partitions:
+            if schema.partitioning is None:
+                raise InvalidInputError(f"{self.name} is not partitioned", kind="not_partitioned")
+            schema.partitioning.find(name)
+        checker = replace(checker, partitions=tuple(partitions)) if partitions else checker
         if within is not None:
             return within.statement(checker, label=label, operation=operation, filling=filling)
         return Load(
@@ -323,6 +341,26 @@ class Table:
                 reserved = self.settings.auto_increment_values_reserved
                 found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
             return found
+
+    def change_partitions(self, partitioning: Partitioning) -> None:
+        """Makes a schema revision, and a version without rows, with other partitions. Rows stay as they are.
+
+        Raises:
+            InvalidInputError: partitions overlap, or a bound does not fit its column.
+            ConflictError: loads that began before will find the schema changed (raised by them).
+        """
+        with self.catalog.write() as tx:
+            version, revision = records.head(tx, self.id, self.name)
+            before = self.loader.schema(tx, revision)
+            after = replace(
+                before, revision=revision + 1, partitioning=check_partitioning(before, partitioning)
+            )
+            tx.put("schemas", records.schema_key(self.id, after.revision), after.to_record())
+            transaction = TransactionRecord(
+                0, self.database_id, self.name, "", VISIBLE, "ALTER TABLE", now_ms()
+            )
+            write = TableWrite(self.id, self.name, after.revision, Plan(version))
+            put_version(tx, transaction, write, version + 1)
 
     def write_task(
         self,

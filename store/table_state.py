@@ -75,7 +75,7 @@ class TableState:
     """A table at one version. Compare `version` only between states of one table.
 
     Attributes:
-        replaced: the last version known to have dropped rows and not only moved them (TRUNCATE, RESTORE);
+        replaced: the last version known to have taken rows away otherwise than by a newer row (TRUNCATE, RESTORE);
             what changed since an earlier version is then not told by the versions of rows.
         floor: rows below it whose key is not stored are too late (store.tombstones).
     """
@@ -285,16 +285,17 @@ class StateLoader:
         slot_of = dict(state.slot_of)
         added: list[int] = []
         dropped = False
-        replaced = state.replaced
+        rows_gone = state.replaced
         revision = state.schema.revision
         for number in range(state.version + 1, version + 1):
             record = self._version_record(tx, number)
             if record.get("reset"):
                 return self.load(tx, version)
             revision = record["revision"]
+            rows_gone = number if record.get("cleared") else rows_gone
             for segment_id in record["dropped"]:
                 dropped = True
-                replaced = number if record.get("data_change", True) else replaced
+                rows_gone = number if record.get("data_change", True) else rows_gone
                 segments.pop(slot_of.pop(segment_id))
                 self._segments.pop(segment_id, None)
             for segment_id in record["added"]:
@@ -318,10 +319,10 @@ class StateLoader:
                 (),
                 tuple(segments),
                 next_slot,
-                replaced,
+                rows_gone,
                 read_floor(tx, self.table_id),
             )
-        return _grown(state, version, self.schema(tx, revision), segments, added)
+        return replace(_grown(state, version, self.schema(tx, revision), segments, added), replaced=rows_gone)
 
     def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:
         record = tx.get("versions", catalog.version_key(self.table_id, version))

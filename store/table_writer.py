@@ -191,9 +191,9 @@ class TableWriter:
             self._prepare(now)
             return
         self._state = now
-        only_grew = set(before.segments) <= set(now.segments)
-        arrived = now.since(before)
         only_moved = now.replaced <= before.version
+        only_grew = only_moved and set(before.segments) <= set(now.segments)
+        arrived = now.since(before)
         if self._is_lone_delta and self._fill_touched(arrived, now, before.version, only_moved=only_moved):
             self._plan = make_plan(now, self._filled)
         elif only_grew and len(self._parts) == 1 and len(self.segments) == 1:
@@ -289,6 +289,9 @@ class TableWriter:
             elif columns is not None:
                 columns |= self._columns_of(part.delta(self.schema))
         isolation = self.isolation
+        if self.clearing is not None and isolation is None:
+            assert self._state is not None
+            return {"cleared": True, **facts_of(is_blind=False, read_version=self._state.version)}
         if isolation is None:
             return facts_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
         return facts_of(
@@ -467,7 +470,7 @@ class TableWriter:
         with self.table.catalog.read() as tx:
             for number in range(before + 1, version + 1):
                 record = tx.get("versions", catalog.version_key(self.table.id, number))
-                if record is None or record.get("reset"):
+                if record is None or record.get("reset") or record.get("cleared"):
                     return False
                 if record["dropped"] and record.get("data_change", True):
                     return False

@@ -56,7 +56,6 @@ _RENAMED: Final = {
     "instr": "instr",
     "lcase": "lower",
     "left": "left",
-    "log10": "log10",
     "map_keys": "map_keys",
     "map_size": "cardinality",
     "map_values": "map_values",
@@ -316,6 +315,23 @@ def _timestampdiff(name: str, arguments: list[exp.Expr], _around: Surroundings) 
     return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
 
 
+def _unit_diff(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`days_diff` and its like: whole units from the second moment to the first."""
+    _check_count(name, arguments, 2)
+    end, start = (call("d_ts", argument) for argument in arguments)
+    return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
+
+
+def _field(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Where a value stands among others, 0 when nowhere."""
+    if len(arguments) < 2:
+        _check_count(name, arguments, 2)
+    found = exp.Case()
+    for place, other in enumerate(arguments[1:], 1):
+        found = found.when(exp.EQ(this=arguments[0].copy(), expression=other), exp.Literal.number(place))
+    return found.else_(exp.Literal.number(0))
+
+
 def _timestampadd(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
     _check_count(name, arguments, 3)
     interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(_unit(name, arguments[0])))
@@ -458,7 +474,11 @@ _SPECIAL: Final[dict[str, _Special]] = {
         ("connection_id", "current_user", "database", "schema", "session_user", "user", "version"), _session
     ),
     **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
+    **dict.fromkeys(
+        [f"{unit}s_diff" for unit in ("year", "month", "week", "day", "hour", "minute", "second")], _unit_diff
+    ),
     "add_months": _unit_add,
+    "field": _field,
     "date_format": _date_format,
     "date_trunc": _date_trunc,
     "datediff": _datediff,

@@ -17,6 +17,7 @@ from store.check_partial import FIXED, UPSERT
 from store.check_rows import RejectedRow
 from store.errors import InvalidInputError, LoadRejectedError
 from store.load import Load, LoadResult
+from store.partitions import any_partition_filter
 from store.schema import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -89,15 +90,18 @@ def run_insert(statement: Insert, table: Table, evaluate: Evaluate, options: Ins
         LabelExistsError: the label was used.
     """
     targets = _targets(statement, table)
-    partial = options.partial and statement.columns is not None
+    partial = options.partial and statement.columns is not None and not statement.is_overwrite
     with table.begin_load(
         label=statement.label,
-        operation="INSERT",
+        operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
+        partitions=statement.partitions,
         now=options.now,
         require_sequence=options.require_sequence,
         mode=FIXED if partial else UPSERT,
         new_keys=options.new_keys,
     ) as load:
+        if statement.is_overwrite:
+            load.clear(_overwritten(statement, table))
         filtered: list[RejectedRow] = []
         total = 0
         for rows in _batches(statement, table.schema, targets, evaluate, options):
@@ -105,6 +109,14 @@ def run_insert(statement: Insert, table: Table, evaluate: Evaluate, options: Ins
             total += len(rows)
         _check_filtered(filtered, total, options)
         return _result(load.commit(), filtered)
+
+
+def _overwritten(statement: Insert, table: Table) -> pc.Expression | None:
+    """The rows that go, all of them when it is None."""
+    partitioning = table.schema.partitioning
+    if not statement.partitions or partitioning is None:
+        return None
+    return any_partition_filter(table.schema, map(partitioning.find, statement.partitions))
 
 
 def _result(done: LoadResult, filtered: list[RejectedRow]) -> Result:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 # Called by the translation of other functions and operators, not by name.
-INTERNAL: Final = frozenset(["add_date", "date_trunc", "integer", "text", "to_days", "ts"])
+INTERNAL: Final = frozenset(["add_date", "date_trunc", "integer", "ln", "logarithm", "text", "to_days", "ts"])
 
 _MACROS: Final = r"""
 d_add_date(x DATE, i INTERVAL) AS CAST(x + i AS DATE),
@@ -34,6 +34,7 @@ d_e() AS exp(CAST(1 AS DOUBLE));
 d_element_at(a, k) AS a[k];
 d_find_in_set(s, l) AS CASE
     WHEN s IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(string_split(l, ','), s), 0) END;
+d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
 d_from_base64(x) AS TRY(decode(from_base64(x)));
 d_get_json_string(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;
@@ -57,7 +58,11 @@ d_json_valid(j) AS CAST(json_valid(j) AS INTEGER);
 d_length(x) AS octet_length(encode(CAST(x AS VARCHAR)));
 d_locate(s, x) AS instr(x, s),
     (s, x, p) AS CASE WHEN instr(substring(x, p), s) = 0 THEN 0 ELSE instr(substring(x, p), s) + p - 1 END;
-d_log2(x) AS log2(x);
+d_ln(x) AS CASE WHEN x > 0 THEN ln(x) END;
+d_log10(x) AS CASE WHEN x > 0 THEN log10(x) END;
+d_log2(x) AS CASE WHEN x > 0 THEN log2(x) END;
+d_logarithm(b, x) AS CASE WHEN b > 0 AND b <> 1 AND x > 0 THEN log(b, x) END;
+d_makedate(y, n) AS CASE WHEN n > 0 THEN CAST(make_date(y, 1, 1) + CAST(n - 1 AS INTEGER) AS DATE) END;
 d_negative(x) AS -x;
 d_pmod(a, b) AS ((a % b) + b) % b;
 d_positive(x) AS x;
@@ -68,6 +73,8 @@ d_substring_index(x, d, n) AS CASE
     WHEN n = 0 THEN ''
     WHEN n > 0 THEN array_to_string(list_slice(string_split(x, d), 1, n), d)
     ELSE array_to_string(list_slice(string_split(x, d), n, -1), d) END;
+d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
+d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END;
 d_text(x) AS CASE WHEN typeof(x) = 'BOOLEAN'
     THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END;
 d_time_to_sec(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.errors import InvalidInputError
+from store.partitions import any_partition_filter
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
 from store.sql.predicates import Condition, column_of, conditions, conjuncts
 from store.sql.statements import TableName
@@ -24,7 +27,6 @@ _HIDDEN_TYPES: Final = {
 _UNSUPPORTED: Final = {
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
-    "partition": "PARTITION",
     "system_time": "FOR TIME AS OF",
     "when": "AT",
     "hints": "table hints",
@@ -75,6 +77,7 @@ class Relation:
         columns: what is read, visible ones in table order, then hidden ones; canonical names.
         is_starred: all its columns are asked for by a `*`.
         conditions: what the scan decides; the query may decide it again.
+        partitions: named ones, of which alone rows are read; the scan decides it.
     """
 
     node: exp.Table
@@ -84,10 +87,22 @@ class Relation:
     columns: list[str] = field(default_factory=list)
     is_starred: bool = False
     conditions: list[Condition] = field(default_factory=list)
+    partitions: tuple[str, ...] = ()
 
     @property
     def schema(self) -> TableSchema:
         return self.snapshot.schema
+
+    @property
+    def filter(self) -> pc.Expression | None:
+        """Conditions and partitions as one filter of a scan, None without any."""
+        parts = [condition.expression for condition in self.conditions]
+        if self.partitions:
+            partitioning = self.schema.partitioning
+            if partitioning is None:
+                raise InvalidInputError(f"table {self.table} is not partitioned", kind="not_partitioned")
+            parts.append(any_partition_filter(self.schema, map(partitioning.find, self.partitions)))
+        return functools.reduce(operator.and_, parts) if parts else None
 
     def column_type(self, name: str) -> tuple[str, ColumnType] | None:
         """Canonical name and type of a visible or hidden column."""
@@ -131,7 +146,11 @@ def find_relations(
                 f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog"
             )
         table = TableName(node.db or None, node.name)
-        found.append(Relation(node, table, node.alias or node.name, open_snapshot(table, _version(node))))
+        partition = node.args.get("partition")
+        partitions = tuple(item.name for item in partition.expressions) if partition is not None else ()
+        node.set("partition", None)
+        alias, version = node.alias or node.name, _version(node)
+        found.append(Relation(node, table, alias, open_snapshot(table, version), partitions=partitions))
     return found
 
 

@@ -6,19 +6,17 @@ value as it is stored, stops reading at its limit, and with the whole key given 
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
+from store.partitions import matching
 from store.scan import LIVE
 from store.snapshot import Snapshot
 from store.sql import duck
@@ -47,6 +45,7 @@ from store.sql.translate import (
 from store.types import ColumnType
 
 _KEYS_MAX: Final = 10_000
+_BIGINT_DIGITS: Final = 19
 _STRAIGHT_CLAUSES: Final = frozenset(["expressions", "from_", "where", "limit", "offset"])
 
 
@@ -128,7 +127,11 @@ def _explained(relation: Relation) -> list[str]:
     if keys is not None:
         return [*lines, f"  key look-up: {keys.num_rows} keys"]
     if isinstance(snapshot, Snapshot):
-        found = snapshot.figures(expression_of(relation.conditions))
+        found = snapshot.figures(relation.filter)
+        if relation.schema.partitioning is not None and relation.schema.partitioning.partitions:
+            names = [partition.name for partition in matching(relation.schema, relation.filter)]
+            count = len(relation.schema.partitioning.partitions)
+            lines.append(f"  partitions: {len(names)} of {count} ({', '.join(names[:10])})")
         pruned = found.segments - found.segments_read
         lines.append(f"  segments: {found.segments_read} of {found.segments}, {pruned} pruned")
         lines.append(f"  batches: {found.batches_read} of {found.batches}")
@@ -148,9 +151,7 @@ def _evaluated(
         {number: source.largeint_columns for number, source in enumerate(sources)},
         marked={number for number, (_, is_marked) in enumerate(found) if is_marked},
     )
-    has_largeint = any(source.largeint_columns for source in sources) or any(
-        kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)
-    )
+    has_largeint = any(source.largeint_columns for source in sources) or _speaks_largeint(tree)
     named = {source_name(number): source for number, source in enumerate(sources)}
     reader, close = duck.run(context.connect(), render(tree), named, has_largeint=has_largeint)
     try:
@@ -160,14 +161,22 @@ def _evaluated(
         close()
 
 
+def _speaks_largeint(tree: exp.Query) -> bool:
+    """Whether a query names the type, or a number that only it holds."""
+    if any(kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)):
+        return True
+    numbers = (node.name for node in tree.find_all(exp.Literal) if not node.is_string)
+    return any(len(number) > _BIGINT_DIGITS and number.isdigit() for number in numbers)
+
+
 def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:
     """What DuckDB reads for a relation, and whether it must leave out rows that are not marked as live."""
     names = list(map(source_column, relation.columns))
     schema = _scanned_schema(relation, names)
     keys = _keys(relation)
-    if keys is not None or not isinstance(relation.snapshot, Snapshot):
+    if keys is not None or relation.partitions or not isinstance(relation.snapshot, Snapshot):
         return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema)), False
-    marked = relation.snapshot.marked(relation.columns, expression_of(relation.conditions), deleted=deleted)
+    marked = relation.snapshot.marked(relation.columns, relation.filter, deleted=deleted)
     if marked.is_marked:
         schema = schema.append(marked.schema.field(LIVE))
     return duck.Source(schema, lambda: _renamed(marked.open(), schema)), marked.is_marked
@@ -193,18 +202,12 @@ def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchR
 
 def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     """The rows of a relation: by key when its conditions give the whole key, else by a scan."""
-    expression = expression_of(relation.conditions)
+    expression = relation.filter
     keys = _keys(relation)
     if keys is None or expression is None:
         return relation.snapshot.scan(relation.columns, expression, deleted=deleted)
     rows = relation.snapshot.get(keys, relation.columns, deleted=deleted)
     return rows.filter(expression).to_reader()
-
-
-def expression_of(conditions: Sequence[Condition]) -> pc.Expression | None:
-    """All conditions as one filter of a scan, None without any."""
-    parts = [condition.expression for condition in conditions]
-    return functools.reduce(operator.and_, parts) if parts else None
 
 
 def _keys(relation: Relation) -> pa.Table | None:
@@ -246,7 +249,13 @@ def _straight(
     ]
     if bounds is None or any(part is None for part in parts):
         return None
-    if _is_count(tree) and not parts and bounds == (0, None) and not context.show_hidden:
+    if (
+        _is_count(tree)
+        and not parts
+        and not relation.partitions
+        and bounds == (0, None)
+        and not context.show_hidden
+    ):
         name = tree.expressions[0].alias
         return pa.table({name: pa.array([relation.snapshot.count()], pa.int64())}).to_reader()
     items = _items(tree, relation, show_hidden=context.show_hidden)

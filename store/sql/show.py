@@ -56,6 +56,9 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
     if schema.comment:
         parts.append(f"COMMENT {literal(schema.comment)}")
+    if schema.partitioning is not None:
+        declared = ",\n".join(partition.sql for partition in schema.partitioning.partitions)
+        parts.append(f"{schema.partitioning.sql}\n({declared})")
     if schema.distribution:
         parts.append(f"DISTRIBUTED BY {schema.distribution}")
     if schema.properties:

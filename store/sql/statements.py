@@ -133,7 +133,8 @@ class Insert:
 
     Attributes:
         columns: as written; None means all visible columns.
-        offset: where the rows or the query start in the text, for errors.
+        partitions: the rows must be of these; empty means any.
+        is_overwrite: what the table, or those partitions, held goes.
     """
 
     table: TableName
@@ -141,3 +142,5 @@ class Insert:
     label: str | None = None
     rows: tuple[tuple[Cell, ...], ...] | None = None
     query: Query | None = None
+    partitions: tuple[str, ...] = ()
+    is_overwrite: bool = False

@@ -8,7 +8,9 @@ from typing import Final, NoReturn
 from sqlglot.tokens import TokenType
 
 from store.errors import InvalidInputError
+from store.partitions import Partitioning
 from store.schema import Column, Default, TableSchema
+from store.sql.partition_parser import parse_partition_by
 from store.sql.statements import CreateTable, TableName
 from store.sql.tokens import TokenStream, position
 from store.types import ColumnType, parse_type
@@ -63,6 +65,7 @@ def parse_create_table(stream: TokenStream) -> CreateTable:
         properties=options.properties,
         distribution=options.distribution,
         comment=options.comment,
+        partitioning=options.partitioning,
     )
     return CreateTable(table, schema, if_not_exists)
 
@@ -74,6 +77,7 @@ class _Options:
     key: list[str] = field(default_factory=list)
     comment: str = ""
     distribution: str = ""
+    partitioning: Partitioning | None = None
     hash_columns: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
 
@@ -233,6 +237,8 @@ def _parse_options(stream: TokenStream) -> _Options:
             options.key = stream.names("a key column")
         elif stream.take("COMMENT"):
             options.comment = stream.string("a comment")
+        elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
+            options.partitioning = partitioning
         elif stream.take("DISTRIBUTED", "BY"):
             _parse_distribution(stream, options)
         elif stream.take("PROPERTIES"):
@@ -246,11 +252,9 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
     word = stream.word()
     if word in _MODELS and stream.word(1) == "KEY":
         stream.refuse(_MODELS[word])
-    if (word == "PARTITION" and stream.word(1) == "BY") or (word == "AUTO" and stream.word(1) == "PARTITION"):
-        stream.refuse("PARTITION BY is not supported yet; leave it out, the key needs no partitions")
     if word in ("ROLLUP", "CLUSTER", "BROKER"):
         stream.refuse(f"{word} is not supported; leave it out")
-    stream.fail("UNIQUE KEY, COMMENT, DISTRIBUTED BY, PROPERTIES or the end of the statement")
+    stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
 
 
 def _parse_distribution(stream: TokenStream, options: _Options) -> None:

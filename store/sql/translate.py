@@ -289,12 +289,41 @@ def _path_text(path: exp.Expr) -> str:
     return text[1:-1] if text[:1] in ("'", '"') else text
 
 
+def _like(node: exp.Expr) -> exp.Expr:
+    """A backslash escapes in every pattern; DuckDB must be told so, and is only where one may be."""
+    pattern = node.expression
+    is_plain = isinstance(pattern, exp.Literal) and "\\" not in pattern.name
+    if is_plain or isinstance(node.parent, exp.Escape):
+        return node
+    return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
+def _log(node: exp.Expr) -> exp.Expr:
+    """Of no positive number there is no logarithm: NULL."""
+    if node.expression is None:
+        return call("d_ln", node.this)
+    return call("d_logarithm", node.this, node.expression)
+
+
+def _elt(node: exp.Expr) -> exp.Expr:
+    found = exp.Case(this=node.this)
+    for place, value in enumerate(node.expressions, 1):
+        found = found.when(exp.Literal.number(place), value)
+    return found
+
+
 _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Add: _add,
     exp.Bracket: _bracket,
     exp.Cast: _cast,
+    exp.Elt: _elt,
     exp.Extract: _extract,
     exp.JSONExtract: _json_path,
+    exp.Like: _like,
+    exp.Ln: lambda node: call("d_ln", node.this),
+    exp.Log: _log,
+    exp.Negative: lambda node: exp.Neg(this=exp.paren(node.this)),
+    exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
     exp.TryCast: _cast,
 }

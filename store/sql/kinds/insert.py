@@ -11,6 +11,7 @@ from sqlglot.tokens import TokenType
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.insert import InsertOptions, run_insert
+from store.sql.partition_parser import parse_partition_names
 from store.sql.query_parser import QUERY_STARTS, parse_query
 from store.sql.result import Result
 from store.sql.session import Session
@@ -29,19 +30,23 @@ _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
 
 
 def _parse_insert(stream: TokenStream) -> st.Insert:
+    is_overwrite = stream.tokens[1].text.upper() == "OVERWRITE"
     stream.take("TABLE")
     table = parse_table_name(stream)
-    if stream.word() in ("PARTITION", "PARTITIONS", "TEMPORARY"):
-        stream.refuse("INSERT into a partition is not supported; leave PARTITION out")
+    if stream.word() == "TEMPORARY":
+        stream.refuse("temporary partitions are not supported; INSERT OVERWRITE replaces one at once")
+    partitions = parse_partition_names(stream)
     label = _parse_label(stream)
     columns = None
     if stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
         columns = tuple(stream.names("a column name"))
     label = label or _parse_label(stream)
     if stream.take_one_of("VALUES", "VALUE"):
-        return st.Insert(table, columns, label, rows=_parse_rows(stream))
+        rows = _parse_rows(stream)
+        return st.Insert(table, columns, label, rows, None, partitions, is_overwrite)
     if stream.word() in QUERY_STARTS:
-        return st.Insert(table, columns, label, query=parse_query(stream))
+        query = parse_query(stream)
+        return st.Insert(table, columns, label, None, query, partitions, is_overwrite)
     stream.fail("VALUES or SELECT")
 
 
@@ -102,4 +107,4 @@ def _insert(statement: st.Insert, session: Session) -> Result:
     return run_insert(statement, session.table(statement.table), session.stream, options)
 
 
-KINDS: Final = (StatementKind(("INSERT INTO",), st.Insert, _parse_insert, _insert),)
+KINDS: Final = (StatementKind(("INSERT INTO", "INSERT OVERWRITE"), st.Insert, _parse_insert, _insert),)

@@ -1,0 +1,372 @@
+"""Partitions: named ranges or lists of values of key columns. A row belongs to at most one.
+
+They are part of a table's schema, not of its files: rows are checked against them when they come in, and a
+partition's rows are found by the filter it stands for, which zone maps prune by. Bounds are kept as the text
+the user wrote and read in the column's own type.
+
+- RANGE: `low <= columns < high`, compared column by column; a bound that is missing is open, and NULL is
+  smaller than everything.
+- LIST: the columns are one of some tuples; NULL may be among them.
+- AUTO: rows need no declared partition; the others are found in the data: one per value (LIST), or per value
+  of `date_trunc` (RANGE).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from store.cast import try_cast
+from store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from store.schema import Column, TableSchema
+
+RANGE: Final = "RANGE"
+LIST: Final = "LIST"
+UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+Bound = tuple[str | None, ...]  # a component that is None is open (RANGE) or NULL (LIST)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition; `low` and `high` of RANGE (None: open), `values` of LIST."""
+
+    name: str
+    low: Bound | None = None
+    high: Bound | None = None
+    values: tuple[Bound, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """As CREATE TABLE declares it."""
+        if self.values:
+            return f"PARTITION `{self.name}` VALUES IN ({', '.join(map(_tuple_sql, self.values))})"
+        if self.low is None:
+            return f"PARTITION `{self.name}` VALUES LESS THAN {_bound_sql(self.high)}"
+        return f"PARTITION `{self.name}` VALUES [{_bound_sql(self.low)}, {_bound_sql(self.high)})"
+
+
+def _bound_sql(bound: Bound | None) -> str:
+    if bound is None:
+        return "(MAXVALUE)"
+    return "(" + ", ".join("MAXVALUE" if v is None else f'"{v}"' for v in bound) + ")"
+
+
+def _tuple_sql(values: Bound) -> str:
+    shown = ["NULL" if value is None else f'"{value}"' for value in values]
+    return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How a table is partitioned.
+
+    Attributes:
+        method: RANGE or LIST.
+        columns: key columns.
+        partitions: declared ones.
+        is_auto: rows outside of them are taken too.
+        unit: of date_trunc, where AUTO RANGE has one.
+    """
+
+    method: str
+    columns: tuple[str, ...]
+    partitions: tuple[Partition, ...] = ()
+    is_auto: bool = False
+    unit: str = ""
+
+    @property
+    def sql(self) -> str:
+        """The clause behind PARTITION BY, without the partitions."""
+        columns = ", ".join(f"`{name}`" for name in self.columns)
+        if self.unit:
+            columns = f"date_trunc({columns}, '{self.unit}')"
+        return f"{'AUTO ' if self.is_auto else ''}PARTITION BY {self.method} ({columns})"
+
+    def find(self, name: str) -> Partition:
+        """A declared partition; NotFoundError when there is none."""
+        for partition in self.partitions:
+            if partition.name.lower() == name.lower():
+                return partition
+        raise NotFoundError(
+            f"partition {name!r} does not exist; the table has {', '.join(p.name for p in self.partitions)}",
+            kind="unknown_partition",
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """For the catalog."""
+        return {
+            "method": self.method,
+            "columns": list(self.columns),
+            "auto": self.is_auto,
+            "unit": self.unit,
+            "partitions": [[p.name, p.low, p.high, list(p.values)] for p in self.partitions],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | None) -> Partitioning | None:
+        """What `to_record` made, None of None."""
+        if record is None:
+            return None
+        partitions = tuple(
+            Partition(name, _bound(low), _bound(high), tuple(tuple(value) for value in values))
+            for name, low, high, values in record["partitions"]
+        )
+        return cls(record["method"], tuple(record["columns"]), partitions, record["auto"], record["unit"])
+
+
+def _bound(stored: Sequence[str | None] | None) -> Bound | None:
+    return None if stored is None else tuple(stored)
+
+
+def partition_filter(schema: TableSchema, partition: Partition) -> pc.Expression:
+    """The rows of one partition."""
+    assert schema.partitioning is not None
+    columns = [schema.column(name) for name in schema.partitioning.columns]
+    if partition.values:
+        return _in_values(columns, partition.values)
+    parts = []
+    if partition.high is not None:
+        parts.append(_less(columns, partition.high))
+    if partition.low is not None:
+        parts.append(~_less(columns, partition.low))
+    return _all(parts)
+
+
+def any_partition_filter(schema: TableSchema, partitions: Iterable[Partition]) -> pc.Expression:
+    """The rows of some partitions; touching ranges are joined first, so that many cost as little as one."""
+    assert schema.partitioning is not None
+    found = list(partitions)
+    if schema.partitioning.method == LIST:
+        columns = [schema.column(name) for name in schema.partitioning.columns]
+        return _in_values(columns, [value for partition in found for value in partition.values])
+    joined: list[Partition] = []
+    for partition in _ordered(schema, found):
+        if joined and joined[-1].high is not None and joined[-1].high == partition.low:
+            joined[-1] = Partition(joined[-1].name, joined[-1].low, partition.high)
+        else:
+            joined.append(partition)
+    return functools.reduce(operator.or_, [partition_filter(schema, part) for part in joined])
+
+
+def _less(columns: Sequence[Column], bound: Bound) -> pc.Expression:
+    column, value = columns[0], bound[0]
+    if value is None:
+        return pc.scalar(True)
+    field, scalar = pc.field(column.name), _scalar(column, value)
+    below = field.is_null() | (field < scalar) if column.nullable else field < scalar
+    if len(bound) == 1:
+        return below
+    return below | ((field == scalar) & _less(columns[1:], bound[1:]))
+
+
+def _in_values(columns: Sequence[Column], values: Sequence[Bound]) -> pc.Expression:
+    if len(columns) == 1:
+        column = columns[0]
+        known = [_scalar(column, value) for (value,) in values if value is not None]
+        array = pa.array([scalar.as_py() for scalar in known], column.type.arrow)
+        found = pc.field(column.name).isin(array)
+        return found | pc.field(column.name).is_null() if (None,) in values else found
+    rows = [
+        _all(
+            pc.field(c.name).is_null() if v is None else pc.field(c.name) == _scalar(c, v)
+            for c, v in zip(columns, value, strict=True)
+        )
+        for value in values
+    ]
+    return functools.reduce(operator.or_, rows)
+
+
+def _all(parts: Iterable[pc.Expression]) -> pc.Expression:
+    found = list(parts)
+    return functools.reduce(operator.and_, found) if found else pc.scalar(True)
+
+
+def _scalar(column: Column, value: str) -> pa.Scalar:
+    cast = try_cast(pa.array([value]), column.type).values
+    if not cast[0].is_valid:
+        raise InvalidInputError(
+            f"partition bound {value!r} is no {column.type} of column {column.name!r}", kind="bad_partition"
+        )
+    return cast.combine_chunks()[0] if isinstance(cast, pa.ChunkedArray) else cast[0]
+
+
+def _order(schema: TableSchema, bound: Bound | None, *, is_low: bool) -> list[tuple[int, Any]]:
+    """A bound as something Python can order."""
+    assert schema.partitioning is not None
+    if bound is None:
+        return [(-1 if is_low else 1, 0)]
+    columns = [schema.column(name) for name in schema.partitioning.columns]
+    return [
+        (1, 0) if value is None else (0, _scalar(column, value).as_py())
+        for column, value in zip(columns, bound, strict=False)
+    ]
+
+
+def _ordered(schema: TableSchema, partitions: Iterable[Partition]) -> list[Partition]:
+    return sorted(partitions, key=lambda partition: _order(schema, partition.low, is_low=True))
+
+
+def checked(schema: TableSchema, partitioning: Partitioning) -> Partitioning:
+    """Partitions in order, after every check; LESS THAN begins where the partition before ends.
+
+    Raises:
+        InvalidInputError: a column that is no key column, a bound of another type, an empty or overlapping
+            partition.
+        AlreadyExistsError: a name is used twice.
+    """
+    for name in partitioning.columns:
+        if schema.column(name).name not in schema.key:
+            raise InvalidInputError(
+                f"partition column {name!r} must be a key column; the key is {', '.join(schema.key)}",
+                kind="bad_partition",
+            )
+    names = [partition.name.lower() for partition in partitioning.partitions]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise AlreadyExistsError(f"partition {name!r} exists already", kind="partition_exists")
+    trial = _with(schema, partitioning)
+    found = (
+        _checked_ranges(trial, partitioning.partitions)
+        if partitioning.method == RANGE
+        else _checked_lists(trial, partitioning.partitions)
+    )
+    return Partitioning(
+        partitioning.method, partitioning.columns, tuple(found), partitioning.is_auto, partitioning.unit
+    )
+
+
+def _with(schema: TableSchema, partitioning: Partitioning) -> TableSchema:
+    return replace(schema, partitioning=partitioning)
+
+
+def _checked_ranges(schema: TableSchema, partitions: Iterable[Partition]) -> list[Partition]:
+    def end(partition: Partition) -> list[tuple[int, Any]]:
+        return _order(schema, partition.high, is_low=False)
+
+    found: list[Partition] = []
+    for partition in sorted(partitions, key=end):
+        if partition.low is None and found:
+            partition = Partition(partition.name, found[-1].high, partition.high)
+        if _order(schema, partition.low, is_low=True) >= end(partition):
+            raise InvalidInputError(f"partition {partition.name!r} holds nothing", kind="bad_partition")
+        if found and _order(schema, partition.low, is_low=True) < end(found[-1]):
+            raise InvalidInputError(
+                f"partition {partition.name!r} overlaps partition {found[-1].name!r}", kind="bad_partition"
+            )
+        found.append(partition)
+    return found
+
+
+def _checked_lists(schema: TableSchema, partitions: Iterable[Partition]) -> list[Partition]:
+    found = list(partitions)
+    owners: dict[Any, str] = {}
+    for partition in found:
+        partition_filter(schema, partition)  # reads every value in its column's type
+        for value in partition.values:
+            if value in owners:
+                raise InvalidInputError(
+                    f"value {_tuple_sql(value)} is in partition {owners[value]!r} and {partition.name!r}",
+                    kind="bad_partition",
+                )
+            owners[value] = partition.name
+    return found
+
+
+def matching(schema: TableSchema, predicate: pc.Expression | None) -> list[Partition]:
+    """Declared partitions that may hold a row satisfying a predicate."""
+    assert schema.partitioning is not None
+    partitions = schema.partitioning.partitions
+    if predicate is None:
+        return list(partitions)
+    file_format, filesystem = ds.IpcFileFormat(), fs.LocalFileSystem()
+    fragments = [
+        file_format.make_fragment(
+            str(i), filesystem, partition_expression=partition_filter(schema, partition)
+        )
+        for i, partition in enumerate(partitions)
+    ]
+    dataset = ds.FileSystemDataset(fragments, schema.arrow, file_format, filesystem)
+    return [partitions[int(fragment.path)] for fragment in dataset.get_fragments(filter=predicate)]
+
+
+def rows_outside(
+    schema: TableSchema, columns: Mapping[str, pa.Array], only: Sequence[str] = ()
+) -> pa.BooleanArray | None:
+    """Which rows belong to no partition, or to none of those named; None when nothing is checked."""
+    partitioning = schema.partitioning
+    if partitioning is None or (partitioning.is_auto and not only):
+        return None
+    wanted = [partitioning.find(name) for name in only] if only else partitioning.partitions
+    rows = pa.table({name: columns[name] for name in partitioning.columns})
+    if not wanted:
+        return pa.repeat(pa.scalar(True), len(rows))
+    numbered = rows.append_column("__ROW__", pa.arange(0, len(rows)))
+    inside = numbered.filter(any_partition_filter(schema, wanted)).column("__ROW__")
+    return pc.invert(pc.is_in(numbered.column("__ROW__"), inside.combine_chunks())).combine_chunks()
+
+
+def automatic_partitions(schema: TableSchema, rows: pa.Table) -> list[Partition]:
+    """The partitions an AUTO table's rows are in beside the declared; `rows` has its partition columns."""
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    names = list(partitioning.columns)
+    if partitioning.partitions:
+        mask = rows_outside(_declared_only(schema), {name: rows.column(name) for name in names})
+        rows = rows.filter(mask)
+    if partitioning.method == LIST:
+        distinct = rows.group_by(names).aggregate([]).to_pylist()
+        texts = [tuple(_value_text(row[name]) for name in names) for row in distinct]
+        return [Partition(_auto_name(value), values=(value,)) for value in sorted(texts, key=str)]
+    start = pc.floor_temporal(rows.column(names[0]).cast(pa.timestamp("us")), unit=partitioning.unit or "day")
+    starts = pc.unique(start).drop_null().sort()
+    ends = pc.floor_temporal(
+        pc.add(starts, pa.scalar(_DURATIONS[partitioning.unit or "day"], pa.duration("us"))),
+        unit=partitioning.unit or "day",
+    )
+    kind = schema.column(names[0]).type.name
+    return [
+        Partition(f"p{low:%Y%m%d%H%M%S}", (_moment(low, kind),), (_moment(high, kind),))
+        for low, high in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
+    ]
+
+
+def _declared_only(schema: TableSchema) -> TableSchema:
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    return _with(schema, Partitioning(partitioning.method, partitioning.columns, partitioning.partitions))
+
+
+def _value_text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _auto_name(value: Bound) -> str:
+    return "p" + "".join("X" if v is None else f"{v}{len(v)}" for v in value)
+
+
+def _moment(moment: Any, kind: str) -> str:
+    return f"{moment:%Y-%m-%d}" if kind == "DATE" else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+_DAY: Final = 86_400_000_000
+# Long enough to reach the next unit from the start of any, short enough not to pass it.
+_DURATIONS: Final = {
+    "year": 370 * _DAY,
+    "quarter": 93 * _DAY,
+    "month": 32 * _DAY,
+    "week": 7 * _DAY,
+    "day": _DAY,
+    "hour": _DAY // 24,
+    "minute": _DAY // 1440,
+    "second": 1_000_000,
+}

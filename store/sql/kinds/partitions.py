@@ -1,0 +1,220 @@
+"""SHOW PARTITIONS, ALTER TABLE ADD/DROP PARTITION, TRUNCATE TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from store import catalog
+from store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from store.partitions import (
+    Partition,
+    Partitioning,
+    any_partition_filter,
+    automatic_partitions,
+    partition_filter,
+)
+from store.sql.kinds.show import parse_table_from
+from store.sql.partition_parser import parse_partition, parse_partition_names
+from store.sql.result import Result, text_rows
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.statements import TableName
+from store.sql.table_parser import parse_table_name
+from store.sql.tokens import TokenStream
+from store.table import Table
+
+
+@dataclass(frozen=True)
+class ShowPartitions:
+    """`name` picks one partition."""
+
+    table: TableName
+    name: str | None
+
+
+def _parse_show(stream: TokenStream) -> ShowPartitions:
+    table = parse_table_from(stream)
+    name = None
+    if stream.take("WHERE"):
+        stream.need("PARTITIONNAME")
+        if not stream.take("="):
+            stream.fail("'='")
+        name = stream.string("a partition name")
+    return ShowPartitions(table, name)
+
+
+_HEADINGS: Final = ("PartitionId", "PartitionName", "VisibleVersion", "VisibleVersionTime", "State",
+                    "PartitionKey", "Range", "DistributionKey", "Buckets", "ReplicationNum",
+                    "RowCount")  # fmt: skip
+
+
+def _show(statement: ShowPartitions, session: Session) -> Result:
+    table = session.table(statement.table)
+    with table.snapshot() as snapshot:
+        partitioning = snapshot.schema.partitioning
+        key = ", ".join(partitioning.columns) if partitioning is not None else ""
+        found: list[tuple[Partition, int]]
+        if partitioning is None:
+            found = [(Partition(statement.table.name), snapshot.count())]
+        else:
+            rows = snapshot.scan(partitioning.columns).read_all()
+            all_ = [*partitioning.partitions]
+            if partitioning.is_auto:
+                all_ += automatic_partitions(snapshot.schema, rows)
+            found = [(p, rows.filter(partition_filter(snapshot.schema, p)).num_rows) for p in all_]
+        distribution, _, buckets = snapshot.schema.distribution.partition(" BUCKETS ")
+        hashed = distribution.removeprefix("HASH(").removesuffix(")").replace("`", "")
+        moment = datetime.fromtimestamp(_changed_ms(table, snapshot.version) // 1000, UTC)
+        lines = [
+            (str(number), p.name, str(snapshot.version), f"{moment:%Y-%m-%d %H:%M:%S}", "NORMAL", key,
+             _range(p), hashed, buckets or "AUTO", "1", str(count))
+            for number, (p, count) in enumerate(found, 1)
+            if statement.name is None or p.name == statement.name
+        ]  # fmt: skip
+    return text_rows(_HEADINGS, lines)
+
+
+def _changed_ms(table: Table, version: int) -> int:
+    with table.catalog.read() as tx:
+        record = tx.get("versions", catalog.version_key(table.id, version))
+    return int(record["time_ms"])
+
+
+def _range(partition: Partition) -> str:
+    if partition.values:
+        return partition.sql.partition(" VALUES IN ")[2]
+    if partition.low is None and partition.high is None:
+        return ""
+    low = "(-∞)" if partition.low is None else f"({', '.join(map(str, partition.low))})"
+    high = "(MAXVALUE)" if partition.high is None else f"({', '.join(map(str, partition.high))})"
+    return f"[{low}, {high})"
+
+
+@dataclass(frozen=True)
+class AddPartition:
+    table: TableName
+    partitions: tuple[Partition, ...]
+    if_not_exists: bool
+
+
+def _parse_add(stream: TokenStream) -> AddPartition:
+    table = parse_table_name(stream)
+    stream.need("ADD")
+    if stream.word() == "TEMPORARY":
+        stream.refuse("temporary partitions are not supported; INSERT OVERWRITE replaces one at once")
+    stream.take("PARTITIONS")
+    if_not_exists = stream.word() == "PARTITION" and stream.word(1) == "IF"
+    partitions = parse_partition(stream, "")
+    if stream.word() == "(":  # properties of one partition change nothing here
+        stream.properties()
+    if stream.take("DISTRIBUTED"):
+        stream.at = len(stream.tokens)
+    return AddPartition(table, tuple(partitions), if_not_exists)
+
+
+def _add(statement: AddPartition, session: Session) -> Result:
+    table = session.table(statement.table)
+    partitioning = _partitioned(table)
+    existing = {partition.name.lower() for partition in partitioning.partitions}
+    new = [partition for partition in statement.partitions if partition.name.lower() not in existing]
+    if len(new) < len(statement.partitions) and not statement.if_not_exists:
+        taken = next(p.name for p in statement.partitions if p.name.lower() in existing)
+        raise AlreadyExistsError(f"Duplicate partition name {taken}", kind="partition_exists")
+    if new:
+        table.change_partitions(replace(partitioning, partitions=(*partitioning.partitions, *new)))
+    return Result()
+
+
+@dataclass(frozen=True)
+class DropPartition:
+    table: TableName
+    name: str
+    if_exists: bool
+
+
+def _parse_drop(stream: TokenStream) -> DropPartition:
+    table = parse_table_name(stream)
+    stream.need("DROP", "PARTITION")
+    if_exists = stream.take("IF", "EXISTS")
+    name = stream.name("a partition name")
+    stream.take("FORCE")
+    return DropPartition(table, name, if_exists)
+
+
+def _drop(statement: DropPartition, session: Session) -> Result:
+    table = session.table(statement.table)
+    partitioning = _partitioned(table)
+    try:
+        partition = find_partition(table, statement.name)
+    except NotFoundError:
+        if statement.if_exists:
+            return Result()
+        raise
+    # First nothing new may come into it, then what is in it goes.
+    left = tuple(other for other in partitioning.partitions if other.name != partition.name)
+    if len(left) < len(partitioning.partitions):
+        table.change_partitions(replace(partitioning, partitions=left))
+    with table.begin_load(operation="DROP PARTITION", require_sequence=False) as load:
+        load.clear(partition_filter(table.schema, partition))
+        load.commit()
+    return Result()
+
+
+def _partitioned(table: Table) -> Partitioning:
+    partitioning = table.schema.partitioning
+    if partitioning is None:
+        raise InvalidInputError(
+            f"{table.name} is not partitioned; partitions are declared by CREATE TABLE ... PARTITION BY",
+            kind="not_partitioned",
+        )
+    return partitioning
+
+
+def find_partition(table: Table, name: str) -> Partition:
+    """A declared partition, or one an AUTO table has by its rows.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    schema = table.schema
+    partitioning = _partitioned(table)
+    if partitioning.is_auto:
+        with table.snapshot() as snapshot:
+            rows = snapshot.scan(partitioning.columns).read_all()
+        for partition in automatic_partitions(schema, rows):
+            if partition.name.lower() == name.lower():
+                return partition
+    return partitioning.find(name)
+
+
+@dataclass(frozen=True)
+class Truncate:
+    table: TableName
+    partitions: tuple[str, ...]
+
+
+def _parse_truncate(stream: TokenStream) -> Truncate:
+    table = parse_table_name(stream)
+    partitions = parse_partition_names(stream)
+    stream.take("FORCE")
+    return Truncate(table, partitions)
+
+
+def _truncate(statement: Truncate, session: Session) -> Result:
+    table = session.table(statement.table)
+    wanted = [find_partition(table, name) for name in statement.partitions]
+    with table.begin_load(operation="TRUNCATE", require_sequence=False) as load:
+        load.clear(any_partition_filter(table.schema, wanted) if wanted else None)
+        load.commit()
+    return Result()
+
+
+KINDS: Final = (
+    StatementKind(("SHOW PARTITIONS",), ShowPartitions, _parse_show, _show),
+    StatementKind(("ALTER TABLE * ADD PARTITION", "ALTER TABLE * ADD PARTITIONS",
+                   "ALTER TABLE * ADD TEMPORARY PARTITION"), AddPartition, _parse_add, _add),
+    StatementKind(("ALTER TABLE * DROP PARTITION",), DropPartition, _parse_drop, _drop),
+    StatementKind(("TRUNCATE TABLE", "TRUNCATE"), Truncate, _parse_truncate, _truncate),
+)  # fmt: skip
