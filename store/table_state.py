@@ -75,7 +75,7 @@ class TableState:
     """A table at one version. Compare `version` only between states of one table.
 
     Attributes:
-        replaced: the last version known to have taken rows away otherwise than by a newer row (TRUNCATE, RESTORE);
+        replaced: the last version known to have taken rows away, not by newer rows (TRUNCATE, RESTORE);
             what changed since an earlier version is then not told by the versions of rows.
         floor: rows below it whose key is not stored are too late (store.tombstones).
     """
