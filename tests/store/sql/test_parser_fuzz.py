@@ -33,7 +33,8 @@ STATEMENTS = [
     "ALTER TABLE d.t ADD PARTITION IF NOT EXISTS p VALUES IN (1, 2); TRUNCATE TABLE t PARTITION (p, q); "
     "INSERT OVERWRITE TABLE t PARTITION (p) SELECT 1; SELECT * FROM t PARTITION (p)",
     'LOAD LABEL db.l (MERGE DATA INFILE("a/*", "b") INTO TABLE t COLUMNS TERMINATED BY "," (a, b) '
-    'SET (c = a + 1) WHERE a > 1 DELETE ON b = 1 ORDER BY s) WITH BROKER "b" ("u" = "v") PROPERTIES ("timeout" = "1")',
+    'SET (c = a + 1) WHERE a > 1 DELETE ON b = 1 ORDER BY s) WITH BROKER "b" ("u" = "v")'
+    ' PROPERTIES ("timeout" = "1")',
     "CREATE ROUTINE LOAD d.j ON t WITH APPEND COLUMNS(a, b = a + 1), WHERE a > 1, ORDER BY s PROPERTIES "
     '("max_batch_rows" = "1") FROM KAFKA ("kafka_topic" = "t"); SHOW LOAD WHERE LABEL LIKE "a" LIMIT 1',
     "CREATE USER 'a'@'%' IDENTIFIED BY 'p'; GRANT SELECT_PRIV, LOAD ON d.* TO a; SHOW GRANTS FOR a; KILL 1",
