@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RowChecker
 from store.errors import InvalidInputError
+from store.groups import replaced_with
 from store.isolation import Isolation
 from store.load import Load, LoadResult
 from store.lookup import key_arrays
@@ -191,7 +192,9 @@ class TransactionTable:
         """
         self.transaction.lock(self)
         names = check_assigned(self.schema, assignments)
-        used = [*expression_columns(self.schema, where), *self._read_by(assignments, names)]
+        # A column group is written whole: of equal sequences the later version wins.
+        names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
+        used = [*expression_columns(self.schema, where), *self._read_by(names)]
         self._log_change(where, used)
         needed = list(dict.fromkeys([*self.schema.key, *used]))
         rows = self._snapshot.scan(needed, where).read_all()
@@ -214,7 +217,7 @@ class TransactionTable:
             predicate = Predicate(where, partition=self._partition(where, alone))
         self.isolation.reads.read_where(predicate, used)
 
-    def _read_by(self, assignments: Mapping[str, Any], names: Mapping[str, Any]) -> list[str]:
+    def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
         """Columns that assignments look at, the sequence among them: it decides whether they take effect."""
         used: list[str] = []
         for value in assignments.values():

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from store import Column, InvalidInputError, LoadResult, Store, Table, TableSchema
@@ -451,6 +452,47 @@ def test_deletes_and_rows_with_sequences_come_in_any_order(store: Store) -> None
         for number in order:
             fixed(table, events[number][0], events[number][1])
         assert rows_of(table) == expected, order
+
+
+# changing rows by condition
+
+
+def test_an_update_writes_the_groups_of_its_columns(store: Store) -> None:
+    """U12: the sequence stays, and the later version wins; other groups are not touched."""
+    table = two_groups(store)
+    load(table, "k c d s1 e s2", (1, 1, 1, 5, 1, 5), (2, 2, 2, 5, 2, 5))
+    with table.begin_load(mode="UPDATE_FIXED_COLUMNS") as late:
+        late.write(pa.table({"k": [1], "e": [9], "s2": [9]}))
+        result = table.update({"c": pc.field("c") + 10}, pc.field("k") == 1)
+        late.commit()
+    assert (result.rows_matched, result.rows_changed) == (1, 1)
+    assert rows_of(table) == [(1, 11, 1, 9, 5, 9), (2, 2, 2, 2, 5, 5)]
+
+
+def test_an_update_that_lowers_the_sequence_of_a_group_changes_nothing(store: Store) -> None:
+    """U14."""
+    table = two_groups(store)
+    load(table, "k c d s1", (1, 1, 1, 5))
+    result = table.update({"c": 9, "s1": 4}, pc.field("k") == 1)
+    assert (result.rows_matched, result.rows_changed) == (1, 0)
+    assert table.update({"c": 9, "s1": 6}).rows_changed == 1
+    assert rows_of(table) == [(1, 9, 1, None, 6, None)]
+
+
+def test_a_null_can_be_set_where_nothing_else_was(store: Store) -> None:
+    """P6: an update is no wide row of another stream."""
+    table = two_groups(store)
+    load(table, "k c d s1 e s2", (1, 1, None, None, 1, 1))
+    table.update({"c": None})
+    assert rows_of(table) == [(1, None, None, 1, None, 1)]
+
+
+def test_a_delete_by_condition_takes_the_whole_row(store: Store) -> None:
+    """D13."""
+    table = two_groups(store)
+    load(table, "k c d s1 e s2", (1, 1, 1, 5, 1, 5), (2, 2, 2, 5, 2, 5))
+    table.delete_where(pc.field("e") == 2)
+    assert rows_of(table) == [(1, 1, 1, 1, 5, 5)]
 
 
 # concurrency
