@@ -93,14 +93,15 @@ def read_log(path: Path) -> Iterator[Committed]:
 
 def replay(table: Table, model: PartialModel | GroupModel, committed: list[Committed]) -> None:
     """Applies the loads in the order of their versions; those that made none must have changed nothing."""
-    labels = {info.version: info.label for info in table.history()[1:]}
+    history = table.history()
+    labels = {info.version: info.label for info in history if info.label}  # compactions have none
     made = {load.label: load for load in committed if labels.get(load.version) == load.label}
     assert sorted(made) == sorted(labels.values()), "every version is somebody's, and everybody's is there"
     without: dict[int, list[Committed]] = {}
     for load in committed:
         if load.label not in made:
             without.setdefault(load.version, []).append(load)
-    for version in range(1, len(labels) + 2):
+    for version in (info.version for info in history):
         if version in labels:
             apply(model, made[labels[version]])
         for load in without.get(version, []):
