@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli import output
+from cli.broker_load import broker_load
 from cli.context import Settings
 from cli.demo_command import demo
 from cli.load import stream_load
@@ -81,6 +82,7 @@ def options(
 
 app.command("sql")(sql)
 app.command("stream-load")(stream_load)
+app.command("broker-load")(broker_load)
 app.command("serve")(serve)
 app.command("history")(history)
 app.command("check")(check)

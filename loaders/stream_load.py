@@ -15,31 +15,26 @@ get wrong: the reply says it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, cast
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from loaders.error_log import ROWS_MAX, ErrorLog
+from loaders.gathered import Gathered
 from loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from loaders.headers import StreamLoadOptions, parse_headers
 from loaders.mapping import MappedBatch
 from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
 from loaders.row_source import Target, moment_in, open_rows
-from loaders.source import BadRow, Places, Reader, SourceBatch
+from loaders.source import BadRow, Reader, SourceBatch
 from store.check_partial import check_flexible
 from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
 from store.load import Load
 from store.store import Store
 from store.table import Table
-
-# One write makes one segment or more, so batches are gathered; more would only cost memory.
-_GATHERED_ROWS: Final = 1_000_000
-_GATHERED_BYTES: Final = 32 << 20
 
 
 def stream_load(
@@ -103,7 +98,7 @@ class StreamLoad:
         self._progress = progress
         self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
-        self._gathered: list[tuple[Places, MappedBatch]] = []  # the source rows themselves are let go
+        self._gathered = Gathered()
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
@@ -180,8 +175,8 @@ class StreamLoad:
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
                     self._note(batch, mapped)
-                    self._gathered.append((batch.places, mapped))
-                    if self._is_enough():
+                    self._gathered.add(batch.places, mapped)
+                    if self._gathered.is_enough:
                         self._write(load)
                         self._log(log)
                 self._check_deadline()
@@ -197,33 +192,17 @@ class StreamLoad:
                 return
             yield batch
 
-    def _is_enough(self) -> bool:
-        rows = sum(len(mapped.rows) for _, mapped in self._gathered)
-        size = sum(mapped.rows.nbytes for _, mapped in self._gathered)
-        return rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES
-
     def _write(self, load: Load | GroupedLoad) -> None:
         """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
-        gathered, self._gathered = self._gathered, []
-        filled = [(places, mapped) for places, mapped in gathered if len(mapped.rows)]
-        if not filled:
+        gathered, self._gathered = self._gathered, Gathered()
+        if not len(gathered):
             return
-        rows = pa.concat_tables([mapped.rows for _, mapped in filled])
-        result = load.write(rows, supplied=_supplied([mapped for _, mapped in filled]))
+        result = load.write(gathered.rows(), supplied=gathered.supplied())
         if isinstance(load, GroupedLoad):
             self._progress.is_grouped = load.is_grouped
         self._progress.loaded += result.rows - len(result.rejected)
         self._progress.filtered += len(result.rejected)
-        starts = [0]
-        for _, mapped in filled:
-            starts.append(starts[-1] + len(mapped.rows))
-        at = 0
-        for row in result.rejected[:ROWS_MAX]:
-            while row.row >= starts[at + 1]:
-                at += 1
-            places, mapped = filled[at]
-            place = places([int(mapped.positions[row.row - starts[at]])])[0]
-            self._bad.append(BadRow(place, row.reason))
+        self._bad += gathered.sources_of(result.rejected[:ROWS_MAX])
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
         self._progress.filtered += batch.bad_count + mapped.bad_count
@@ -273,15 +252,6 @@ class StreamLoad:
         finally:
             taken = self._progress.milliseconds
             taken[name] = taken.get(name, 0) + _milliseconds(started)
-
-
-def _supplied(batches: Sequence[MappedBatch]) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which rows of the batches, one after the other, have each column that some rows lack (F9)."""
-    names = {name for mapped in batches for name in mapped.supplied}
-    return {
-        name: np.concatenate([b.supplied.get(name, np.ones(len(b.rows), dtype=np.bool_)) for b in batches])
-        for name in sorted(names)
-    }
 
 
 def _milliseconds(started: float) -> int:

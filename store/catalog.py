@@ -17,6 +17,7 @@ a prefix lists in order. Databases inside:
     bitmaps    table id | version                 -> delete bitmap record (store.delete_bitmap)
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
+    jobs       job number                         -> {kind, job} (store.jobs)
     prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
     counters   table id | column id               -> next value of an AUTO_INCREMENT column
     horizons   table id                           -> {oldest, floor}: first version that can be read, and what
@@ -70,6 +71,7 @@ _DATABASES: Final = (
     "users",
     "horizons",
     "trash",
+    "jobs",
 )
 _APP_ID_BYTES_MAX: Final = 400
 

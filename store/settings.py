@@ -32,6 +32,7 @@ class Settings:
             aborted.
         rejected_rows_max: rejected rows a result lists; all are counted.
         cache_bytes_max: size of the local cache of segment files that live on an object store.
+        load_paths: directories and URIs below which LOAD LABEL and routine loads may read files.
         auto_compaction: tables are compacted after loads without being asked; 0 switches it off.
         compaction_segments_max: small segments a table may have before some are merged.
         compaction_deleted_percent: dead rows a large segment may have before it is rewritten.
@@ -56,6 +57,7 @@ class Settings:
     precommitted_keep_seconds: int = 7 * 24 * 3600
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB
+    load_paths: tuple[str, ...] = ()
     auto_compaction: int = 1
     compaction_segments_max: int = 10
     compaction_deleted_percent: int = 30
@@ -76,20 +78,27 @@ class Settings:
         with path.open("rb") as file:
             given: dict[str, Any] = tomllib.load(file).get("store", {})
         known = {field.name for field in fields(cls)}
-        for name, value in given.items():
+        for name, value in list(given.items()):
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [store]", kind="bad_setting")
-            if isinstance(getattr(cls, name), bool):
-                if not isinstance(value, bool):
-                    raise InvalidInputError(
-                        f"{path}: setting {name!r} expects true or false, found {value!r}", kind="bad_setting"
-                    )
-                continue
-            least = 0 if name in _MAY_BE_ZERO else 1
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            expected = _expected(name, getattr(cls, name), value)
+            if expected is not None:
                 raise InvalidInputError(
-                    f"{path}: setting {name!r} expects {'an' if not least else 'a positive'} integer"
-                    f"{' from 0' if not least else ''}, found {value!r}",
-                    kind="bad_setting",
+                    f"{path}: setting {name!r} expects {expected}, found {value!r}", kind="bad_setting"
                 )
+            if isinstance(value, list):
+                given[name] = tuple(value)
         return cls(**given)
+
+
+def _expected(name: str, default: Any, value: Any) -> str | None:
+    """What a setting should have been, None when it is."""
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(default, tuple):
+        is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        return None if is_list else "a list of texts"
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return None
+    return "a positive integer" if least else "an integer from 0"

@@ -1,0 +1,84 @@
+"""`seqstore broker-load`: runs one load job that a TOML file describes, to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import output
+from cli.context import open_store
+
+if TYPE_CHECKING:
+    from loaders.broker.job import LoadJob
+    from loaders.broker.run import OnProgress
+
+_FAILED = 1
+_REJECTED = 4
+
+
+def broker_load(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The job; see conf/loads.")],
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="LABEL", help="Instead of the label in the file.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
+    ] = None,
+) -> None:
+    """Load files as a job describes, several tables at once, all or nothing."""
+    from loaders.broker.run import BrokerLoad
+    from loaders.broker.toml_spec import read_spec
+
+    spec = read_spec(file, label=label)
+    with open_store(ctx) as store, _progress() as on_progress:
+        # Who runs the job file could read what is beside it anyway.
+        allowed = [*store.settings.load_paths, *(allow or []), str(file.parent)]
+        _, job = BrokerLoad(store, spec, allowed, on_progress=on_progress).run()
+    _report(job)
+
+
+def _report(job: LoadJob) -> None:
+    from loaders.broker.job import CANCELLED
+
+    rows = {
+        "Label": job.spec.label,
+        "State": job.state,
+        "TransactionId": job.txn_id,
+        "Files": job.files,
+        "LoadedRows": max(job.loaded, 0),
+        "FilteredRows": max(job.filtered, 0),
+        "UnselectedRows": max(job.unselected, 0),
+        "LoadBytes": job.bytes_total,
+        "LoadTimeMs": max(job.finished_ms - job.created_ms, 0),
+        "ErrorMsg": job.error,
+        "URL": job.url,
+    }
+    output.reply(rows)
+    if job.state == CANCELLED:
+        raise typer.Exit(_REJECTED if job.filtered > 0 else _FAILED)
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on standard error while a terminal shows it."""
+    if not sys.stderr.isatty():
+        yield lambda job: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("PENDING", total=None)
+
+        def on_progress(job: LoadJob) -> None:
+            bar.update(shown, description=job.state, total=job.files or None, completed=job.files_done)
+
+        yield on_progress

@@ -1,0 +1,235 @@
+"""The record of a broker load: its state, how far it is, what SHOW LOAD tells of it (B3, B12-B17)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from loaders.broker.spec import LoadSpec
+from store.catalog import Catalog
+from store.errors import InvalidInputError, NotFoundError
+from store.jobs import Jobs
+from store.transaction import is_alive, now_ms
+
+PENDING: Final = "PENDING"
+LOADING: Final = "LOADING"
+COMMITTED: Final = "COMMITTED"
+FINISHED: Final = "FINISHED"
+CANCELLED: Final = "CANCELLED"
+ENDED: Final = frozenset([FINISHED, CANCELLED])
+SHOW_COLUMNS: Final = (
+    "JobId",
+    "Label",
+    "State",
+    "Progress",
+    "Type",
+    "EtlInfo",
+    "TaskInfo",
+    "ErrorMsg",
+    "CreateTime",
+    "EtlStartTime",
+    "EtlFinishTime",
+    "LoadStartTime",
+    "LoadFinishTime",
+    "URL",
+    "JobDetails",
+    "TransactionId",
+    "ErrorTablets",
+    "User",
+    "Comment",
+)
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """One job.
+
+    Attributes:
+        spec: what was asked for.
+        state: PENDING, LOADING, COMMITTED, FINISHED or CANCELLED.
+        owner: process id and start time of the process that runs it.
+        files, files_done: files there are, and those staged already.
+        loaded, filtered, unselected: rows; -1 while not counted.
+        error: `type:...; msg:...` when cancelled (B14).
+        is_cancelling: somebody asked for its end.
+    """
+
+    spec: LoadSpec
+    state: str
+    owner: tuple[int, int]
+    created_ms: int
+    started_ms: int = 0
+    finished_ms: int = 0
+    txn_id: int = 0
+    files: int = 0
+    files_done: int = 0
+    bytes_total: int = 0
+    loaded: int = -1
+    filtered: int = -1
+    unselected: int = -1
+    error: str = ""
+    url: str = ""
+    user: str = "root"
+    is_cancelling: bool = False
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> LoadJob:
+        return cls(
+            **{**record, "spec": LoadSpec.from_record(record["spec"]), "owner": tuple(record["owner"])}
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def percent(self) -> int:
+        """Share of the files that are staged; 100 once the rows are visible."""
+        if self.state == FINISHED:
+            return 100
+        return min(self.files_done * 100 // self.files, 99) if self.files else 0
+
+    def show(self, job_id: int) -> tuple[str | None, ...]:
+        """Its line in SHOW LOAD."""
+        spec = self.spec
+        counts = (
+            f"unselected.rows={self.unselected}; dpp.abnorm.ALL={self.filtered}; dpp.norm.ALL={self.loaded}"
+        )
+        task = (
+            f"cluster:N/A; timeout(s):{spec.timeout_seconds}; max_filter_ratio:{spec.max_filter_ratio}; "
+            f"priority:{spec.priority}"
+        )
+        progress = f"{self.percent:.2f}% ({self.files_done}/{self.files})"
+        return (
+            str(job_id),
+            spec.label,
+            self.state,
+            "Unknown id" if self.state == CANCELLED else progress,
+            "BROKER",
+            counts if self.loaded >= 0 else None,  # B13
+            task,  # B15
+            self.error or None,
+            _time(self.created_ms),
+            _time(self.started_ms),
+            _time(self.started_ms),
+            _time(self.started_ms),
+            _time(self.finished_ms),
+            self.url or None,
+            json.dumps(self._details()),
+            str(self.txn_id),
+            "{}",
+            self.user,
+            spec.comment,
+        )
+
+    def _details(self) -> dict[str, Any]:
+        """B16."""
+        waiting = [] if self.has_ended else [f"pid {self.owner[0]}"]
+        return {
+            "Unfinished backends": {self.spec.label: waiting} if waiting else {},
+            "ScannedRows": max(self.loaded, 0) + max(self.filtered, 0) + max(self.unselected, 0),
+            "TaskNumber": self.files,
+            "LoadBytes": self.bytes_total,
+            "All backends": {self.spec.label: [f"pid {self.owner[0]}"]},
+            "FileNumber": self.files,
+            "FileSize": self.bytes_total,
+        }
+
+
+class LoadJobs:
+    """The broker loads of a store."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._jobs = Jobs(catalog, "broker")
+
+    def add(self, job: LoadJob) -> int:
+        return self._jobs.add(job.to_record())
+
+    def get(self, job_id: int) -> LoadJob:
+        return LoadJob.from_record(self._jobs.get(job_id))
+
+    def all(self) -> dict[int, LoadJob]:
+        """Jobs by number; those whose process is gone are cancelled first."""
+        found = {job_id: LoadJob.from_record(record) for job_id, record in self._jobs.all().items()}
+        for job_id, job in found.items():
+            if not job.has_ended and not is_alive(job.owner):
+                found[job_id] = self.change(job_id, _abandoned)
+        return found
+
+    def change(self, job_id: int, change: Any) -> LoadJob:
+        """Replaces a job by what a function makes of it."""
+
+        def on_record(record: dict[str, Any]) -> dict[str, Any]:
+            changed: LoadJob = change(LoadJob.from_record(record))
+            return changed.to_record()
+
+        return LoadJob.from_record(self._jobs.change(job_id, on_record))
+
+    def cancel(self, database: str, label: str) -> int:
+        """Asks running jobs with a label to end (B17); returns how many were asked.
+
+        Raises:
+            NotFoundError: no such job.
+            InvalidInputError: it has ended, or is being committed.
+        """
+        found = {
+            i: job
+            for i, job in self.all().items()
+            if (job.spec.database, job.spec.label) == (database, label)
+        }
+        if not found:
+            raise NotFoundError(
+                f"Load job does not exist: label [{label}] in database {database}", kind="unknown_job"
+            )
+        running = {job_id: job for job_id, job in found.items() if not job.has_ended}
+        if not running:
+            raise InvalidInputError(
+                "Job could not be cancelled when job is finished or cancelled", kind="job_ended"
+            )
+        for job_id, job in running.items():
+            if job.state == COMMITTED:
+                raise InvalidInputError(
+                    "Job could not be cancelled while txn is committing", kind="job_committing"
+                )
+            self.change(job_id, lambda found: replace(found, is_cancelling=True))
+        return len(running)
+
+    def show(self, database: str | None = None) -> list[tuple[str | None, ...]]:
+        """Lines of SHOW LOAD, oldest first."""
+        return [
+            job.show(job_id) for job_id, job in self.all().items() if database in (None, job.spec.database)
+        ]
+
+    def may_start(self, job_id: int, running_max: int) -> bool:
+        """Whether it is a waiting job's turn: by priority, then by age (B9)."""
+        jobs = self.all()
+        if sum(job.state in (LOADING, COMMITTED) for job in jobs.values()) >= running_max:
+            return False
+        waiting = [i for i, job in jobs.items() if job.state == PENDING]
+        return waiting != [] and min(waiting, key=lambda i: (_rank(jobs[i]), i)) == job_id
+
+
+def _rank(job: LoadJob) -> int:
+    return ("HIGH", "NORMAL", "LOW").index(job.spec.priority)
+
+
+def _abandoned(job: LoadJob) -> LoadJob:
+    if job.has_ended:
+        return job
+    return replace(
+        job,
+        state=CANCELLED,
+        finished_ms=now_ms(),
+        error="type:LOAD_RUN_FAIL; msg:the process that ran it ended; submit it again",
+    )
+
+
+def _time(milliseconds: int) -> str | None:
+    if not milliseconds:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")

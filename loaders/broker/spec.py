@@ -1,0 +1,205 @@
+"""What a broker load was asked to do: one value, whether it came from LOAD LABEL or from a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from loaders.headers import StreamLoadOptions, parse_headers
+from store.errors import InvalidInputError
+
+PRIORITIES: Final = ("HIGH", "NORMAL", "LOW")
+_TIMEOUT_SECONDS: Final = 14_400
+_TIMEOUT_MAX: Final = 259_200
+# Properties of a job that mean to every file what the header of a stream load means.
+_HEADERS: Final = {
+    "strict_mode": "strict_mode",
+    "timezone": "timezone",
+    "partial_columns": "partial_columns",
+    "unique_key_update_mode": "unique_key_update_mode",
+    "partial_update_new_key_behavior": "partial_update_new_key_behavior",
+    "partial_update_ignore_null": "partial_update_ignore_null",
+    "skip_lines": "skip_lines",
+    "trim_double_quotes": "trim_double_quotes",
+    "enclose": "enclose",
+    "escape": "escape",
+    "jsonpaths": "jsonpaths",
+    "json_root": "json_root",
+    "strip_outer_array": "strip_outer_array",
+    "num_as_string": "num_as_string",
+    "fuzzy_parse": "fuzzy_parse",
+}
+_OF_JOB: Final = frozenset(["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine"])
+# Known to Doris and of no meaning here: there are no backends whose memory and tablets to divide.
+_WITHOUT_EFFECT: Final = frozenset(["exec_mem_limit", "send_batch_parallelism", "load_to_single_tablet"])
+
+
+@dataclass(frozen=True)
+class DataDescription:
+    """Some files for one table (B1).
+
+    Attributes:
+        table: its name within the database of the job.
+        paths: files and patterns.
+        merge_type: APPEND, DELETE or MERGE.
+        columns: fields of a row, in order.
+        columns_from_path: fields that come from `name=value` parts of the path (B7).
+        assignments: `column = expression`, in order.
+        preceding_filter, where, delete_on: conditions.
+        order_by: the column that gives the sequence.
+        properties: of this description alone, over those of the job.
+    """
+
+    table: str
+    paths: tuple[str, ...]
+    merge_type: str = "APPEND"
+    partitions: tuple[str, ...] = ()
+    column_separator: str = ""
+    line_delimiter: str = ""
+    format: str = ""
+    compression: str = ""
+    columns: tuple[str, ...] = ()
+    columns_from_path: tuple[str, ...] = ()
+    assignments: tuple[str, ...] = ()
+    preceding_filter: str = ""
+    where: str = ""
+    delete_on: str = ""
+    order_by: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoadSpec:
+    """A whole job (B1, B4).
+
+    Attributes:
+        properties: by lower-case name.
+    """
+
+    database: str
+    label: str
+    descriptions: tuple[DataDescription, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> LoadSpec:
+        descriptions = tuple(
+            DataDescription(**{name: _tupled(value) for name, value in each.items()})
+            for each in record["descriptions"]
+        )
+        return cls(**{**record, "descriptions": descriptions})
+
+    @property
+    def timeout_seconds(self) -> int:
+        return int(self.properties.get("timeout", _TIMEOUT_SECONDS))
+
+    @property
+    def max_filter_ratio(self) -> float:
+        return float(self.properties.get("max_filter_ratio", 0))
+
+    @property
+    def priority(self) -> str:
+        return self.properties.get("priority", "NORMAL").upper()
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks may run at once; 0 means as many as there are cores."""
+        return int(self.properties.get("load_parallelism", 0))
+
+    def check(self) -> None:
+        """What can be told before any file is looked at.
+
+        Raises:
+            InvalidInputError: names the property or description at fault.
+        """
+        if not self.descriptions:
+            raise InvalidInputError("a load needs at least one data description", kind="bad_load")
+        if len({each.merge_type for each in self.descriptions}) > 1:  # B5
+            raise InvalidInputError("merge type in all statement must be the same.", kind="bad_load")
+        for properties in (self.properties, *(each.properties for each in self.descriptions)):
+            for name in properties:
+                if name not in _HEADERS and name not in _OF_JOB and name not in _WITHOUT_EFFECT:
+                    raise InvalidInputError(f"Unknown property: {name}", kind="unknown_property")
+        self._check_number("timeout", 1, _TIMEOUT_MAX)
+        self._check_number("load_parallelism", 1, 1024)
+        if self.priority not in PRIORITIES:
+            raise InvalidInputError(
+                f"priority: expected one of {', '.join(PRIORITIES)}, found {self.priority!r}",
+                kind="bad_property",
+            )
+        engine = self.properties.get("engine", "auto")
+        if engine not in ("auto", "spark", "local"):
+            raise InvalidInputError(
+                f"engine: expected auto, spark or local, found {engine!r}", kind="bad_property"
+            )
+        for each in self.descriptions:
+            self.options(each, "x.csv")
+
+    def _check_number(self, name: str, low: int, high: int) -> None:
+        text = self.properties.get(name)
+        if text is not None and not (text.isdigit() and low <= int(text) <= high):
+            raise InvalidInputError(
+                f"{name}: expected an integer from {low} to {high}, found {text!r}", kind="bad_property"
+            )
+
+    def options(self, description: DataDescription, path: str) -> StreamLoadOptions:
+        """How a file is read and mapped: what a stream load with these headers would do.
+
+        Args:
+            path: of the file; its suffix tells the format where the description does not (B8).
+
+        Raises:
+            InvalidInputError: as the stream load would answer.
+        """
+        given = {**self.properties, **description.properties}
+        headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
+        file_format, compression = format_of(path)
+        headers["format"] = description.format or file_format
+        if description.compression or compression:
+            headers["compress_type"] = description.compression or compression
+        listed = [f"`{name}`" for name in description.columns]
+        headers["columns"] = ", ".join([*listed, *description.assignments])
+        headers["merge_type"] = description.merge_type
+        headers["max_filter_ratio"] = given.get("max_filter_ratio", "0")
+        headers["partitions"] = ",".join(description.partitions)
+        headers["column_separator"] = description.column_separator
+        headers["line_delimiter"] = description.line_delimiter
+        headers["where"] = description.where
+        headers["delete"] = description.delete_on
+        headers["function_column.sequence_col"] = description.order_by
+        options = parse_headers({name: value for name, value in headers.items() if value})
+        return replace(options, preceding_filter=description.preceding_filter)
+
+
+def format_of(path: str) -> tuple[str, str]:
+    """Format and compression a file's name tells; CSV without compression when it tells nothing (B8)."""
+    parts = path.lower().rsplit("/", 1)[-1].split(".")[1:]
+    compressions = {
+        "gz": "gz",
+        "bz2": "bz2",
+        "lz4": "lz4",
+        "zst": "zstd",
+        "zstd": "zstd",
+        "deflate": "deflate",
+    }
+    compression = ""
+    if parts and parts[-1] in compressions:
+        compression = compressions[parts.pop()]
+    formats = {
+        "parquet": "parquet",
+        "orc": "orc",
+        "json": "json",
+        "jsonl": "json",
+        "ndjson": "json",
+        "arrow": "arrow",
+    }
+    return formats.get(parts[-1], "csv") if parts else "csv", compression
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
