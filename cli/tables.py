@@ -17,6 +17,7 @@ _FIGURES: Final = (
     "rows_filtered",
     "rows_superseded",
     "rows_late",
+    "rows_too_late",
     "rows_replaced",
     "rows_deleted",
     "bytes_written",

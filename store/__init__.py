@@ -29,8 +29,10 @@ from store.errors import (
     UnavailableError,
     VersionExpiredError,
 )
+from store.key_history import KeyEvent
 from store.load import Load, LoadResult, WriteResult
 from store.multi_transaction import MultiTransaction, TransactionResult
+from store.retention import VacuumResult
 from store.schema import Column, Default, TableSchema
 from store.settings import Settings
 from store.snapshot import Snapshot
@@ -59,6 +61,7 @@ __all__ = [
     "DmlResult",
     "FormatError",
     "InvalidInputError",
+    "KeyEvent",
     "LabelExistsError",
     "Load",
     "LoadRejectedError",
@@ -77,6 +80,7 @@ __all__ = [
     "TransactionResult",
     "TransactionTable",
     "UnavailableError",
+    "VacuumResult",
     "VersionExpiredError",
     "VersionInfo",
     "WriteResult",

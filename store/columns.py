@@ -79,5 +79,7 @@ def take_columns(
             column = taken.column(source)
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         else:
-            columns.append(constant_column(schema, created, name, len(positions), field.type))
+            columns.append(
+                constant_column(schema, segment.meta.written or created, name, len(positions), field.type)
+            )
     return pa.Table.from_arrays(columns, schema=arrow)

@@ -110,7 +110,7 @@ def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
         versions = (
             np.asarray(batch.column(VERSION_COL))
             if VERSION_COL in names
-            else np.full(len(signs), live.created, dtype=np.int64)
+            else np.full(len(signs), live.row_version, dtype=np.int64)
         )
         sequence = None
         if purge.schema.sequence_type is not None:

@@ -65,6 +65,8 @@ class LoadResult:
         rows_filtered: rows rejected.
         rows_superseded: accepted rows that lost to another row of the load.
         rows_late: accepted rows that lost to a stored row with a larger sequence.
+        rows_too_late: accepted rows older than what is remembered of deleted keys, and whose key is not
+            stored: they may have been deleted, so they do not count (store.tombstones).
         rows_replaced: stored rows the load took the place of.
         rows_deleted: stored rows it deleted.
         bytes_written: of segment files, or of the catalog when the load is small.
@@ -82,6 +84,7 @@ class LoadResult:
     rows_filtered: int
     rows_superseded: int
     rows_late: int
+    rows_too_late: int
     rows_replaced: int
     rows_deleted: int
     bytes_written: int
@@ -307,6 +310,7 @@ class Load:
             rows_filtered=figures.rows_filtered,
             rows_superseded=figures.rows_superseded,
             rows_late=figures.rows_late,
+            rows_too_late=figures.rows_too_late,
             rows_replaced=figures.rows_replaced,
             rows_deleted=figures.rows_deleted,
             bytes_written=figures.bytes_written,

@@ -299,7 +299,7 @@ def project(live: LiveSegment, number: int, rows: int, projection: Projection) -
             array = batch.column(source)
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
         else:
-            arrays.append(constant_column(projection.schema, live.created, name, rows, field.type))
+            arrays.append(constant_column(projection.schema, live.row_version, name, rows, field.type))
     if not arrays:
         return _no_columns(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)

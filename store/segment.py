@@ -60,6 +60,8 @@ class SegmentMeta:
         keys_checksum: xxh3 of the `.keys` file.
         zones: see `store.zone_map`.
         file: id of the segment whose files these are, empty for its own (store.restore).
+        written: the version that wrote the rows, where they do not say so and it is not the one that added
+            the segment; else 0.
     """
 
     id: str
@@ -76,6 +78,7 @@ class SegmentMeta:
     keys_checksum: int = 0
     zones: ZoneMap = field(default_factory=dict)
     file: str = ""
+    written: int = 0
 
     @property
     def file_id(self) -> str:
@@ -241,6 +244,10 @@ class Segment:
     @property
     def rows(self) -> int:
         return self.meta.rows
+
+    def described_by(self, meta: SegmentMeta) -> Segment:
+        """The same bytes under another description."""
+        return Segment(self._disk, self._directory, meta, self.schema, self.payload)
 
     @cached_property
     def stored_schema(self) -> pa.Schema:

@@ -20,6 +20,7 @@ from store import catalog as records
 from store.app_ids import find_app
 from store.auto_increment import IdSource
 from store.catalog import Catalog, Transaction
+from store.changes import changes
 from store.check_groups import GroupChecker
 from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
 from store.check_rows import RowChecker
@@ -30,6 +31,7 @@ from store.errors import CorruptionError, InvalidInputError, VersionExpiredError
 from store.forks import new_rlock
 from store.horizon import oldest_readable, version_at
 from store.integrity import check_table
+from store.key_history import KeyEvent, key_history
 from store.load import MERGE_TYPES, Load, LoadResult
 from store.maintenance import Maintainer
 from store.partial import FillOptions
@@ -39,6 +41,7 @@ from store.publish import Figures, TableWrite, put_version
 from store.readers import Lease, leases_of
 from store.records import unpack
 from store.resolve import Plan
+from store.restore import restore
 from store.retention import VacuumResult, vacuum
 from store.scan import Projection
 from store.scan_task import ScanTask, plan_scan
@@ -454,6 +457,34 @@ class Table:
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
         """Takes away versions older than the retention and the files only they need (`store.retention`)."""
         return vacuum(self, retention_seconds=retention_seconds, dry_run=dry_run)
+
+    def restore(self, version: int) -> int:
+        """Makes an earlier version the newest again, as a version of its own; returns its number.
+
+        Raises:
+            VersionExpiredError: the version cannot be read.
+        """
+        return restore(self, version)
+
+    def changes(self, first: int, last: int | None = None) -> pa.RecordBatchReader:
+        """What versions `first` to `last` (both included; None: the newest) changed; see `store.changes`.
+
+        Returns:
+            The visible columns of each row that came or went, then `_change_type` (+I, -U, +U, -D),
+            `_commit_version` and `_commit_timestamp` (UTC), in order of versions.
+
+        Raises:
+            VersionExpiredError: version `first - 1` or one of the others cannot be read.
+        """
+        return changes(self, first, last)
+
+    def key_history(self, key: Mapping[str, Any]) -> list[KeyEvent]:
+        """What happened to one key, write by write, and why; see `store.key_history`.
+
+        Raises:
+            InvalidInputError: the key columns are not all there, or hold no such values.
+        """
+        return key_history(self, key)
 
     @property
     def oldest_version(self) -> int:

@@ -48,13 +48,18 @@ class LiveSegment:
 
     Attributes:
         slot: its number within the state; matches name segments by it.
-        created: the version that added it; the row version where none is stored.
+        created: the version that added it.
     """
 
     slot: int
     segment: Segment
     created: int
     deletes: DeleteVector
+
+    @property
+    def row_version(self) -> int:
+        """The version of its rows, where they do not store their own."""
+        return self.segment.meta.written or self.created
 
     @cached_property
     def live_tombstones(self) -> int:
@@ -256,7 +261,7 @@ class StateLoader:
         for key, raw in tx.items("segments", catalog.table_key(self.table_id)):
             stored = unpack(raw)
             if stored["created"] <= version and not 0 < stored["dropped"] <= version:
-                segment = self._segment(tx, key[8:].decode(), stored)
+                segment = self.segment(tx, key[8:].decode(), stored)
                 slot = len(segments)
                 segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
         hidden = unite(self._hidden(tx, number) for number in chain(version))
@@ -300,7 +305,7 @@ class StateLoader:
                 self._segments.pop(segment_id, None)
             for segment_id in record["added"]:
                 stored = tx.get("segments", catalog.segment_key(self.table_id, segment_id))
-                segment = self._segment(tx, segment_id, stored)
+                segment = self.segment(tx, segment_id, stored)
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
                 added.append(next_slot)
@@ -337,7 +342,8 @@ class StateLoader:
         result: dict[str, Any] = record
         return result
 
-    def _segment(self, tx: catalog.Transaction, segment_id: str, stored: dict[str, Any]) -> Segment:
+    def segment(self, tx: catalog.Transaction, segment_id: str, stored: dict[str, Any]) -> Segment:
+        """A segment by its record; those that the newest version has are kept open."""
         known = self._segments.get(segment_id)
         if known is None:
             meta = SegmentMeta.from_record(stored["meta"])
@@ -345,7 +351,8 @@ class StateLoader:
             if meta.home == INLINE:
                 payload = unpack(tx.get_raw("inline", catalog.segment_key(self.table_id, segment_id)) or b"")
             known = Segment(self.disk, self.directory, meta, self.schema(tx, meta.revision), payload)
-            self._segments[segment_id] = known
+            if not stored["dropped"]:
+                self._segments[segment_id] = known
         return known
 
     def _hidden(self, tx: catalog.Transaction, version: int) -> HiddenRows:

@@ -29,7 +29,7 @@ from store.catalog import Transaction
 from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
-from store.errors import InvalidInputError
+from store.errors import InvalidInputError, LoadRejectedError
 from store.isolation import Isolation
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
@@ -206,6 +206,7 @@ class TableWriter:
     def table_write(self, milliseconds: int) -> TableWrite:
         """What to publish."""
         assert self._plan is not None
+        self._refuse_too_late(self._plan)
         replaced, deleted, superseded = self._plan.effects()
         if self._has_deltas:
             superseded = 0  # rows that were filled again, not other rows
@@ -322,6 +323,19 @@ class TableWriter:
                 "property delta.appendOnly is true; write new keys only, or set the property to false",
                 kind="append_only",
                 table=self.table.name,
+            )
+
+    def _refuse_too_late(self, plan: Plan) -> None:
+        """By option, rows that may have been deleted long ago fail their load instead of being counted."""
+        count = plan.rows_too_late
+        if count and self.table.policy(self.schema).refuses_too_late:
+            raise LoadRejectedError(
+                f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
+                "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; leave "
+                "them out, or set the table's too_late_rows to count",
+                kind="too_late",
+                rejected=[],
+                total=self.figures.rows_total,
             )
 
     def published(self, version: int) -> None:

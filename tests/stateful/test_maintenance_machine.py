@@ -92,6 +92,64 @@ class MaintenanceMachine(TableMachine):
         self.agree()
 
     @rule(back=st.integers(0, 10))
+    def restore(self, back: int) -> None:
+        """A version like an earlier one, row versions included; itself restorable."""
+        version = max(self.model.version - back, self.table.oldest_version)
+        self.model.versions.append(dict(self.model.at(version)))
+        assert self.table.restore(version) == self.model.version
+        self.agree()
+
+    @rule(length=st.integers(0, 6), back=st.integers(0, 6))
+    def change_feed(self, length: int, back: int) -> None:
+        """What the versions of a range changed, as the model's versions differ."""
+        last = self.model.version - back
+        first = max(last - length, self.table.oldest_version + 1)
+        if first > last:
+            return
+        found = [
+            (row.pop("_commit_version"), row.pop("_change_type"), _comparable(row))
+            for row in self.table.changes(first, last)
+            .read_all()
+            .drop_columns("_commit_timestamp")
+            .to_pylist()
+        ]
+        wanted = [change for version in range(first, last + 1) for change in self.changed(version)]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr)
+        assert [version for version, _, _ in found] == sorted(version for version, _, _ in found)
+
+    def changed(self, version: int) -> list[tuple[int, str, tuple[Any, ...]]]:
+        before, after = self.model.at(version - 1), self.model.at(version)
+        found = []
+        for key in before.keys() | after.keys():
+            old, new = before.get(key), after.get(key)
+            was, now = old is not None and not old.sign, new is not None and not new.sign
+            if was and now and old != new:
+                found += [(version, "-U", _comparable(old.values)), (version, "+U", _comparable(new.values))]
+            elif was and not now:
+                found.append((version, "-D", _comparable(old.values)))
+            elif now and not was:
+                found.append((version, "+I", _comparable(new.values)))
+        return found
+
+    @rule(number=st.integers(0, 15))
+    def history_of_a_key(self, number: int) -> None:
+        """Its live or deleting write is the one the model has."""
+        key = self.keys[number % len(self.keys)]
+        events = self.table.key_history(dict(zip(self.shape.key_names, key, strict=True)))
+        current = [event for event in events if event.outcome in ("live", "tombstone")]
+        stored = self.model.at(self.model.version).get(key)
+        if stored is None:
+            assert current == []
+            return
+        assert [(e.version, e.sequence, e.outcome) for e in current] == [
+            (stored.version, stored.sequence, "tombstone" if stored.sign else "live")
+        ]
+        for event in events:
+            if event.until is not None:
+                assert event.until > event.version
+                assert self.model.at(event.until).get(key) != self.model.at(event.until - 1).get(key)
+
+    @rule(back=st.integers(0, 10))
     def keep_open(self, back: int) -> None:
         """A snapshot that stays open through whatever follows."""
         version = max(self.model.version - back, self.table.oldest_version)
@@ -116,6 +174,10 @@ class MaintenanceMachine(TableMachine):
         for version in range(fresh.oldest_version, self.model.version + 1):
             assert_version(fresh, self.model, version, self.keys)
         self.snapshots.clear()
+
+
+def _comparable(values: Any) -> tuple[Any, ...]:
+    return tuple(sorted(values.items()))
 
 
 class MaintainedExactKeys(MaintenanceMachine):

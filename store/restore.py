@@ -1,0 +1,96 @@
+"""RESTORE: an earlier version becomes the newest again, as a version of its own.
+
+1. Hold the version that is asked for, so that vacuum leaves its files alone.
+2. Each of its segments gets a second description under a new id: the same files (`SegmentMeta.file`), inline
+   ones a copy of their bytes. Rows keep their versions; where a segment does not store them, the new
+   description says which version wrote them (`written`).
+3. Publish at head + 1: every segment of the newest version is dropped, the described ones come in, and rows
+   that the old version did not count are hidden. No row is copied.
+
+The record says `reset`: what changed is not told by row versions, so whoever planned against an earlier
+version plans anew. Every version before stays as it was, so a restore can be restored from.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from store.catalog import Transaction
+from store.errors import InvalidInputError
+from store.publish import Figures, TableWrite, check_revision, put_version
+from store.resolve import Plan
+from store.segment import Segment
+from store.stage import new_segment_id
+from store.table_state import LiveSegment, TableState
+from store.transaction import VISIBLE, TransactionRecord, now_ms
+
+if TYPE_CHECKING:
+    from store.table import Table
+
+OPERATION: Final = "RESTORE"
+
+
+def restore(table: Table, version: int) -> int:
+    """Makes the rows of a version the newest ones; returns the version that this makes.
+
+    Raises:
+        VersionExpiredError: the version cannot be read.
+        InvalidInputError: it had another schema.
+    """
+    started = time.monotonic()
+    state, lease = table.hold(version)
+    with table.catalog.write() as tx:
+        now = table.advance(tx, None)
+        if now.schema.revision != state.schema.revision:
+            raise InvalidInputError(
+                f"{table.name} cannot be restored to version {version}: it has schema revision "
+                f"{state.schema.revision}, the table {now.schema.revision}; insert its rows instead "
+                f"(INSERT INTO ... SELECT ... FOR VERSION AS OF {version})",
+                kind="schema_changed",
+            )
+        restored = _publish(tx, table, now, state, started)
+    lease.release()
+    table.state()
+    return restored
+
+
+def _publish(tx: Transaction, table: Table, now: TableState, state: TableState, started: float) -> int:
+    staged: list[Segment] = []
+    plan = Plan(now.version)
+    for live in state.segments.values():
+        if not live.deletes.live_count:
+            continue
+        segment = _described_again(live)
+        staged.append(segment)
+        if live.deletes.hidden:
+            plan.own[segment.meta.id] = live.deletes.hidden_positions()
+    transaction = TransactionRecord(
+        0, table.database_id, table.name, "", VISIBLE, f"{OPERATION} TO VERSION {state.version}", now_ms()
+    )
+    figures = Figures(
+        rows_total=state.row_count,
+        rows_deleted=now.row_count,
+        milliseconds=round((time.monotonic() - started) * 1000),
+    )
+    write = TableWrite(
+        table.id,
+        table.name,
+        state.schema.revision,
+        plan,
+        staged,
+        dropped=[live.segment.meta.id for live in now.segments.values()],
+        figures=figures,
+        facts={"reset": True, "restored": state.version},
+    )
+    head = check_revision(tx, transaction, table.id, table.name, write.revision)
+    put_version(tx, transaction, write, head + 1)
+    return head + 1
+
+
+def _described_again(live: LiveSegment) -> Segment:
+    """Another description of a segment's files."""
+    old = live.segment
+    meta = replace(old.meta, id=new_segment_id(), file=old.meta.file_id, written=live.row_version)
+    return old.described_by(meta)

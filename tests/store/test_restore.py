@@ -1,0 +1,154 @@
+"""RESTORE and the change feed."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from store import (
+    Column,
+    InvalidInputError,
+    Settings,
+    Store,
+    Table,
+    TableSchema,
+    VersionExpiredError,
+    parse_type,
+)
+
+
+def make(store: Store, **properties: str) -> Table:
+    columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
+    return store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+
+
+def rows(*pairs: tuple[int, int]) -> pa.Table:
+    return pa.table({"k": [k for k, _ in pairs], "v": [v for _, v in pairs]})
+
+
+def content(table: Table, version: int | None = None) -> list[dict[str, int]]:
+    return table.scan(version=version, hidden=True).read_all().sort_by("k").to_pylist()
+
+
+@pytest.mark.parametrize("inline_bytes", [1, 2**18])
+def test_restore_makes_a_version_that_can_be_restored_from(store: Store, inline_bytes: int) -> None:
+    with Store.open(store.path, settings=Settings(inline_bytes_max=inline_bytes)) as opened:
+        table = make(opened)
+        table.upsert(rows((1, 10), (2, 20)))
+        table.upsert(rows((2, 21), (3, 31)))
+        table.delete({"k": [1]})
+        assert table.restore(2) == 5
+        assert content(table) == content(table, 2)
+        table.upsert(rows((1, 11)))
+        assert table.restore(4) == 7
+        assert content(table) == content(table, 4)
+        table.optimize(full=True)
+        table.vacuum(retention_seconds=0)
+        assert [row["v"] for row in content(table)] == [21, 31]
+        assert table.check() == []
+    with Store.open(store.path) as fresh:
+        assert [row["v"] for row in content(fresh.table("db.t"))] == [21, 31]
+
+
+def test_restored_segments_keep_their_files_when_the_originals_are_vacuumed(store: Store) -> None:
+    with Store.open(store.path, settings=Settings(inline_bytes_max=1)) as opened:
+        table = make(opened)
+        table.upsert(rows((1, 10), (2, 20)))
+        table.upsert(rows((1, 11), (2, 22)))
+        table.restore(2)
+        table.vacuum(retention_seconds=0)
+        assert [row["v"] for row in content(table)] == [10, 20]
+        assert table.check() == []
+
+
+def test_a_partial_update_planned_before_a_restore_is_filled_anew(store: Store) -> None:
+    columns = [
+        Column("k", parse_type("bigint"), False),
+        Column("v", parse_type("int")),
+        Column("w", parse_type("int")),
+    ]
+    table = store.create_table("db.w", TableSchema.create(columns, ["k"]))
+    table.upsert(pa.table({"k": [1], "v": [1], "w": [1]}))
+    table.upsert(pa.table({"k": [1], "v": [2], "w": [2]}))
+    load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    load.write(pa.table({"k": [1], "v": [9]}))
+    load.prepare()
+    table.restore(2)
+    load.commit()
+    assert table.scan().read_all().to_pylist() == [{"k": 1, "v": 9, "w": 1}]
+
+
+def test_a_version_that_is_gone_cannot_be_restored(store: Store) -> None:
+    table = make(store)
+    table.upsert(rows((1, 10)))
+    table.upsert(rows((1, 11)))
+    table.vacuum(retention_seconds=0)
+    with pytest.raises(VersionExpiredError) as caught:
+        table.restore(2)
+    assert caught.value.oldest == 3
+
+
+def test_changes_tell_what_each_version_did_and_nothing_of_compactions(store: Store) -> None:
+    table = make(store)
+    table.upsert(rows((1, 10), (2, 20)))
+    table.optimize(full=True)
+    table.upsert(rows((2, 21), (3, 30)))
+    table.delete({"k": [1, 77]})
+    table.optimize(full=True)
+    found = table.changes(2).read_all().drop_columns("_commit_timestamp").to_pylist()
+    keys = ("_commit_version", "_change_type", "k", "v")
+    assert sorted(tuple(row[key] for key in keys) for row in found) == [
+        (2, "+I", 1, 10),
+        (2, "+I", 2, 20),
+        (4, "+I", 3, 30),
+        (4, "+U", 2, 21),
+        (4, "-U", 2, 20),
+        (5, "-D", 1, 10),
+    ]
+    stamps = {
+        row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(2).read_all().to_pylist()
+    }
+    assert stamps[4] == table.history()[3].timestamp.replace(tzinfo=None)
+
+
+def test_late_rows_are_not_in_the_feed(store: Store) -> None:
+    table = make(store, **{"function_column.sequence_col": "v"})
+    table.upsert(rows((1, 10)))
+    table.upsert(rows((1, 5)))
+    assert len(table.changes(3).read_all()) == 0
+
+
+def test_changes_of_a_range_that_is_none_or_gone_are_refused(store: Store) -> None:
+    table = make(store)
+    for value in range(4):
+        table.upsert(rows((1, value)))
+    with pytest.raises(InvalidInputError):
+        table.changes(5, 3)
+    table.vacuum(retention_seconds=0)
+    with pytest.raises(VersionExpiredError):
+        table.changes(3)
+
+
+def test_a_feed_is_read_on_after_a_vacuum(store: Store) -> None:
+    table = make(store)
+    for value in range(6):
+        table.upsert(rows((1, value)))
+    feed = table.changes(3)
+    table.optimize(full=True)
+    table.vacuum(retention_seconds=0)
+    assert len(feed.read_all()) == 10
+
+
+@pytest.mark.timeout(120)
+def test_the_feed_of_a_small_version_does_not_read_the_table(store: Store) -> None:
+    """A version's changes cost what it changed: far less than scanning what it lies in."""
+    table = make(store)
+    table.upsert(pa.table({"k": np.arange(1_000_000), "v": np.zeros(1_000_000, np.int32)}))
+    table.upsert(rows((5, 1), (6, 2)))
+    table.changes(3).read_all()
+    started = time.perf_counter()
+    assert len(table.changes(3).read_all()) == 4
+    assert time.perf_counter() - started < 0.5

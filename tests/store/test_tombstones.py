@@ -1,0 +1,135 @@
+"""How long deletes are remembered: K3, K4, D4."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+
+from store import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
+
+
+def make(store: Store, sequence: str | None, **properties: str) -> Table:
+    columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("varchar(100)"))]
+    given = {"tombstone_retention_seconds": "0", **properties}
+    if sequence is not None:
+        columns.append(Column("s", parse_type(sequence)))
+        given["function_column.sequence_col"] = "s"
+    return store.create_table("db.t", TableSchema.create(columns, ["k"], properties=given))
+
+
+def row(key: int, sequence: object, value: str = "x") -> pa.Table:
+    return pa.Table.from_pylist([{"k": key, "v": value, "s": sequence}])
+
+
+def stored_keys(table: Table) -> list[int]:
+    return sorted(table.scan(["k"], deleted=True).read_all().column("k").to_pylist())
+
+
+def shown_keys(table: Table) -> list[int]:
+    return sorted(table.scan(["k"]).read_all().column("k").to_pylist())
+
+
+def test_young_tombstones_stay(store: Store) -> None:
+    table = make(store, None, tombstone_retention_seconds="3600")
+    table.upsert(pa.table({"k": [1, 2], "v": ["a", "b"]}))
+    table.delete({"k": [1]})
+    assert table.purge().tombstones_removed == 0
+    assert stored_keys(table) == [1, 2]
+
+
+def test_without_a_sequence_old_tombstones_go(store: Store) -> None:
+    table = make(store, None)
+    table.upsert(pa.table({"k": [1, 2], "v": ["a", "b"]}))
+    table.delete({"k": [1]})
+    assert table.purge().tombstones_removed == 1
+    assert stored_keys(table) == [2]
+    table.upsert(pa.table({"k": [1], "v": ["again"]}))
+    assert shown_keys(table) == [1, 2]
+    assert table.check() == []
+
+
+@pytest.mark.parametrize("sequence", ["bigint", "largeint", "int"])
+def test_with_an_integer_sequence_a_deleted_key_never_comes_back_late(store: Store, sequence: str) -> None:
+    """Scenario 36, K4: sequence 5; DELETE; compactions; 3 and 4 stay away, 6 comes."""
+    table = make(store, sequence)
+    table.upsert(row(1, 5, "x" * 100))
+    table.delete({"k": [1]})
+    for number in (3, 4):
+        table.purge()
+        table.optimize(full=True)
+        assert not table.purge().made_version
+        result = table.upsert(row(1, number))
+        assert (result.rows_late, result.rows_too_late, shown_keys(table)) == (1, 0, [])
+    guard = next(
+        live.segment.meta for live in table.state().segments.values() if live.segment.meta.tombstones
+    )
+    assert guard.compression == "zstd"
+    assert table.get({"k": [1]}, deleted=True).to_pylist() == [{"k": 1, "v": None, "s": 5}]
+    table.upsert(row(1, 6))
+    assert shown_keys(table) == [1]
+    assert table.check() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "older", "newer"),
+    [
+        ("datetime", datetime(2020, 1, 5), datetime(2020, 1, 3), datetime(2020, 1, 6)),
+        ("date", datetime(2020, 1, 5).date(), datetime(2020, 1, 3).date(), datetime(2020, 1, 6).date()),
+    ],
+)
+def test_with_a_time_sequence_rows_older_than_the_horizon_are_too_late(
+    store: Store, kind: str, old: object, older: object, newer: object
+) -> None:
+    """K4: the tombstone is gone, and still nothing older brings its key back."""
+    table = make(store, kind)
+    table.upsert(pa.concat_tables([row(1, old), row(2, older)]))
+    table.delete({"k": [1]})
+    assert table.purge().tombstones_removed == 1
+    assert stored_keys(table) == [2]
+    result = table.upsert(row(1, older))
+    assert (result.rows_loaded, result.rows_too_late, result.rows_late) == (1, 1, 0)
+    assert shown_keys(table) == [2]
+    assert table.key_history({"k": 1})[-1].outcome == "too late"
+    assert table.upsert(row(2, old)).rows_too_late == 0, "a key that is stored goes by its own sequence"
+    assert table.upsert(row(1, old)).rows_too_late == 0, "a tie comes later (D5)"
+    table.upsert(row(3, newer))
+    assert shown_keys(table) == [1, 2, 3]
+    assert table.history()[-4].rows_too_late == 1
+    assert table.check() == []
+
+
+def test_a_tombstone_of_the_future_is_kept_until_its_time(store: Store) -> None:
+    """A wrong clock must not make every row too late."""
+    table = make(store, "datetime")
+    table.upsert(row(1, datetime(9000, 1, 1)))
+    table.delete({"k": [1]})
+    assert table.purge().tombstones_removed == 0
+    assert table.upsert(row(2, datetime(2020, 1, 1))).rows_too_late == 0
+    assert shown_keys(table) == [2]
+
+
+def test_too_late_rows_are_an_error_by_option(store: Store) -> None:
+    table = make(store, "datetime", too_late_rows="error")
+    table.upsert(row(1, datetime(2020, 1, 5)))
+    table.delete({"k": [1]})
+    table.purge()
+    with pytest.raises(LoadRejectedError, match="1 row is too late") as caught:
+        table.upsert(row(1, datetime(2020, 1, 3)))
+    assert caught.value.kind == "too_late"
+    assert table.version == 4
+
+
+def test_a_load_planned_before_a_purge_cannot_bring_a_key_back(store: Store) -> None:
+    """The floor and the tombstones change in one switch."""
+    table = make(store, "datetime")
+    table.upsert(row(1, datetime(2020, 1, 5)))
+    table.delete({"k": [1]})
+    load = table.begin_load()
+    load.write(row(1, datetime(2020, 1, 3)))
+    load.prepare()
+    table.purge()
+    result = load.commit()
+    assert (result.rows_too_late, shown_keys(table)) == (1, [])
+    assert table.check() == []
