@@ -331,8 +331,8 @@ class TableWriter:
         if count and self.table.policy(self.schema).refuses_too_late:
             raise LoadRejectedError(
                 f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
-                "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; leave "
-                "them out, or set the table's too_late_rows to count",
+                "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; "
+                "leave them out, or set the table's too_late_rows to count",
                 kind="too_late",
                 rejected=[],
                 total=self.figures.rows_total,
