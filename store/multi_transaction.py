@@ -122,14 +122,14 @@ class MultiTransaction:
         known = self._tables.get(table.name)
         if known is not None:
             return known
-        state = table.state(self._heads.get(table.id))
+        state, lease = table.hold(self._heads.get(table.id))
         mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._concurrency)
         isolation = Isolation(
             table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
         )
         if self._record is None:
             self._begin(table.database_id, table.name)
-        opened = self._tables[table.name] = TransactionTable(self, table, isolation)
+        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease)
         return opened
 
     def check_writable(self, database: int) -> None:

@@ -36,7 +36,7 @@ from store.settings import Settings
 from store.snapshot import Snapshot
 from store.table import Table
 from store.table_state import StateLoader
-from store.transaction import TransactionRecord, find_label, now_ms
+from store.transaction import TransactionRecord, find_label, now_ms, read_transaction
 from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
 
 T = TypeVar("T")
@@ -284,14 +284,26 @@ class Store:
         """`Table.snapshot` of a table by name."""
         return self.table(name).snapshot(version)
 
-    def find_transaction(self, database: str, label: str) -> TransactionRecord | None:
-        """What the label names, the newest transaction of those it named; None for a label never used.
+    def find_transaction(
+        self, database: str, label: str | None = None, *, txn_id: int | None = None
+    ) -> TransactionRecord | None:
+        """What the label names, the newest transaction of those it named, or the transaction of an id; None
+        for a label never used.
 
         Raises:
             NotFoundError: no such database.
         """
         with self._read() as tx:
-            return find_label(tx, records.require_database(tx, database), label)
+            database_id = records.require_database(tx, database)
+            if label is not None:
+                return find_label(tx, database_id, label)
+            found = read_transaction(tx, txn_id) if txn_id is not None else None
+            return found if found is not None and found.database == database_id else None
+
+    def set_config(self, name: str, value: str) -> None:
+        """Changes a setting for all processes that use the directory, from their next statement on."""
+        with self._write() as tx:
+            tx.put("config", name.encode(), value)
 
     def transaction(
         self,

@@ -19,6 +19,7 @@ from store.isolation import Isolation
 from store.load import Load, LoadResult
 from store.lookup import key_arrays
 from store.partial import FillOptions
+from store.readers import Lease
 from store.reads import Predicate
 from store.scan import Projection
 from store.schema import SEQUENCE_COL, TableSchema, hidden_name
@@ -69,12 +70,14 @@ class TransactionTable:
         writer: what was written to it.
     """
 
-    def __init__(self, transaction: MultiTransaction, base: Table, isolation: Isolation) -> None:
+    def __init__(
+        self, transaction: MultiTransaction, base: Table, isolation: Isolation, lease: Lease
+    ) -> None:
         self.transaction = transaction
         self.base = base
         self.isolation = isolation
         self.writer = TableWriter(base, isolation.base.schema, transaction.operation, isolation)
-        self._snapshot = Snapshot(isolation.base)
+        self._snapshot = Snapshot(isolation.base, lease)
 
     @property
     def name(self) -> str:
@@ -118,14 +121,18 @@ class TransactionTable:
     def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
         """Rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
         keys = as_table(keys)
-        names = Projection.of(self.schema, columns, hidden=hidden).names
-        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
+        self.log_keys(keys, columns)
         return self._snapshot.get(keys, columns, hidden=hidden)
 
     def count(self, filter: pc.Expression | None = None) -> int:
         """How many rows there are."""
         with self.scan([*self.schema.key], filter) as reader:
             return sum(batch.num_rows for batch in reader)
+
+    def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
+        """Remembers that rows of some keys were read."""
+        names = Projection.of(self.schema, columns, hidden=False).names
+        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
 
     def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
         """Remembers that rows satisfying a filter were read."""

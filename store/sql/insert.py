@@ -31,6 +31,7 @@ from store.schema import (
 from store.sql.result import Result
 from store.sql.statements import Cell, Insert, Query, Word
 from store.table import Table
+from store.transaction_table import TransactionTable
 from store.types import ColumnType, parse_type
 
 _EXPRESSIONS_AT_ONCE: Final = 500
@@ -78,7 +79,9 @@ class _Target:
     column: Column | None
 
 
-def run_insert(statement: Insert, table: Table, evaluate: Evaluate, options: InsertOptions) -> Result:
+def run_insert(
+    statement: Insert, table: Table | TransactionTable, evaluate: Evaluate, options: InsertOptions
+) -> Result:
     """Loads the rows of one INSERT; all of them or none.
 
     Args:
@@ -120,7 +123,7 @@ def _overwritten(statement: Insert, table: Table) -> pc.Expression | None:
 
 
 def _result(done: LoadResult, filtered: list[RejectedRow]) -> Result:
-    info = f"{{'label':'{done.label}', 'status':'VISIBLE', 'txnId':'{done.txn_id}'}}"
+    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
     warnings = tuple(_described(row) for row in filtered[:_WARNINGS_MAX])
     return Result(affected_rows=done.rows_loaded, info=info, warnings=warnings)
 
@@ -129,7 +132,7 @@ def _described(row: RejectedRow) -> str:
     return f"row {row.row + 1}: {row.reason}"
 
 
-def _targets(statement: Insert, table: Table) -> list[_Target]:
+def _targets(statement: Insert, table: Table | TransactionTable) -> list[_Target]:
     """T7: hidden columns may be among them, in any spelling; D11: the delete sign too."""
     schema = table.schema
     if statement.columns is None:
@@ -143,7 +146,7 @@ def _targets(statement: Insert, table: Table) -> list[_Target]:
     return targets
 
 
-def _target(name: str, table: Table, schema: TableSchema) -> _Target:
+def _target(name: str, table: Table | TransactionTable, schema: TableSchema) -> _Target:
     hidden = hidden_name(name)
     if hidden == DELETE_SIGN:
         return _Target(hidden, _SIGN_TYPE, None)

@@ -42,6 +42,7 @@ from store.sql.translate import (
     source_name,
     translate,
 )
+from store.transaction_table import TransactionTable
 from store.types import ColumnType
 
 _KEYS_MAX: Final = 10_000
@@ -57,6 +58,7 @@ class QueryContext:
         open_snapshot: the version of a table that the statement reads; the same for every mention of it.
         connect: the session's DuckDB connection.
         show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
+        log_read: is told of every relation, with the conditions its scan decides.
     """
 
     open_snapshot: Callable[[TableName, int | None], Readable]
@@ -64,6 +66,7 @@ class QueryContext:
     around: Surroundings
     variables: Variables
     show_hidden: bool = False
+    log_read: Callable[[Relation], None] = lambda _relation: None
 
 
 @contextmanager
@@ -81,10 +84,13 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     straight = _straight(tree, relations, context)
     if straight is not None:
+        context.log_read(relations[0])
         with straight:
             yield straight
         return
     choose_conditions(relations)
+    for relation in relations:
+        context.log_read(relation)
     name_columns(tree, relations, show_hidden=context.show_hidden)
     translate(tree, context.around, context.variables)
     with _evaluated(tree, relations, context) as reader:
@@ -167,6 +173,15 @@ def _speaks_largeint(tree: exp.Query) -> bool:
         return True
     numbers = (node.name for node in tree.find_all(exp.Literal) if not node.is_string)
     return any(len(number) > _BIGINT_DIGITS and number.isdigit() for number in numbers)
+
+
+def log_relation(table: TransactionTable, relation: Relation) -> None:
+    """Remembers in a transaction what a query reads of one of its tables."""
+    keys = _keys(relation)
+    if keys is not None:
+        table.log_keys(keys, relation.columns)
+    else:
+        table.log_scan(relation.columns, expression_of(relation.conditions))
 
 
 def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:

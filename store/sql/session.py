@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from store.accounts import PRIVILEGES, ROOT
 from store.errors import InvalidInputError
+from store.multi_transaction import MultiTransaction
 from store.schema import TableSchema
 from store.sql import privileges, system_tables
 from store.sql import statements as st
 from store.sql import variables as names
+from store.sql.dml import Ask
 from store.sql.functions import Moment, Surroundings
 from store.sql.load_jobs import LoadJobs
 from store.sql.parser import parse
 from store.sql.processes import Processes
-from store.sql.relations import Readable
+from store.sql.relations import Readable, Relation
 from store.sql.result import Result
-from store.sql.select import QueryContext, open_query
+from store.sql.select import QueryContext, log_relation, open_query
 from store.sql.statement_kind import StatementKind, kind_of
 from store.sql.variables import Variables
 from store.store import Store
 from store.table import Table
+from store.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
     import duckdb
 
 Clock = Callable[[], datetime]
+# First words of what may be said between BEGIN and COMMIT (X12), and of what changes nothing.
+_IN_TRANSACTION: Final = frozenset(
+    re.findall(
+        r"[\w(]+",
+        "BEGIN START COMMIT ROLLBACK INSERT UPDATE DELETE MERGE SELECT WITH ( SHOW SET USE DESC DESCRIBE "
+        "EXPLAIN KILL",
+    )
+)
 
 
 def _utc_now() -> datetime:
@@ -85,6 +98,7 @@ class Session:
         self.load_jobs = load_jobs
         self._clock = clock
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self.transaction: MultiTransaction | None = None
 
     def execute(self, text: str) -> Iterator[Result]:
         """Runs the statements of a text one after another; each runs when its result is asked for.
@@ -105,6 +119,11 @@ class Session:
                 f"{type(statement).__name__} statements cannot be run", kind="not_supported"
             )
         self._check_privilege(kind, statement)
+        if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
+            raise InvalidInputError(
+                "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
+                kind="in_transaction",
+            )
         result = kind.run(statement, self)
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
@@ -138,7 +157,18 @@ class Session:
     @property
     def in_transaction(self) -> bool:
         """Whether BEGIN was said and neither COMMIT nor ROLLBACK yet."""
-        return False
+        return self.transaction is not None
+
+    @contextmanager
+    def within(self, target: TransactionTable) -> Iterator[Ask]:
+        """Runs the queries of one statement that writes `target`; what they read of it is remembered."""
+        with ExitStack() as held:
+            context = self._query_context(held, target)
+            yield lambda query: open_query(query, context)
+
+    def new_label(self, prefix: str) -> str:
+        """A label nobody else has."""
+        return f"{prefix}_{uuid.uuid4().hex}"
 
     def interrupt(self) -> None:
         """Called from another thread: ends the query that runs."""
@@ -150,7 +180,10 @@ class Session:
                 connection.interrupt()
 
     def close(self) -> None:
-        """Ends the session; the store stays open."""
+        """Ends the session, rolling its transaction back (X10); the store stays open."""
+        if self.transaction is not None:
+            self.transaction.rollback("the session was closed")
+            self.transaction = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -201,14 +234,36 @@ class Session:
         """The named table; NotFoundError when there is none."""
         return self.store.table(self.full_name(table))
 
+    def writable(self, table: st.TableName) -> Table | TransactionTable:
+        """The named table to write to, as the session's transaction sees it if there is one."""
+        name = self.full_name(table)
+        return self.store.table(name) if self.transaction is None else self.transaction.table(name)
+
     def schema(self, table: st.TableName) -> TableSchema:
         """Columns of a stored or a system table."""
         if (table.database or self.database or "").lower() == system_tables.DATABASE:
             return system_tables.system_schema(table.name)
         return self.table(table).schema
 
-    def _query_context(self, held: ExitStack) -> QueryContext:
+    def _query_context(self, held: ExitStack, target: TransactionTable | None = None) -> QueryContext:
         opened: dict[tuple[str, int | None], Readable] = {}
+        logging: dict[int, TransactionTable] = {}
+
+        def open_stored(name: str, version: int | None) -> Readable:
+            table = target if target is not None and target.name == name else None
+            if table is None and self.transaction is not None:
+                table = self.transaction.table(name)
+            if table is None:
+                return held.enter_context(self.store.table(name).snapshot(version))
+            snapshot = table.snapshot(version)
+            if version is None:
+                logging[id(snapshot)] = table
+            return snapshot
+
+        def log_read(relation: Relation) -> None:
+            table = logging.get(id(relation.snapshot))
+            if table is not None:
+                log_relation(table, relation)
 
         def open_snapshot(table: st.TableName, version: int | None) -> Readable:
             if (table.database or self.database or "").lower() == system_tables.DATABASE:
@@ -217,7 +272,7 @@ class Session:
             if self.user is not None:
                 self.store.accounts.require(self.user, "SELECT", key[0].partition(".")[0])
             if key not in opened:
-                opened[key] = held.enter_context(self.store.table(key[0]).snapshot(version))
+                opened[key] = open_stored(*key)
             return opened[key]
 
         return QueryContext(
@@ -226,6 +281,7 @@ class Session:
             Surroundings(self.moment(), self.database, self.user or ROOT, self.connection_id),
             self._variable,
             show_hidden=self.variables.flag(names.SHOW_HIDDEN_COLUMNS),
+            log_read=log_read,
         )
 
     def _connect(self) -> duckdb.DuckDBPyConnection:

@@ -21,6 +21,10 @@ NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
 INSERT_STRICT: Final = "enable_insert_strict"
 INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
 TIME_ZONE: Final = "time_zone"
+CONFLICT_RETRIES: Final = "conflict_retries"  # how often UPDATE, DELETE and MERGE run again after a conflict
+UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # how long they wait for each other; -1 is the setting
+INSERT_TIMEOUT: Final = "insert_timeout"
+QUERY_TIMEOUT: Final = "query_timeout"
 
 _BOOLEANS: Final = {
     SHOW_HIDDEN_COLUMNS: "false",
@@ -28,11 +32,16 @@ _BOOLEANS: Final = {
     INSERT_STRICT: "true",
     PARTIAL_UPDATE: "false",
 }
+_WHOLE_NUMBERS: Final = frozenset([CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT])
 _DEFAULTS: Final = {
     **_BOOLEANS,
     INSERT_FILTER_RATIO: "1.0",
     NEW_KEY_BEHAVIOR: "APPEND",
     TIME_ZONE: "SYSTEM",
+    CONFLICT_RETRIES: "0",
+    UPDATE_LOCK_SECONDS: "-1",
+    INSERT_TIMEOUT: "14400",
+    QUERY_TIMEOUT: "900",
     "auto_increment_increment": "1",
     "autocommit": "true",
     "character_set_client": "utf8mb4",
@@ -134,6 +143,8 @@ def _checked(name: str, value: str) -> str:
         raise _refused(name, value, "a number from 0 to 1")
     if name == NEW_KEY_BEHAVIOR:
         return parse_new_key_behavior(value)
+    if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
+        raise _refused(name, value, "a whole number")
     if name == TIME_ZONE:
         return _checked_zone(value)
     return value

@@ -104,7 +104,7 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         partial=session.variables.flag(names.PARTIAL_UPDATE),
         new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
     )
-    return run_insert(statement, session.table(statement.table), session.stream, options)
+    return run_insert(statement, session.writable(statement.table), session.stream, options)
 
 
 KINDS: Final = (StatementKind(("INSERT INTO", "INSERT OVERWRITE"), st.Insert, _parse_insert, _insert),)

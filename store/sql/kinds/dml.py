@@ -1,0 +1,126 @@
+"""UPDATE, DELETE FROM and MERGE INTO."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from store.dml import DmlOptions, DmlResult, run_dml
+from store.errors import InvalidInputError
+from store.load import LoadResult
+from store.sql import variables as names
+from store.sql.dml import Dml, run, star_inserts, table_of
+from store.sql.result import Result
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.tokens import TokenStream, parse_tree
+from store.transaction_table import TransactionTable
+
+
+@dataclass(frozen=True)
+class Update(Dml):
+    """UPDATE t [alias] SET .. [FROM ..] [WHERE ..]."""
+
+
+@dataclass(frozen=True)
+class Delete(Dml):
+    """DELETE FROM t [alias] [USING ..] WHERE ..."""
+
+
+@dataclass(frozen=True)
+class Merge(Dml):
+    """MERGE INTO t USING s ON .. WHEN .."""
+
+
+def _tree(stream: TokenStream) -> exp.Expr:
+    """sqlglot's tree of the whole statement."""
+    text = stream.text
+    start, end = stream.tokens[0].start, stream.tokens[-1].end + 1
+    words = stream.tokens
+    inserts = [
+        after.start
+        for before, after in itertools.pairwise(words)
+        if before.text.upper() == "INSERT" and after.text.upper() == "VALUES"
+    ]
+    if inserts:
+        text = star_inserts(text[:end], iter(inserts))
+        end = len(text)
+    stream.at = len(stream.tokens)
+    return parse_tree(text, start, end)
+
+
+def _parse_update(stream: TokenStream) -> Update:
+    tree = _tree(stream)
+    if not isinstance(tree, exp.Update) or tree.args.get("limit") or tree.args.get("order"):
+        raise InvalidInputError("UPDATE takes SET, FROM and WHERE", kind="not_supported")
+    return Update(table_of(tree), tree)
+
+
+def _parse_delete(stream: TokenStream) -> Delete:
+    tree = _tree(stream)
+    if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
+        raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
+    return Delete(table_of(tree), tree)
+
+
+def _parse_merge(stream: TokenStream) -> Merge:
+    tree = _tree(stream)
+    if not isinstance(tree, exp.Merge):
+        raise InvalidInputError("expected MERGE INTO .. USING .. ON .. WHEN ..", kind="syntax")
+    return Merge(table_of(tree), tree)
+
+
+def _run(statement: Dml, session: Session) -> Result:
+    if session.variables.flag(names.SHOW_HIDDEN_COLUMNS):
+        raise InvalidInputError(
+            f"{statement.operation.capitalize()} is forbidden since current session is in debug mode. Please "
+            "check the following session variables: show_hidden_columns",
+            kind="debug_mode",
+        )
+    if session.transaction is not None:
+        return _run_within(statement, session)
+    options = DmlOptions(
+        statement.operation,
+        label=session.new_label(statement.operation.lower()),
+        retries=int(session.variables.number(names.CONFLICT_RETRIES)),
+        lock_seconds=_lock_seconds(session),
+    )
+    table = session.store.table(session.full_name(statement.table))
+
+    def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
+        with session.within(opened) as ask:
+            return run(statement, opened, ask)
+
+    return _told(run_dml(table, work, options))
+
+
+def _run_within(statement: Dml, session: Session) -> Result:
+    """As a statement of the session's transaction: nothing is visible before COMMIT (X9)."""
+    assert session.transaction is not None
+    opened = session.transaction.table(session.full_name(statement.table))
+    session.transaction.lock(opened)
+    with session.within(opened) as ask:
+        matched, _ = run(statement, opened, ask)
+    info = f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}"
+    return Result(affected_rows=matched, info=info)
+
+
+def _lock_seconds(session: Session) -> float | None:
+    """How long to wait for other updates; -1 is the setting."""
+    seconds = session.variables.number(names.UPDATE_LOCK_SECONDS)
+    return None if seconds < 0 else seconds
+
+
+def _told(done: DmlResult) -> Result:
+    info = f"{{'label':'{done.label}', 'status':'VISIBLE', 'txnId':'{done.txn_id}'}}"
+    return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
+
+
+KINDS: Final = (
+    StatementKind(("UPDATE",), Update, _parse_update, _run),
+    StatementKind(("DELETE FROM",), Delete, _parse_delete, _run),
+    StatementKind(("MERGE INTO",), Merge, _parse_merge, _run),
+)

@@ -1,0 +1,202 @@
+"""BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION; ADMIN SET FRONTEND CONFIG.
+
+Inside BEGIN ... COMMIT every statement reads the snapshot taken at BEGIN: none sees what earlier ones of
+the transaction did (X7), nor what others committed since (stronger than X8 asks). INSERT, UPDATE, DELETE and
+MERGE of one database may follow each other in any order on one table; of what Doris forbids here (X12) only
+other databases and statements that change definitions are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from store.errors import InvalidInputError, NotFoundError
+from store.sql import variables as names
+from store.sql.result import Result, text_rows
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.tokens import TokenStream
+from store.transaction import PRECOMMITTED, TransactionRecord
+from store.update_lock import CONFIG_NAME
+
+_HEADINGS: Final = (
+    "TransactionId",
+    "Label",
+    "Coordinator",
+    "TransactionStatus",
+    "LoadJobSourceType",
+    "PrepareTime",
+    "PreCommitTime",
+    "CommitTime",
+    "PublishTime",
+    "FinishTime",
+    "Reason",
+    "ErrorReplicasCount",
+    "ListenerId",
+    "TimeoutMs",
+    "ErrMsg",
+)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """BEGIN [WITH LABEL label]; START TRANSACTION."""
+
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """COMMIT."""
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """ROLLBACK."""
+
+
+@dataclass(frozen=True)
+class ShowTransaction:
+    """SHOW TRANSACTION [FROM db] WHERE id = n | label = 'l'."""
+
+    database: str | None
+    txn_id: int | None
+    label: str | None
+
+
+@dataclass(frozen=True)
+class AdminSetConfig:
+    """ADMIN SET [ALL] FRONTEND CONFIG ("name" = "value")."""
+
+    values: tuple[tuple[str, str], ...]
+
+
+def _parse_begin(stream: TokenStream) -> Begin:
+    stream.take("WORK")
+    if not stream.take("WITH"):
+        return Begin()
+    if stream.take("CONSISTENT", "SNAPSHOT"):
+        return Begin()
+    stream.need("LABEL")
+    return Begin(stream.word_or_string("a label"))
+
+
+def _begin(statement: Begin, session: Session) -> Result:
+    if session.transaction is None:  # a nested BEGIN is ignored (X10)
+        timeout = max(
+            session.variables.number(names.INSERT_TIMEOUT), session.variables.number(names.QUERY_TIMEOUT)
+        )
+        session.transaction = session.store.transaction(
+            label=statement.label or session.new_label("txn_insert"), timeout_seconds=timeout
+        )
+    return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
+
+
+def _parse_commit(stream: TokenStream) -> Commit:
+    stream.take("WORK")
+    return Commit()
+
+
+def _commit(_statement: Commit, session: Session) -> Result:
+    transaction = session.transaction
+    if transaction is None:
+        return Result()
+    session.transaction = None
+    done = transaction.commit()
+    info = f"{{'label':'{done.label}', 'status':'VISIBLE', 'txnId':'{done.txn_id}'}}"
+    return Result(affected_rows=done.rows_changed, info=info)
+
+
+def _parse_rollback(stream: TokenStream) -> Rollback:
+    stream.take("WORK")
+    return Rollback()
+
+
+def _rollback(_statement: Rollback, session: Session) -> Result:
+    transaction = session.transaction
+    if transaction is None:
+        return Result()
+    session.transaction = None
+    transaction.rollback()
+    return Result(info=f"{{'label':'{transaction.label}', 'status':'ABORTED', 'txnId':''}}")
+
+
+def _parse_show(stream: TokenStream) -> ShowTransaction:
+    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+    stream.need("WHERE")
+    what = stream.name("id or label").lower()
+    if what not in ("id", "label"):
+        stream.at -= 1
+        stream.fail("id or label")
+    stream.need("=")
+    if what == "id":
+        return ShowTransaction(database, stream.integer("a transaction id"), None)
+    return ShowTransaction(database, None, stream.string("a label"))
+
+
+def _show(statement: ShowTransaction, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    record = session.store.find_transaction(database, label=statement.label, txn_id=statement.txn_id)
+    if record is None:
+        named = statement.txn_id if statement.label is None else statement.label
+        raise NotFoundError(f"transaction [{named}] not found", kind="txn_not_found")
+    return text_rows(_HEADINGS, [_described(record)])
+
+
+def _described(record: TransactionRecord) -> tuple[str, ...]:
+    visible = _time(record.finished_ms if record.version else 0)
+    timeout = record.expires_ms - record.begun_ms if record.status == PRECOMMITTED else -1
+    return (
+        str(record.id),
+        record.label,
+        f"process {record.owner[0]}" if record.owner[0] else "",
+        record.status,
+        record.operation,
+        _time(record.begun_ms),
+        _time(record.precommitted_ms),
+        visible,
+        visible,
+        _time(record.finished_ms),
+        record.reason,
+        "0",
+        "-1",
+        str(timeout),
+        "",
+    )
+
+
+def _time(unix_ms: int) -> str:
+    if not unix_ms:
+        return "\\N"
+    return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _parse_admin(stream: TokenStream) -> AdminSetConfig:
+    return AdminSetConfig(tuple(stream.properties().items()))
+
+
+def _admin(statement: AdminSetConfig, session: Session) -> Result:
+    for name, value in statement.values:
+        if name != CONFIG_NAME:
+            raise InvalidInputError(
+                f"Config '{name}' does not exist or is not mutable; {CONFIG_NAME} is", kind="unknown_config"
+            )
+        if value.lower() not in ("true", "false"):
+            raise InvalidInputError(
+                f"config {name!r}: expected true or false, found {value!r}", kind="bad_config"
+            )
+        session.store.set_config(name, value.lower())
+    return Result()
+
+
+KINDS: Final = (
+    StatementKind(("BEGIN", "START TRANSACTION"), Begin, _parse_begin, _begin),
+    StatementKind(("COMMIT",), Commit, _parse_commit, _commit),
+    StatementKind(("ROLLBACK",), Rollback, _parse_rollback, _rollback),
+    StatementKind(("SHOW TRANSACTION",), ShowTransaction, _parse_show, _show),
+    StatementKind(
+        ("ADMIN SET FRONTEND CONFIG", "ADMIN SET ALL FRONTENDS CONFIG"), AdminSetConfig, _parse_admin, _admin
+    ),
+)
