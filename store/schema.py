@@ -243,6 +243,8 @@ class TableSchema:
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
         """Columns that conflicts are told apart by where rows are not looked at."""
+        if self.partitioning is not None:
+            return tuple(self.partitioning.columns)
         named = self.properties.get(props.PARTITION_COLUMNS, "")
         return tuple(self.column(name.strip()).name for name in named.split(",") if name.strip())
 

@@ -118,7 +118,7 @@ class Window:
         *,
         is_late: bool,
     ) -> Winner:
-        if record.get("reset"):
+        if record.get("reset") or record.get("cleared"):
             return _winner(version, record, replaces_table=True)
         if not record["added"] or record["dropped"]:  # metadata, compaction: no data change
             return _winner(version, record)

@@ -114,7 +114,7 @@ def run_insert(
         return _result(load.commit(), filtered)
 
 
-def _overwritten(statement: Insert, table: Table) -> pc.Expression | None:
+def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:
     """The rows that go, all of them when it is None."""
     partitioning = table.schema.partitioning
     if not statement.partitions or partitioning is None:

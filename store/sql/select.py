@@ -181,7 +181,7 @@ def log_relation(table: TransactionTable, relation: Relation) -> None:
     if keys is not None:
         table.log_keys(keys, relation.columns)
     else:
-        table.log_scan(relation.columns, expression_of(relation.conditions))
+        table.log_scan(relation.columns, relation.filter)
 
 
 def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:

@@ -52,6 +52,14 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def refused_in_transaction() -> InvalidInputError:
+    """X12."""
+    return InvalidInputError(
+        "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
+        kind="in_transaction",
+    )
+
+
 class Session:
     """Runs Doris SQL on a store.
 
@@ -120,10 +128,7 @@ class Session:
             )
         self._check_privilege(kind, statement)
         if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
-            raise InvalidInputError(
-                "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
-                kind="in_transaction",
-            )
+            raise refused_in_transaction()
         result = kind.run(statement, self)
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings

@@ -14,7 +14,7 @@ from store.sql.insert import InsertOptions, run_insert
 from store.sql.partition_parser import parse_partition_names
 from store.sql.query_parser import QUERY_STARTS, parse_query
 from store.sql.result import Result
-from store.sql.session import Session
+from store.sql.session import Session, refused_in_transaction
 from store.sql.statement_kind import StatementKind
 from store.sql.table_parser import parse_table_name
 from store.sql.tokens import TokenStream
@@ -94,6 +94,8 @@ def _number(text: str) -> int | Decimal:
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:
+    if statement.is_overwrite and session.transaction is not None:
+        raise refused_in_transaction()
     moment = session.moment()
     options = InsertOptions(
         strict=session.variables.flag(names.INSERT_STRICT),
