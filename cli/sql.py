@@ -40,9 +40,13 @@ def sql(
     if execute and file:
         raise typer.BadParameter("give either -e or -f")
     text = _text(execute, file)
+    from loaders.load_jobs import StoreLoadJobs
     from store.sql import Session
 
-    with open_store(ctx, create=True) as store, Session(store) as session:
+    with (
+        open_store(ctx, create=True) as store,
+        Session(store, load_jobs=StoreLoadJobs(store)) as session,
+    ):
         if database is not None:
             from store.sql.statements import UseDatabase
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from cli.mysql.connection import Connection
+from loaders.load_jobs import StoreLoadJobs
 from store.sql import Session
 from store.sql.processes import Processes
 from store.store import Store
@@ -147,6 +148,7 @@ class MysqlServer:
             user=user,
             connection_id=number,
             processes=self._processes,
+            load_jobs=StoreLoadJobs(self._store, user),
         )
 
     def __enter__(self) -> MysqlServer:

@@ -1,0 +1,142 @@
+"""LOAD LABEL, SHOW LOAD and CANCEL LOAD, run (B1-B20)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from loaders.broker.job import SHOW_COLUMNS, LoadJobs
+from loaders.broker.spec import DataDescription, LoadSpec
+from loaders.broker.worker import submit
+from store.errors import InvalidInputError
+from store.sql import load_jobs as sql
+from store.sql.result import Result, text_rows
+from store.store import Store
+
+# Where Doris's names of S3 properties go in a URI of pyarrow.fs.
+_S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}
+
+
+class BrokerStatements:
+    """Runs the statements of one store.
+
+    Args:
+        user: who is said to have submitted a job.
+    """
+
+    def __init__(self, store: Store, user: str = "root") -> None:
+        self._store = store
+        self._user = user
+
+    def submit(self, statement: sql.LoadLabel, database: str) -> Result:
+        """Starts a job and returns (B2)."""
+        spec = spec_of(statement, database)
+        job_id = submit(self._store, spec, self._store.settings.load_paths, self._user)
+        return Result(info=f"{{'label':'{spec.label}', 'status':'PENDING', 'jobId':'{job_id}'}}")
+
+    def show(self, statement: sql.ShowLoad, database: str) -> Result:
+        """B12."""
+        label, state = SHOW_COLUMNS.index("Label"), SHOW_COLUMNS.index("State")
+        wanted = statement.filter
+        lines = [
+            line
+            for line in LoadJobs(self._store.catalog).show(database)
+            if _matches(wanted, line[label] or "")
+            and (wanted.state is None or line[state] == wanted.state.upper())
+        ]
+        end = None if statement.limit is None else statement.offset + statement.limit
+        return text_rows(SHOW_COLUMNS, lines[statement.offset : end])
+
+    def cancel(self, statement: sql.CancelLoad, database: str) -> Result:
+        """B17.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is nothing to cancel.
+        """
+        jobs = LoadJobs(self._store.catalog)
+        if statement.filter.label is None:
+            raise InvalidInputError("CANCEL LOAD needs WHERE LABEL = '...'", kind="bad_load")
+        labels = [statement.filter.label]
+        if statement.filter.is_pattern:
+            found = {job.spec.label for job in jobs.all().values() if job.spec.database == database}
+            labels = sorted(label for label in found if _matches(statement.filter, label)) or labels
+        return Result(affected_rows=sum(jobs.cancel(database, label) for label in labels))
+
+
+def _matches(wanted: sql.LabelFilter, label: str) -> bool:
+    if wanted.label is None:
+        return True
+    if not wanted.is_pattern:
+        return label == wanted.label
+    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in wanted.label)
+    return re.fullmatch("".join(parts), label, re.DOTALL) is not None
+
+
+def spec_of(statement: sql.LoadLabel, database: str) -> LoadSpec:
+    """The job a LOAD LABEL asks for.
+
+    Raises:
+        InvalidInputError: NEGATIVE, HDFS, or properties that cannot be.
+    """
+    if statement.source == "HDFS":
+        raise InvalidInputError(
+            "LOAD ... WITH HDFS is not supported; mount the files or copy them to S3", kind="not_supported"
+        )
+    descriptions = tuple(_description(each, statement) for each in statement.descriptions)
+    properties = {name.lower(): value for name, value in statement.properties.items()}
+    return LoadSpec(database, statement.label, descriptions, properties, statement.comment)
+
+
+def _description(given: sql.DataDescription, statement: sql.LoadLabel) -> DataDescription:
+    if given.is_negative:
+        raise InvalidInputError(
+            f"NEGATIVE is for aggregate tables; {given.table} is a unique-key table", kind="not_supported"
+        )
+    said = given.clauses
+    plain = [name.strip("`") for name in said.columns if _is_name(name)]
+    derived = [text for text in said.columns if not _is_name(text)]
+    assigned = [f"`{name.strip('`')}` = {expression}" for name, expression in said.set_columns]
+    return DataDescription(
+        table=given.table,
+        paths=tuple(_uri(path, statement.source_properties) for path in given.paths),
+        merge_type=said.merge_type,
+        partitions=said.partitions,
+        column_separator=said.column_separator or "",
+        line_delimiter=said.line_delimiter or "",
+        format=(said.format or "").lower(),
+        compression=said.compress_type or "",
+        columns=tuple(plain),
+        columns_from_path=said.columns_from_path,
+        assignments=(*derived, *assigned),
+        preceding_filter=said.preceding_filter or "",
+        where=said.where or "",
+        delete_on=said.delete_on or "",
+        order_by=(said.order_by or "").strip("`"),
+        properties={name.lower(): value for name, value in given.properties.items()},
+    )
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"`[^`]+`|\w+", text.strip()) is not None
+
+
+def _uri(path: str, properties: Mapping[str, str]) -> str:
+    """A path of the statement as a local path, or as a URI with what WITH S3 said."""
+    if path.startswith("file://"):
+        return path.removeprefix("file://")
+    if "://" not in path:
+        return path
+    given = {
+        name.lower().removeprefix("s3.").removeprefix("aws."): value for name, value in properties.items()
+    }
+    query = {_S3_QUERY[name]: given[name] for name in _S3_QUERY if name in given}
+    if "endpoint_override" in query:
+        parts = urlsplit(query["endpoint_override"])
+        if parts.netloc:
+            query = {**query, "scheme": parts.scheme, "endpoint_override": parts.netloc}
+    rest = path.partition("://")[2]
+    key, secret = given.get("access_key", ""), given.get("secret_key", "")
+    login = f"{quote(key, safe='')}:{quote(secret, safe='')}@" if key else ""
+    return f"s3://{login}{rest}" + (f"?{urlencode(query)}" if query else "")

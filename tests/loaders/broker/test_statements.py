@@ -1,0 +1,138 @@
+"""LOAD LABEL, SHOW LOAD and CANCEL LOAD as SQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaders.broker.job import ENDED
+from loaders.broker.statements import spec_of
+from loaders.load_jobs import StoreLoadJobs
+from store import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
+from store.sql import Session
+from store.sql.load_jobs import LoadLabel
+from store.sql.parser import parse
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    settings = Settings(load_paths=(str(tmp_path / "files"),))
+    with Store.open(tmp_path / "data", settings=settings) as store:
+        opened = Session(store, load_jobs=StoreLoadJobs(store))
+        for name in ("one", "two"):
+            statement = (
+                f"CREATE TABLE IF NOT EXISTS db.{name} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) "
+                "UNIQUE KEY (k) DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
+            )
+            list(opened.execute(f"CREATE DATABASE IF NOT EXISTS db; {statement}; USE db"))
+        (tmp_path / "files").mkdir()
+        yield opened
+
+
+def ask(session: Session, statement: str) -> list[dict[str, Any]]:
+    (result,) = session.execute(statement)
+    return [] if result.rows is None else result.rows.to_pylist()
+
+
+def wait_for(session: Session, label: str) -> dict[str, Any]:
+    """The job's line once it has ended: jobs tell nobody, SHOW LOAD is how one learns."""
+    deadline = time.monotonic() + 60
+    while True:
+        (line,) = ask(session, f"SHOW LOAD WHERE LABEL = '{label}'")
+        if line["State"] in ENDED:
+            return line
+        assert time.monotonic() < deadline, line
+        time.sleep(0.05)
+
+
+def test_a_statement_loads_several_tables_in_the_background(session: Session, tmp_path: Path) -> None:
+    """B1, B2, B4"""
+    (tmp_path / "files" / "a.csv").write_text("1,a,1\n2,b,1\nx,c,1\n")
+    (tmp_path / "files" / "b.txt").write_text("7|z|3\n7|y|2\n")
+    statement = f"""
+        LOAD LABEL db.first (
+            DATA INFILE ("{tmp_path}/files/a.csv") INTO TABLE one COLUMNS TERMINATED BY "," (k, t, s)
+            SET (v = upper(t)) WHERE k < 9,
+            DATA INFILE ("file://{tmp_path}/files/b.*") INTO TABLE two COLUMNS TERMINATED BY "|"
+            FORMAT AS "csv" (k, v, s) ORDER BY s
+        ) WITH LOCAL () PROPERTIES ("max_filter_ratio" = "0.5", "timeout" = "100") COMMENT "both"
+    """
+    (result,) = session.execute(statement)
+    assert result.rows is None
+    line = wait_for(session, "first")
+    assert (line["State"], line["ErrorMsg"], line["Comment"], line["User"]) == (
+        "FINISHED",
+        None,
+        "both",
+        "root",
+    )
+    assert (
+        line["EtlInfo"] == "unselected.rows=1; dpp.abnorm.ALL=0; dpp.norm.ALL=4"
+    )  # NULL < 9 selects nothing
+    assert ask(session, "SELECT k, v FROM one ORDER BY k") == [{"k": 1, "v": "A"}, {"k": 2, "v": "B"}]
+    assert ask(session, "SELECT k, v FROM two") == [{"k": 7, "v": "z"}]
+    with pytest.raises(LabelExistsError, match=r"Label \[first\] has already been used"):
+        ask(session, statement)
+
+
+def test_a_job_without_rights_to_its_files_is_cancelled(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("1,a,1\n")
+    ask(session, f'LOAD LABEL db.no (DATA INFILE ("{tmp_path}/secret.csv") INTO TABLE one) WITH LOCAL ()')
+    line = wait_for(session, "no")
+    assert line["State"] == "CANCELLED"
+    assert line["ErrorMsg"].startswith("type:LOAD_RUN_FAIL; msg:")
+    assert "load_paths" in line["ErrorMsg"]
+    assert ask(session, "SELECT count(*) AS n FROM one") == [{"n": 0}]
+
+
+def test_show_load_filters_and_cuts(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "files" / "a.csv").write_text("1\ta\t1\n")
+    for label in ("x_1", "x_2", "y"):
+        ask(
+            session,
+            f'LOAD LABEL {label} (DATA INFILE ("{tmp_path}/files/a.csv") INTO TABLE one) WITH LOCAL ()',
+        )
+        wait_for(session, label)
+    assert [line["Label"] for line in ask(session, "SHOW LOAD FROM db WHERE LABEL LIKE 'x%'")] == [
+        "x_1",
+        "x_2",
+    ]
+    assert [line["Label"] for line in ask(session, "SHOW LOAD LIMIT 1 OFFSET 1")] == ["x_2"]
+    assert ask(session, "SHOW LOAD WHERE STATE = 'CANCELLED'") == []
+    with pytest.raises(InvalidInputError, match="finished or cancelled"):
+        ask(session, "CANCEL LOAD WHERE LABEL = 'y'")
+    with pytest.raises(NotFoundError):
+        ask(session, "CANCEL LOAD WHERE LABEL = 'nothing'")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            'LOAD LABEL a (DATA INFILE ("x") NEGATIVE INTO TABLE one) WITH LOCAL ()',
+            "NEGATIVE is for aggregate tables",
+        ),
+        ('LOAD LABEL a (DATA INFILE ("x") INTO TABLE three) WITH LOCAL ()', "three"),
+        ('LOAD LABEL a (DATA INFILE ("x") INTO TABLE one) WITH HDFS ("fs.defaultFS" = "y")', "WITH HDFS"),
+        ('LOAD LABEL a (DATA INFILE ("x") INTO TABLE one) WITH LOCAL () PROPERTIES ("nope" = "1")', "nope"),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once(session: Session, statement: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        ask(session, statement)
+    assert ask(session, "SHOW LOAD") == []
+
+
+def test_s3_properties_become_part_of_the_uri() -> None:
+    (statement,) = parse(
+        'LOAD LABEL db.l (DATA INFILE ("s3://bucket/a/*.csv") INTO TABLE t) WITH S3 ("s3.endpoint" = '
+        '"http://127.0.0.1:9", "s3.region" = "r", "s3.access_key" = "k/1", "s3.secret_key" = "s+2")'
+    )
+    assert isinstance(statement, LoadLabel)
+    assert spec_of(statement, "db").descriptions[0].paths == (
+        "s3://k%2F1:s%2B2@bucket/a/*.csv?endpoint_override=127.0.0.1%3A9&region=r&scheme=http",
+    )
