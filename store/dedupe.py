@@ -63,10 +63,18 @@ def group_rows(codes: Codes, keys: Sequence[pa.Array], *, exact: bool) -> Groups
         codes: one per row, in input order.
         keys: key columns, used only when `exact` is False.
     """
+    return _grouped(*_by_code(codes), keys, exact=exact)
+
+
+def _by_code(codes: Codes) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Rows in the order of their codes, and which of them have the code of the next."""
     order = argsort_codes(codes)
     ordered = codes[order]
-    same = ordered[1:] == ordered[:-1]
-    group = np.zeros(len(codes), dtype=np.int64)
+    return order, ordered[1:] == ordered[:-1]
+
+
+def _grouped(order: Rows, same: npt.NDArray[np.bool_], keys: Sequence[pa.Array], *, exact: bool) -> Groups:
+    group = np.zeros(len(order), dtype=np.int64)
     np.cumsum(~same, out=group[1:])
     neighbours = np.flatnonzero(same) if not exact else np.empty(0, dtype=np.intp)
     if len(neighbours) and not equal_keys(keys, order[neighbours], keys, order[neighbours + 1]).all():
@@ -83,10 +91,11 @@ def choose_winners(
     Args:
         sequence: one per row, None in tables without a sequence.
     """
-    groups = group_rows(codes, keys, exact=exact)
-    order, same = groups.order, groups.group[1:] == groups.group[:-1]
+    order, same = _by_code(codes)
     if not same.any():
-        return Winners(order, groups.has_equal_codes)
+        return Winners(order)
+    groups = _grouped(order, same, keys, exact=exact)
+    order, same = groups.order, groups.group[1:] == groups.group[:-1]
     if sequence is not None:
         order = _order_by_sequence(order, groups.group, same, sequence)
     return Winners(order[np.append(~same, True)], groups.has_equal_codes)

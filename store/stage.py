@@ -33,7 +33,7 @@ from store.disk import Disk
 from store.key_index import KeyIndex
 from store.keys import Codes, encode_keys, fixed_values, is_exact
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema
-from store.segment import Segment, inline_segment, write_segment
+from store.segment import BULK_MEMORY, Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings
 from store.transaction import this_process
@@ -249,9 +249,12 @@ def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Code
     columns = [
         pa.concat_arrays(
             [
-                piece.batch.column(i) if rows is None else piece.batch.column(i).take(rows)
+                piece.batch.column(i)
+                if rows is None
+                else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
                 for piece, rows in zip(pieces, indices, strict=True)
-            ]
+            ],
+            BULK_MEMORY,
         )
         for i in range(len(schema))
     ]

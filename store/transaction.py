@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -67,7 +67,7 @@ class TransactionRecord:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(self.__dict__)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TransactionRecord:

@@ -12,6 +12,7 @@ their integers, decimals as text, strings cut to 64 bytes (a cut maximum is left
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
@@ -62,8 +63,10 @@ def _zone(array: pa.Array) -> list[Any] | None:
     has_nulls = array.null_count > 0
     if array.null_count == len(array):
         return [None, None, True]
-    if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
-        return None
+    if pa.types.is_floating(array.type):
+        values = array.drop_null().to_numpy()
+        smallest = values.min().item()  # NaN if there is one, where Arrow would pass over it
+        return None if math.isnan(smallest) else [smallest, values.max().item(), has_nulls]
     extremes = pc.min_max(array)
     low, high = extremes["min"], extremes["max"]
     stored = _STORED_AS.get(str(array.type))
