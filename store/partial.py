@@ -32,6 +32,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store.dedupe import Groups, Rows, equal_keys, group_rows
 from store.key_index import Matches
@@ -359,7 +360,7 @@ class _Filling:
         """Cells from the delta, from history and from the default, by one gather over the three side by
         side."""
         if use_history.all():
-            return _take(self._stored.column(column.name), self.history)
+            return _take(pa.chunked_array([self._stored_cells(column)]), self.history)
         pieces: list[pa.Array] = []
         gather = np.zeros(len(source), dtype=np.int64)
         offset = 0
@@ -368,7 +369,7 @@ class _Filling:
             gather = np.where(source != _NONE, source, gather)
             offset += len(pieces[-1])
         if use_history.any():
-            pieces.append(_flat(self._stored.column(column.name)))
+            pieces.append(self._stored_cells(column))
             gather = np.where(use_history, self.history + offset, gather)
             offset += len(pieces[-1])
         if use_default.any() and column.auto_increment is not None:
@@ -381,6 +382,17 @@ class _Filling:
         if not column.nullable and chosen.null_count:
             chosen = fill_zero(chosen, pa.array(np.asarray(chosen.is_null())))  # only tombstones get here
         return chosen
+
+    def _stored_cells(self, column: Column) -> pa.Array:
+        """History's cells, one per match. A mapped column behind a tombstone is read from the hidden sequence
+        (F22), which a tombstone has whatever its cells hold."""
+        cells = _flat(self._stored.column(column.name))
+        if column.name != self.schema.sequence_column:
+            return cells
+        found = self.history != _NONE
+        behind = np.zeros(len(cells), dtype=np.bool_)
+        behind[self.history[found]] = (~self.has_row | self.starts_fresh)[found]
+        return pc.if_else(pa.array(behind), _flat(self._stored.column(SEQUENCE_COL)), cells)
 
     def _default(self, column: Column, where: Mask) -> pa.Array:
         """The default as an array of one; refuses keys for which there is none (P7-P9, F25)."""

@@ -60,7 +60,7 @@ class PartialModel:
             if not stored.is_tombstone:
                 base = dict(stored.values)
             elif mode == FLEXIBLE and self.sequence in base:
-                base[self.sequence] = stored.values[self.sequence]
+                base[self.sequence] = stored.sequence
         values = base | {name: row[name] for name in self.columns if name in row}
         self.rows[key] = Stored(values, self._sequence(row, stored, gives=gives), deletes)
 
