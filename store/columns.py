@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -49,7 +50,8 @@ def constant_column(schema: TableSchema, created: int, name: str, rows: int, arr
         return pa.nulls(rows, arrow)
     if name == GROUPS_COL:
         return pa.array(np.zeros(rows, dtype=np.int64))
-    value = default_scalar(schema.column(name), datetime.now())
+    column = schema.column(name)
+    value = default_scalar(replace(column, default=column.initial or column.default), datetime.now())
     return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, arrow)
 
 

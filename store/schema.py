@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from store import properties as props
 from store.cast import try_cast
-from store.errors import InvalidInputError
+from store.errors import FormatError, InvalidInputError
 from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
 from store.partitions import Partitioning
 from store.partitions import checked as check_partitioning
@@ -26,6 +26,8 @@ DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
 GROUPS_COL: Final = "__GROUPS_COL__"  # of tables with column groups: bit n is set where a row has group n
+# Table features: a program that does not know one of a table's must leave the table alone.
+KNOWN_FEATURES: Final = ("appendOnly", "deletionVectors", "columnMapping", "sequenceLoad")
 HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 _NAME_LENGTH_MAX: Final = 64
@@ -84,6 +86,7 @@ class Column:
     id: int = 0
     on_update_current_timestamp: bool = False
     auto_increment: int | None = None
+    initial: Default | None = None  # of a column added later: what rows older than it read
 
     @property
     def arrow(self) -> pa.Field:
@@ -109,6 +112,8 @@ class TableSchema:
         distribution: as declared, such as `HASH(user_id) BUCKETS 32`; kept for display.
         revision: grows by one with every change.
         groups: column groups by number, None where one was dropped; empty in tables without (SM1).
+        next_column_id: what the next column is numbered, 0 as long as none was dropped or added.
+        features: table features a program must know to write the table.
     """
 
     columns: tuple[Column, ...]
@@ -121,6 +126,8 @@ class TableSchema:
     revision: int = 1
     groups: Groups = ()
     partitioning: Partitioning | None = None
+    next_column_id: int = 0
+    features: tuple[str, ...] = ()
 
     @classmethod
     def create(
@@ -305,11 +312,18 @@ class TableSchema:
             "revision": self.revision,
             "groups": groups_to_record(self.groups),
             "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
+            "next_column_id": self.next_column_id,
+            "features": list(self.features),
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
-        """What `to_record` made."""
+        """What `to_record` made.
+
+        Raises:
+            FormatError: the table has features this program does not know.
+        """
+        refuse_unknown_features(record)
         sequence_type = record["sequence_type"]
         return cls(
             columns=tuple(_column_from_record(item) for item in record["columns"]),
@@ -322,6 +336,24 @@ class TableSchema:
             revision=record["revision"],
             groups=groups_from_record(record.get("groups", ())),
             partitioning=Partitioning.from_record(record.get("partitioning")),
+            next_column_id=record.get("next_column_id", 0),
+            features=tuple(record.get("features", ())),
+        )
+
+
+def refuse_unknown_features(record: Mapping[str, Any]) -> None:
+    """Raises when a table has features that this program does not know.
+
+    Raises:
+        FormatError: names them.
+    """
+    needed = [*record.get("reader_features", ()), *record.get("features", ())]
+    unknown = [name for name in needed if name not in KNOWN_FEATURES]
+    if unknown:
+        raise FormatError(
+            f"the table needs the feature {', '.join(map(repr, unknown))}, which this program does not know; "
+            "upgrade it",
+            features=tuple(unknown),
         )
 
 
@@ -523,11 +555,13 @@ def _column_to_record(column: Column) -> dict[str, Any]:
         record["on_update"] = True
     if column.auto_increment is not None:
         record["auto_increment"] = column.auto_increment
+    if column.initial is not None:
+        record["initial"] = [column.initial.kind, column.initial.text, column.initial.precision]
     return record
 
 
 def _column_from_record(record: Mapping[str, Any]) -> Column:
-    default = record.get("default")
+    default, initial = record.get("default"), record.get("initial")
     return Column(
         name=record["name"],
         type=parse_type(record["type"]),
@@ -537,4 +571,5 @@ def _column_from_record(record: Mapping[str, Any]) -> Column:
         id=record["id"],
         on_update_current_timestamp=record.get("on_update", False),
         auto_increment=record.get("auto_increment"),
+        initial=Default(*initial) if initial else None,
     )

@@ -32,11 +32,12 @@ from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, u
 from store.disk import Disk
 from store.errors import VersionExpiredError
 from store.horizon import oldest_readable, read_floor
-from store.key_index import Matches, Positions, Run, merge_runs, probe_runs
+from store.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
 from store.keys import Codes
 from store.records import unpack
 from store.schema import DELETE_SIGN, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
+from store.sequence import SequenceVector
 from store.workers import map_all
 
 _PARALLEL_ROWS: Final = 10_000
@@ -99,8 +100,15 @@ class TableState:
     def runs(self) -> tuple[Run, ...]:
         """What is probed: the runs of an earlier state and those of the slots since, merged. Opens key
         indexes."""
-        runs = (*self.prior_runs, *(Run(self.segments[slot].segment.index, slot) for slot in self.fresh))
+        runs = (*self.prior_runs, *(Run(self._index(slot), slot) for slot in self.fresh))
         return merge_runs(runs, self.is_live)
+
+    def _index(self, slot: int) -> KeyIndex:
+        """A segment's key index; one older than the table's sequence has NULL for every row (SD10, SD11)."""
+        index = self.segments[slot].segment.index
+        if not self.schema.has_sequence or index.sequence is not None:
+            return index
+        return replace(index, sequence=SequenceVector.nulls(len(index)))
 
     @cached_property
     def slot_of(self) -> dict[str, int]:
@@ -315,7 +323,7 @@ class StateLoader:
                 if slot is not None:
                     live = segments[slot]
                     segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
-        if dropped:
+        if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
             return TableState(
                 state.table_id,
                 version,

@@ -29,8 +29,8 @@ from store.catalog import Transaction
 from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
-from store.errors import InvalidInputError, LoadRejectedError
-from store.isolation import Isolation
+from store.errors import InvalidInputError, LoadRejectedError, NotFoundError
+from store.isolation import Isolation, recreated_error
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite, check_revision
@@ -164,12 +164,29 @@ class TableWriter:
         """Does everything but the switch, against the newest version; no-op when that was done."""
         if self._plan is not None:
             return
-        state, self._lease = self.table.hold()
+        state, self._lease = self._hold()
         self._check(state, None)
         if self._snapshot is None:
             self._prepare(state)
         else:
             self._resume(state, self._snapshot)
+
+    def _hold(self) -> tuple[TableState, Lease]:
+        """The newest state.
+
+        Raises:
+            ProtocolChangedException: another table has the name by now.
+            NotFoundError: none has.
+        """
+        try:
+            return self.table.hold()
+        except NotFoundError as error:
+            name = self.table.name.partition(".")[2]
+            with self.table.catalog.read() as tx:
+                found = catalog.find_table(tx, self.table.database_id, name)
+            if found in (None, self.table.id):
+                raise
+            raise recreated_error(self.table.name, self.operation) from error
 
     def align(self, now: TableState, tx: Transaction | None = None) -> None:
         """Brings the plan up to a newer state.

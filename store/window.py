@@ -118,9 +118,10 @@ class Window:
         *,
         is_late: bool,
     ) -> Winner:
-        if record.get("reset") or record.get("cleared"):
+        took_away = bool(record["dropped"]) and record.get("data_change", True)
+        if record.get("reset") or record.get("cleared") or took_away:
             return _winner(version, record, replaces_table=True)
-        if not record["added"] or record["dropped"]:  # metadata, compaction: no data change
+        if not record["added"] or record["dropped"]:  # metadata, compaction
             return _winner(version, record)
         if is_late:
             return _winner(version, record, is_unresolved=True)

@@ -84,15 +84,16 @@ class _Options:
 
 def _parse_columns(stream: TokenStream) -> list[Column]:
     stream.need("(")
-    columns = [_parse_column(stream)]
+    columns = [parse_column(stream)]
     while stream.take(","):
-        columns.append(_parse_column(stream))
+        columns.append(parse_column(stream))
     if not stream.take(")"):
         stream.fail("',' or ')' behind a column")
     return columns
 
 
-def _parse_column(stream: TokenStream) -> Column:
+def parse_column(stream: TokenStream) -> Column:
+    """One column as CREATE TABLE and ALTER TABLE declare it."""
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")

@@ -1,0 +1,359 @@
+"""Changes of a table's schema and properties: light ones, a new revision and no file touched (SC1).
+
+Columns are known by their ids, so files written under earlier revisions are read through the newest: a column
+that is younger than a file reads as its default, one that was dropped is not read, a renamed one is found,
+a widened one is cast. An id is never given twice.
+
+Every change makes a version without rows. Whoever began before and commits after it fails: with
+`MetadataChangedException`, or `ProtocolChangedException` when table features came or went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from store import catalog as records
+from store import properties as props
+from store.errors import AlreadyExistsError, InvalidInputError
+from store.isolation import schema_error
+from store.publish import TableWrite, put_version
+from store.resolve import Plan
+from store.schema import (
+    KNOWN_FEATURES,
+    Column,
+    Default,
+    TableSchema,
+    check_name,
+    default_scalar,
+    hidden_name,
+)
+from store.transaction import VISIBLE, TransactionRecord, now_ms
+from store.types import ColumnType
+from store.window import facts_of
+
+if TYPE_CHECKING:
+    from store.table import Table
+
+FEATURE_PREFIX: Final = "delta.feature."
+SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "TINYINT": ("SMALLINT", "INT", "BIGINT"),
+    "SMALLINT": ("INT", "BIGINT"),
+    "INT": ("BIGINT",),
+    "FLOAT": ("DOUBLE",),
+    "CHAR": ("VARCHAR", "STRING"),
+    "VARCHAR": ("STRING",),
+}
+
+
+@dataclass(frozen=True)
+class Altered:
+    """A new revision, and what later losers are told about it.
+
+    Attributes:
+        changes: what changed, in words.
+        features: table features that came (`+name`) or went (`-name`).
+    """
+
+    schema: TableSchema
+    changes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+
+Change = Callable[[TableSchema], Altered]
+
+
+def alter(table: Table, changes: Sequence[Change], *, expected_revision: int | None = None) -> int:
+    """Applies changes one after another, all or none; returns the version they made.
+
+    Args:
+        expected_revision: the revision they were thought out for; None means the newest.
+
+    Raises:
+        InvalidInputError: a change that is not possible.
+        ConflictError: the table has another revision by now.
+    """
+    with table.catalog.write() as tx:
+        version, revision = records.head(tx, table.id, table.name)
+        if expected_revision not in (None, revision):
+            raise schema_error(
+                tx, table.id, name=table.name, operation="ALTER TABLE", revision=expected_revision or 0
+            )
+        schema = table.loader.schema(tx, revision)
+        said: list[str] = []
+        features: list[str] = []
+        for change in changes:
+            altered = change(schema)
+            schema = altered.schema
+            said += altered.changes
+            features += altered.features
+        schema = replace(schema, revision=revision + 1)
+        tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
+        record = TransactionRecord(
+            tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, "ALTER TABLE", now_ms()
+        )
+        facts = facts_of(is_blind=True, changes=said, features=features)
+        write = TableWrite(table.id, table.name, schema.revision, Plan(version), facts=facts)
+        put_version(tx, record, write, version + 1)
+        return version + 1
+
+
+def add_column(column: Column, *, after: str | None = None) -> Change:
+    """Adds a value column; rows that are there read its default.
+
+    Args:
+        after: the column it stands behind; None means at the end.
+    """
+
+    def change(schema: TableSchema) -> Altered:
+        _refuse_groups(schema)
+        check_name(column.name, "column")
+        if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
+            raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
+        if schema.find(column.name) is not None:
+            raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
+        if column.auto_increment is not None:
+            raise InvalidInputError(
+                f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made", kind="bad_column"
+            )
+        if not column.nullable and column.default is None:
+            raise InvalidInputError(
+                f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
+                kind="bad_default",
+            )
+        default_scalar(column, datetime.now())
+        added = replace(column, id=_next_id(schema), initial=_frozen(column))
+        place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
+        if place < len(schema.key):
+            raise InvalidInputError(
+                f"column {column.name!r}: value columns stand behind the key columns", kind="bad_column"
+            )
+        columns = (*schema.columns[:place], added, *schema.columns[place:])
+        changed = replace(schema, columns=columns, next_column_id=added.id + 1)
+        return Altered(changed, (f"column {column.name} (added)",))
+
+    return change
+
+
+def drop_column(name: str) -> Change:
+    """Takes a value column away; its id is not given again."""
+
+    def change(schema: TableSchema) -> Altered:
+        column = _value_column(schema, name, "dropped")
+        if column.name == schema.sequence_column:
+            raise InvalidInputError(
+                f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
+                kind="sequence_column",
+            )
+        columns = tuple(c for c in schema.columns if c.id != column.id)
+        changed = replace(schema, columns=columns, next_column_id=_next_id(schema))
+        return Altered(changed, (f"column {column.name} (dropped)",))
+
+    return change
+
+
+def rename_column(name: str, new_name: str) -> Change:
+    """Gives a column another name; a sequence that mirrors it follows (SD7)."""
+
+    def change(schema: TableSchema) -> Altered:
+        column = schema.column(name)
+        _refuse_groups(schema)
+        check_name(new_name, "column")
+        if schema.find(new_name) not in (None, column):
+            raise AlreadyExistsError(f"column {new_name!r} exists")
+        renamed = replace(column, name=new_name)
+        columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
+        key = tuple(new_name if k == column.name else k for k in schema.key)
+        properties = dict(schema.properties)
+        sequence_column = schema.sequence_column
+        if sequence_column == column.name:
+            sequence_column = properties[props.SEQUENCE_COL] = new_name
+        if schema.partitioning is not None and column.name in schema.partitioning.columns:
+            raise InvalidInputError(
+                f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
+            )
+        changed = replace(
+            schema, columns=columns, key=key, sequence_column=sequence_column, properties=properties
+        )
+        return Altered(changed, (f"column {column.name} (renamed to {new_name})",))
+
+    return change
+
+
+def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) -> Change:
+    """Widens a column's type, or lets it be NULL; rows are read through the new type.
+
+    Args:
+        nullable: None leaves it as it is.
+    """
+
+    def change(schema: TableSchema) -> Altered:
+        column = schema.column(name)
+        if column.name == schema.sequence_column and str(kind) != str(column.type):
+            raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
+        is_key = column.name in schema.key
+        if not _is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
+            raise InvalidInputError(
+                f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
+                "anew; make it wider, or add a column",
+                kind="bad_type",
+            )
+        may_be_null = column.nullable if nullable is None else nullable
+        if column.nullable and not may_be_null:
+            raise InvalidInputError(
+                f"Can not change from nullable to non-nullable: column {column.name}", kind="bad_column"
+            )
+        if is_key and may_be_null != column.nullable:
+            raise InvalidInputError(
+                f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
+            )
+        changed = replace(column, type=kind, nullable=may_be_null)
+        columns = tuple(changed if c.id == column.id else c for c in schema.columns)
+        return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
+
+    return change
+
+
+def set_properties(given: Mapping[str, str]) -> Change:
+    """Sets properties; `delta.feature.<name>` = `supported` lists a table feature."""
+
+    def change(schema: TableSchema) -> Altered:
+        features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+        for name in features:
+            if given[FEATURE_PREFIX + name] != "supported":
+                raise InvalidInputError(
+                    f"property {FEATURE_PREFIX + name!r}: expected supported", kind="bad_property"
+                )
+        plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+        fixed = [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
+        if fixed or props.STORAGE_FORMAT in plain:
+            raise InvalidInputError(
+                f"property {(fixed or [props.STORAGE_FORMAT])[0]!r} is given when a table is made",
+                kind="bad_property",
+            )
+        parsed = props.parse_properties(plain)
+        changed = replace(schema, properties={**schema.properties, **parsed})
+        _ = changed.partition_columns  # the columns it names exist
+        altered = Altered(changed, tuple(f"property {name}" for name in parsed))
+        for name in features:
+            more = add_feature(name)(altered.schema)
+            altered = Altered(more.schema, altered.changes, (*altered.features, *more.features))
+        return altered
+
+    return change
+
+
+def unset_properties(names: Sequence[str]) -> Change:
+    """Brings properties back to their defaults."""
+
+    def change(schema: TableSchema) -> Altered:
+        missing = [name for name in names if name not in schema.properties]
+        if missing:
+            raise InvalidInputError(f"property {missing[0]!r} is not set", kind="bad_property")
+        kept = {name: value for name, value in schema.properties.items() if name not in names}
+        return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
+
+    return change
+
+
+def add_feature(name: str) -> Change:
+    """Lists a table feature: programs that do not know it must not write the table."""
+
+    def change(schema: TableSchema) -> Altered:
+        if name not in KNOWN_FEATURES:
+            raise InvalidInputError(
+                f"table feature {name!r} is not known; there are {', '.join(KNOWN_FEATURES)}",
+                kind="unknown_feature",
+            )
+        if name in schema.features:
+            return Altered(schema, ())
+        return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
+
+    return change
+
+
+def drop_feature(name: str) -> Change:
+    """Takes a feature off the list, and its property with it (5.4)."""
+
+    def change(schema: TableSchema) -> Altered:
+        if name not in schema.features:
+            raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
+        kept = tuple(feature for feature in schema.features if feature != name)
+        properties = dict(schema.properties)
+        properties.pop(_PROPERTY_OF.get(name, ""), None)
+        return Altered(replace(schema, features=kept, properties=properties), (), (f"-{name}",))
+
+    return change
+
+
+def enable_sequence_load(properties: Mapping[str, str]) -> Change:
+    """Gives a table its hidden sequence; rows that are there have NULL, the smallest (SD8-SD10)."""
+
+    def change(schema: TableSchema) -> Altered:
+        declared = properties.get(props.SEQUENCE_TYPE)
+        if declared is None or len(properties) > 1:
+            raise InvalidInputError("unknown sequence column type", kind="bad_property")
+        if schema.has_sequence or schema.groups:
+            raise InvalidInputError(
+                f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without",
+                kind="bad_property",
+            )
+        made = TableSchema.create(
+            schema.columns[: len(schema.key)], schema.key, properties={props.SEQUENCE_TYPE: declared}
+        )
+        changed = replace(
+            schema,
+            sequence_type=made.sequence_type,
+            properties={**schema.properties, props.SEQUENCE_TYPE: declared},
+            features=(*schema.features, "sequenceLoad"),
+        )
+        return Altered(changed, ("the sequence",), ("+sequenceLoad",))
+
+    return change
+
+
+_PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
+
+
+def _next_id(schema: TableSchema) -> int:
+    return max(schema.next_column_id, *(column.id + 1 for column in schema.columns))
+
+
+def _frozen(column: Column) -> Default | None:
+    """What rows older than the column read for ever: a default that tells the time is told once."""
+    if column.default is None or not column.default.is_current_time:
+        return column.default
+    return Default("constant", str(default_scalar(column, datetime.now().replace(microsecond=0)).as_py()))
+
+
+def _value_column(schema: TableSchema, name: str, what: str) -> Column:
+    _refuse_groups(schema)
+    column = schema.column(name)
+    if column.name in schema.key:
+        raise InvalidInputError(f"key column {column.name!r} cannot be {what}", kind="key_column")
+    if len(schema.columns) == len(schema.key):
+        raise InvalidInputError(f"column {column.name!r} is the last one", kind="bad_column")
+    return column
+
+
+def _refuse_groups(schema: TableSchema) -> None:
+    if schema.groups:
+        raise InvalidInputError(
+            "columns of a table with column groups (sequence_mapping) cannot be added, dropped or renamed",
+            kind="not_supported",
+        )
+
+
+def _is_wider(old: ColumnType, new: ColumnType) -> bool:
+    """Whether every value of the old type is one of the new."""
+    if old.name == new.name:
+        if old.name in ("CHAR", "VARCHAR"):
+            return (new.byte_length_max or 0) >= (old.byte_length_max or 0)
+        return str(old) == str(new)
+    if new.name not in _WIDER.get(old.name, ()):
+        return False
+    limit = new.byte_length_max
+    return limit is None or old.byte_length_max is None or limit >= old.byte_length_max

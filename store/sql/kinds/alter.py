@@ -1,0 +1,124 @@
+"""ALTER TABLE: columns, properties and features. Partitions are in `partitions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from store.alter import (
+    SEQUENCE_LOAD,
+    Change,
+    add_column,
+    alter,
+    drop_column,
+    drop_feature,
+    enable_sequence_load,
+    modify_column,
+    rename_column,
+    set_properties,
+    unset_properties,
+)
+from store.sql.result import Result
+from store.sql.session import Session
+from store.sql.statement_kind import StatementKind
+from store.sql.statements import TableName
+from store.sql.table_parser import parse_column, parse_table_name
+from store.sql.tokens import TokenStream
+
+
+@dataclass(frozen=True)
+class AlterTable:
+    """ALTER TABLE t change [, change ..]."""
+
+    table: TableName
+    changes: tuple[Change, ...]
+
+
+def _parse(stream: TokenStream) -> AlterTable:
+    table = parse_table_name(stream)
+    changes = [_parse_change(stream)]
+    while stream.take(","):
+        changes.append(_parse_change(stream))
+    return AlterTable(table, tuple(changes))
+
+
+def _parse_change(stream: TokenStream) -> Change:
+    word = stream.take_one_of(*_CHANGES)
+    if not word:
+        stream.fail(", ".join(_CHANGES))
+    return _CHANGES[word](stream)
+
+
+def _parse_add(stream: TokenStream) -> Change:
+    stream.take("COLUMN")
+    column = parse_column(stream)
+    after = stream.name("a column name") if stream.take("AFTER") else None
+    return add_column(column, after=after)
+
+
+def _parse_drop(stream: TokenStream) -> Change:
+    if stream.take("FEATURE"):
+        return drop_feature(stream.word_or_string("a feature"))
+    stream.take("COLUMN")
+    return drop_column(stream.name("a column name"))
+
+
+def _parse_modify(stream: TokenStream) -> Change:
+    stream.take("COLUMN")
+    column = parse_column(stream)
+    return modify_column(column.name, column.type, nullable=column.nullable)
+
+
+def _parse_rename(stream: TokenStream) -> Change:
+    stream.need("COLUMN")
+    name = stream.name("a column name")
+    stream.take("TO")
+    return rename_column(name, stream.name("its new name"))
+
+
+def _parse_set(stream: TokenStream) -> Change:
+    stream.take("TBLPROPERTIES")
+    return set_properties(stream.properties())
+
+
+def _parse_unset(stream: TokenStream) -> Change:
+    stream.need("TBLPROPERTIES")
+    stream.need("(")
+    names = [stream.string("a property name")]
+    while stream.take(","):
+        names.append(stream.string("a property name"))
+    stream.need(")")
+    return unset_properties(names)
+
+
+def _parse_enable(stream: TokenStream) -> Change:
+    stream.need("FEATURE")
+    feature = stream.string("a feature")
+    if feature.upper() != SEQUENCE_LOAD:
+        stream.at -= 1
+        stream.refuse(f"unknown feature name: {feature}", "unknown_feature")
+    properties = {}
+    if stream.take("WITH"):
+        stream.need("PROPERTIES")
+        properties = stream.properties()
+    return enable_sequence_load(properties)
+
+
+_CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {
+    "ADD": _parse_add,
+    "DROP": _parse_drop,
+    "MODIFY": _parse_modify,
+    "RENAME": _parse_rename,
+    "SET": _parse_set,
+    "UNSET": _parse_unset,
+    "ENABLE": _parse_enable,
+}
+
+
+def _run(statement: AlterTable, session: Session) -> Result:
+    alter(session.table(statement.table), statement.changes)
+    return Result()
+
+
+KINDS: Final = (StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),)

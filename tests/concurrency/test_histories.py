@@ -1,0 +1,107 @@
+"""Scenario 54: random histories against the real store, see tests.support.histories.
+
+Several processes share the work, each with a store of its own, and interleave the transactions of a history
+themselves. The seed of every failure is printed with its history. Then processes share one row of one store.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from store import Column, ConflictError, Settings, Store, TableSchema, parse_type
+from tests.support.histories import run_history
+
+HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "4000"))
+PROCESSES = 4
+SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
+
+
+def memory_directory() -> str | None:
+    """Where a commit costs no disk; the usual place where there is none."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def run_many(job: tuple[int, int, float]) -> tuple[int, list[str]]:
+    """Runs histories with consecutive seeds; returns how many, and the first failures."""
+    first, count, seconds = job
+    deadline = time.monotonic() + seconds
+    failures: list[str] = []
+    done = 0
+    while done < count and time.monotonic() < deadline and len(failures) < 3:
+        with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
+            with Store.open(Path(directory) / "data", settings=SETTINGS) as store:
+                store.create_database("db")
+                for seed in range(first + done, first + min(done + 500, count)):
+                    failure = run_history(store, "t", seed)
+                    failures += [failure] if failure else []
+            done = min(done + 500, count)
+    return done, failures
+
+
+def run_in_processes(first: int, count: int, seconds: float) -> int:
+    share = -(-count // PROCESSES)
+    jobs = [(first + number * share, share, seconds) for number in range(PROCESSES)]
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        results = pool.map(run_many, jobs)
+    failures = [failure for _, found in results for failure in found]
+    assert not failures, "\n\n".join(failures)
+    return sum(done for done, _ in results)
+
+
+@pytest.mark.timeout(900)
+def test_an_order_explains_every_history() -> None:
+    seed = random.SystemRandom().randrange(2**40)
+    print(f"seed {seed}")
+    assert run_in_processes(seed, HISTORIES, 600) >= HISTORIES
+
+
+@pytest.mark.torture
+def test_an_order_explains_very_many_histories() -> None:
+    seconds = 60 * float(os.environ.get("TORTURE_MINUTES", "30"))
+    seed = random.SystemRandom().randrange(2**40)
+    done = run_in_processes(seed, 1_000_000, seconds)
+    print(f"seed {seed}: {done} histories")
+    assert done > 0
+
+
+def add_ones(directory: str, times: int, concurrency: str, retries: int) -> int:
+    """Adds 1 to one row again and again; returns the conflicts that were given up."""
+    given_up = 0
+    with Store.open(directory, settings=SETTINGS) as store:
+        table = store.table("db.t")
+        for _ in range(times):
+            try:
+                table.update(
+                    {"a": pc.field("a") + 1}, pc.field("k") == 1, concurrency=concurrency, retries=retries
+                )
+            except ConflictError:
+                given_up += 1
+    return given_up
+
+
+@pytest.mark.parametrize(("concurrency", "retries"), [("serial", 0), ("optimistic", 1000)])
+@pytest.mark.parametrize(
+    ("processes", "times"), [(4, 10), pytest.param(16, 200, marks=pytest.mark.torture)], ids=["short", "long"]
+)
+def test_no_update_of_many_processes_is_lost(
+    tmp_path: Path, concurrency: str, retries: int, processes: int, times: int
+) -> None:
+    directory = tmp_path / "data"
+    with Store.open(directory, settings=SETTINGS) as store:
+        store.create_database("db")
+        columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
+        table = store.create_table("db.t", TableSchema.create(columns, ["k"]))
+        table.upsert(pa.table({"k": [1], "a": [0]}))
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+            jobs = [(str(directory), times, concurrency, retries)] * processes
+            assert pool.starmap(add_ones, jobs) == [0] * processes
+        assert table.scan(["a"]).read_all().to_pylist() == [{"a": processes * times}]

@@ -1,0 +1,230 @@
+"""ALTER TABLE: SC1, SC3, SD7-SD11, table features, and scenarios 4, 42, 44 and 45 of the isolation rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from store import (
+    AlreadyExistsError,
+    Column,
+    FormatError,
+    InvalidInputError,
+    MetadataChangedException,
+    ProtocolChangedException,
+    Store,
+    Table,
+    TableSchema,
+    catalog,
+    parse_type,
+)
+from store.alter import add_column, alter, drop_column, rename_column
+from store.sql import Session
+
+TABLE = """
+CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
+INSERT INTO t VALUES (1, 'a', 10), (2, 'b', 20);
+"""
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    with Session(store, "db") as opened:
+        run(opened, TABLE)
+        yield opened
+
+
+def run(session: Session, text: str) -> Any:
+    result = list(session.execute(text))[-1]
+    return None if result.rows is None else sorted(tuple(row.values()) for row in result.rows.to_pylist())
+
+
+def table(session: Session) -> Table:
+    return session.store.table("db.t")
+
+
+def test_an_added_column_reads_as_its_default_in_older_rows(session: Session) -> None:
+    """SC1"""
+    run(
+        session,
+        'ALTER TABLE t ADD COLUMN w INT NULL DEFAULT "7" AFTER k; INSERT INTO t VALUES (3, 1, "c", 30)',
+    )
+    assert run(session, "SELECT * FROM t") == [(1, 7, "a", 10), (2, 7, "b", 20), (3, 1, "c", 30)]
+    run(session, "UPDATE t SET n = 11 WHERE w = 7 AND k = 1")
+    assert run(session, "SELECT k, w, n FROM t WHERE k = 1") == [(1, 7, 11)]
+
+
+def test_older_rows_read_the_time_a_column_was_added(session: Session) -> None:
+    """SC4: not the time they are read at."""
+    change = add_column(Column("at", parse_type("DATETIME"), default=None))
+    alter(table(session), [change])
+    run(session, "ALTER TABLE t ADD COLUMN made DATETIME NULL DEFAULT CURRENT_TIMESTAMP")
+    column = table(session).schema.column("made")
+    assert column.initial is not None
+    assert run(session, "SELECT made FROM t WHERE k = 1") == [(datetime.fromisoformat(column.initial.text),)]
+
+
+def test_a_dropped_column_is_gone_and_its_id_is_not_given_again(session: Session) -> None:
+    last = table(session).schema.column("n").id
+    run(session, "ALTER TABLE t DROP COLUMN n; ALTER TABLE t ADD COLUMN n INT NULL")
+    assert table(session).schema.column("n").id == last + 1
+    assert run(session, "SELECT * FROM t") == [(1, "a", None), (2, "b", None)]
+
+
+def test_a_renamed_column_keeps_its_rows(session: Session) -> None:
+    run(session, "ALTER TABLE t RENAME COLUMN v name; INSERT INTO t VALUES (3, 'c', 30)")
+    assert run(session, "SELECT k, name FROM t") == [(1, "a"), (2, "b"), (3, "c")]
+    run(session, "ALTER TABLE t RENAME COLUMN k TO id; UPDATE t SET n = 0 WHERE id = 3")
+    assert run(session, "SELECT id FROM t WHERE n = 0") == [(3,)]
+
+
+def test_columns_become_wider(session: Session) -> None:
+    run(session, "ALTER TABLE t MODIFY COLUMN v VARCHAR(20) NULL; ALTER TABLE t MODIFY COLUMN n BIGINT NULL")
+    run(session, f"INSERT INTO t VALUES (3, 'longer than five', {2**40})")
+    assert run(session, "SELECT n FROM t WHERE n > 15") == [(20,), (2**40,)]
+    assert run(session, "SELECT k FROM t WHERE v = 'longer than five'") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("MODIFY COLUMN n TINYINT NULL", "cannot be changed to tinyint"),
+        ("MODIFY COLUMN v VARCHAR(2) NULL", "make it wider"),
+        ("MODIFY COLUMN v VARCHAR(20) NOT NULL", "from nullable to non-nullable"),
+        ("DROP COLUMN k", "key column 'k' cannot be dropped"),
+        ("DROP COLUMN zz", "unknown column 'zz'"),
+        ("ADD COLUMN w INT NOT NULL", "has no default"),
+        ("RENAME COLUMN v n", "column 'n' exists"),
+        ("ADD COLUMN v INT NULL", "already exists"),
+        ("SET ('delta.isolationLevel' = 'x')", "expected Serializable or WriteSerializable"),
+        ("SET ('delta.isolationLevel' = 'SnapshotIsolation')", "expected Serializable or WriteSerializable"),
+        ("SET ('function_column.sequence_col' = 'n')", "is given when a table is made"),
+        ("UNSET TBLPROPERTIES ('delta.appendOnly')", "is not set"),
+        ("DROP FEATURE appendOnly", "has no feature"),
+        ("SET ('delta.feature.teleport' = 'supported')", "table feature 'teleport' is not known"),
+        ("ENABLE FEATURE 'OTHER'", "unknown feature name: OTHER"),
+    ],
+)
+def test_what_cannot_be_changed_is_said_and_makes_no_version(
+    session: Session, change: str, message: str
+) -> None:
+    """Scenario 3 among others."""
+    before = table(session).version
+    with pytest.raises((InvalidInputError, AlreadyExistsError), match=f"(?i){message}"):
+        run(session, f"ALTER TABLE t {change}")
+    assert table(session).version == before
+
+
+def test_a_mapped_sequence_column_keeps_its_type_and_may_be_renamed(session: Session) -> None:
+    """SD7, SC3"""
+    run(
+        session,
+        "CREATE TABLE q (k INT NOT NULL, v INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
+        'PROPERTIES ("function_column.sequence_col" = "v"); INSERT INTO q VALUES (1, 5)',
+    )
+    for change in ("DROP COLUMN v", "MODIFY COLUMN v BIGINT NULL"):
+        with pytest.raises(InvalidInputError, match="sequence"):
+            run(session, f"ALTER TABLE q {change}")
+    run(session, "ALTER TABLE q RENAME COLUMN v vv; INSERT INTO q VALUES (1, 4); INSERT INTO q VALUES (1, 6)")
+    assert run(session, "SELECT vv FROM q") == [(6,)]
+
+
+def test_sequence_load_gives_older_rows_the_smallest_sequence(session: Session) -> None:
+    """SD8, SD10, SD11"""
+    run(
+        session,
+        "ALTER TABLE t ENABLE FEATURE 'SEQUENCE_LOAD' "
+        "WITH PROPERTIES ('function_column.sequence_type' = 'int')",
+    )
+    for sequence, value in ((99, "zzz"), (88, "hhh")):
+        run(session, f"INSERT INTO t (k, v, n, __DORIS_SEQUENCE_COL__) VALUES (1, '{value}', 0, {sequence})")
+    assert run(session, "SELECT k, v FROM t") == [(1, "zzz"), (2, "b")]
+    assert table(session).check() == []
+    with pytest.raises(InvalidInputError, match="unknown sequence column type"):  # SD9
+        run(
+            session,
+            "ALTER TABLE t ENABLE FEATURE 'SEQUENCE_LOAD' "
+            "WITH PROPERTIES ('function_column.sequence_col' = 'n')",
+        )
+
+
+def test_42_whoever_began_before_an_alter_fails(session: Session) -> None:
+    store, opened = session.store, table(session)
+    load = opened.begin_load()
+    load.write(pa.table({"k": [9], "v": ["x"], "n": [9]}))
+    transaction = store.transaction(concurrency="optimistic")
+    transaction.table("db.t").update({"n": 0}, pc.field("k") == 1)
+    before = opened.schema.revision
+    alter(opened, [add_column(Column("w", parse_type("INT")))])
+    losers: list[Callable[[], object]] = [
+        load.commit,
+        transaction.commit,
+        lambda: alter(opened, [drop_column("w")], expected_revision=before),
+    ]
+    for loser in losers:
+        with pytest.raises(MetadataChangedException, match="committed version 3 and changed column w"):
+            loser()
+    assert opened.count() == 2
+
+
+def test_42_an_alter_passes_data(session: Session) -> None:
+    before = table(session).schema.revision
+    run(session, "INSERT INTO t VALUES (3, 'c', 30)")
+    alter(table(session), [rename_column("v", "w")], expected_revision=before)
+    assert run(session, "SELECT w FROM t WHERE k = 3") == [("c",)]
+
+
+def test_4_a_level_change_fails_a_staged_load(session: Session) -> None:
+    load = table(session).begin_load(label="again")
+    load.write(pa.table({"k": [9], "v": ["x"], "n": [9]}))
+    load.prepare()
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('delta.isolationLevel' = 'serializable')")
+    with pytest.raises(MetadataChangedException, match=r"property delta\.isolationLevel"):
+        load.commit()
+    assert table(session).schema.isolation_level == "Serializable"
+    table(session).upsert(pa.table({"k": [9], "v": ["x"], "n": [9]}), label="again")
+    assert table(session).count() == 3
+
+
+@pytest.mark.parametrize(
+    "change", ["SET ('delta.feature.appendOnly' = 'supported')", "DROP FEATURE columnMapping"]
+)
+def test_44_features_fail_concurrent_writers(session: Session, change: str) -> None:
+    run(session, "ALTER TABLE t SET ('delta.feature.columnMapping' = 'supported')")
+    load = table(session).begin_load()
+    load.write(pa.table({"k": [9], "v": ["x"], "n": [9]}))
+    run(session, f"ALTER TABLE t {change}")
+    with pytest.raises(ProtocolChangedException) as caught:
+        load.commit()
+    assert caught.value.features in (("+appendOnly",), ("-columnMapping",))
+
+
+def test_44_an_unknown_feature_is_refused_by_name(session: Session) -> None:
+    opened = table(session)
+    record = {**opened.schema.to_record(), "reader_features": ["teleport"]}
+    with session.store.catalog.write() as tx:
+        tx.put("schemas", catalog.schema_key(opened.id, 1), record)
+    session.store.close()
+    with Store.open(session.store.path) as again, pytest.raises(FormatError, match="'teleport'"):
+        again.table("db.t").count()
+
+
+def test_45_a_table_made_anew_under_a_load_is_not_the_same(session: Session) -> None:
+    load = table(session).begin_load()
+    load.write(pa.table({"k": [9], "v": ["x"], "n": [9]}))
+    run(session, f"DROP TABLE t; {TABLE}")
+    with pytest.raises(ProtocolChangedException, match="create it once, ahead of time"):
+        load.commit()
+    assert table(session).count() == 2
+
+
+def test_45_of_two_who_create_a_table_one_is_told(store: Store) -> None:
+    schema = TableSchema.create([Column("k", parse_type("INT"), nullable=False)], ["k"])
+    store.create_table("db.t", schema)
+    with pytest.raises(AlreadyExistsError, match="already exists"):
+        store.create_table("db.t", schema)
