@@ -68,6 +68,7 @@ class TransactionTable:
         base: the table.
         isolation: what was read of it.
         writer: what was written to it.
+        is_muted: reads are not remembered; for who remembers them better itself.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class TransactionTable:
         self.base = base
         self.isolation = isolation
         self.writer = TableWriter(base, isolation.base.schema, transaction.operation, isolation)
+        self.is_muted = False
         self._snapshot = Snapshot(isolation.base, lease)
 
     @property
@@ -131,11 +133,15 @@ class TransactionTable:
 
     def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
         """Remembers that rows of some keys were read."""
+        if self.is_muted:
+            return
         names = Projection.of(self.schema, columns, hidden=False).names
         self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
 
     def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
         """Remembers that rows satisfying a filter were read."""
+        if self.is_muted:
+            return
         names = Projection.of(self.schema, columns, hidden=False).names
         used = expression_columns(self.schema, filter)
         predicate = None if filter is None else Predicate(filter, partition=self._partition(filter, used))

@@ -90,10 +90,9 @@ def fallback_reason(tree: exp.Expr, opened: TransactionTable) -> str:
         calls = [call.name.upper() for call in condition.find_all(exp.Anonymous)]
         if condition.find(exp.Rand) or _RANDOM & set(calls):
             return NON_DETERMINISTIC
-        if condition.find(exp.Dot, exp.Bracket) or any(
-            (column := opened.schema.find(node.name)) is not None and column.type.is_nested
-            for node in condition.find_all(exp.Column)
-        ):
+        named = {name for node in condition.find_all(exp.Column) for name in (node.name, node.table) if name}
+        columns = [column for name in named if (column := opened.schema.find(name)) is not None]
+        if condition.find(exp.Dot, exp.Bracket) or any(column.type.is_nested for column in columns):
             return COMPLEX_TYPE
     return ""
 
@@ -223,7 +222,17 @@ def _merge(tree: exp.Merge, opened: TransactionTable, ask: Ask) -> tuple[int, Lo
     _check_clauses(clauses)
     merge = _Merge(opened, tree.this, tree.args["using"], tree.args["on"])
     _log_target(merge, clauses, ask)
-    writes: list[tuple[Callable[[pa.Table], LoadResult], pa.Table]] = []
+    writes = _clause_writes(merge, clauses, ask)
+    opened.is_muted = False
+    done: list[LoadResult] = [write(rows) for write, rows in writes if len(rows)]
+    return sum(len(rows) for _, rows in writes), done[-1] if done else None
+
+
+def _clause_writes(
+    merge: _Merge, clauses: Sequence[exp.When], ask: Ask
+) -> list[tuple[Callable[[pa.Table], LoadResult], pa.Table]]:
+    """What each clause writes: a row goes to the first whose condition holds."""
+    writes = []
     before: dict[str, list[exp.Expr]] = {}
     for clause in clauses:
         kind = _kind(clause)
@@ -233,8 +242,7 @@ def _merge(tree: exp.Merge, opened: TransactionTable, ask: Ask) -> tuple[int, Lo
         where = exp.and_(*tests) if tests else exp.true()
         before.setdefault(kind, []).append(condition if condition is not None else exp.true())
         writes.append(_clause_rows(merge, clause, kind, where, ask))
-    done: list[LoadResult] = [write(rows) for write, rows in writes if len(rows)]
-    return sum(len(rows) for _, rows in writes), done[-1] if done else None
+    return writes
 
 
 def _clause_rows(
@@ -312,7 +320,9 @@ def _log_target(merge: _Merge, clauses: Sequence[exp.When], ask: Ask) -> None:
         }
     )
     equal = _source_keys(merge)
-    if any(_kind(clause) == "unsourced" for clause in clauses) or equal is None:
+    opened.is_muted = True  # the clauses' own queries would count as reading the whole table
+    reads_more = any(_kind(clause) == "unsourced" or clause.find(exp.Select) for clause in clauses)
+    if reads_more or equal is None:
         reads.read_where(None, ())
         return
     select = exp.select(*_named(equal)).from_(merge.source.copy())

@@ -20,8 +20,8 @@ import pytest
 from store import Column, ConflictError, Settings, Store, TableSchema, parse_type
 from tests.support.histories import run_history
 
-HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "4000"))
-PROCESSES = 4
+HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "20000"))
+PROCESSES = 2
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 
 
