@@ -42,10 +42,12 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP."""
     from cli.server.http import HttpService
+    from cli.server.memory import give_back_freed_memory
     from cli.server.service import run_services
     from cli.server.settings import ServerSettings
     from store import Settings, Store
 
+    give_back_freed_memory()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {

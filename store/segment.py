@@ -277,6 +277,11 @@ class Segment:
         """The key index, mapped and verified (computed when inline)."""
         return self._computed_index() if self.meta.home == INLINE else self.read_index()
 
+    def forget_index(self) -> None:
+        """Lets go of a key index in memory that its file has too."""
+        if self.meta.home != INLINE:
+            self.__dict__.pop("index", None)
+
     def read_index(self) -> KeyIndex:
         """The key index as its file has it.
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from store.table import Table
 
 _SMALL_ROWS: Final = 10_000
+_INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
 
 
 @dataclass
@@ -150,6 +151,9 @@ class TableWriter:
             last.segments += segments
         else:
             self._parts.append(_RowPart(segments))
+        if sum(segment.rows for segment in self.segments) > _INDEXED_ROWS_MAX:
+            for segment in segments:
+                segment.forget_index()
 
     def add_delta(self, delta: Delta, options: FillOptions) -> None:
         """Takes rows of a partial update, to lie on everything written before."""
