@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from store import InvalidInputError, Store, StoreError
+
+_MESSAGE_MAX: Final = 2_000  # it may quote what the client sent
 
 
 def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> dict[str, str]:
@@ -28,7 +31,7 @@ def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> 
         else:
             raise InvalidInputError("transaction operation should be 'commit' or 'abort'", kind="bad_header")
     except StoreError as error:
-        return {"status": "Fail", "msg": error.message}
+        return {"status": "Fail", "msg": error.message[:_MESSAGE_MAX]}
     what = f"transaction [{txn_id}]" if txn_id is not None else f"label [{label}]"
     return {"status": "Success", "msg": f"{what} {operation} successfully."}
 

@@ -25,6 +25,7 @@ PUBLISH_TIMEOUT: Final = "Publish Timeout"
 LABEL_EXISTS: Final = "Label Already Exists"
 FAIL: Final = "Fail"
 
+_MESSAGE_MAX: Final = 2_000
 _EXISTING_STATUS: Final = {  # LS5
     "PREPARE": "RUNNING",
     "PRECOMMITTED": "PRECOMMITTED",
@@ -123,6 +124,8 @@ def reply_for_error(progress: Progress, error: Exception) -> StreamLoadReply:
         )
         return make_reply(seen, LABEL_EXISTS, message, _EXISTING_STATUS.get(error.status, "RUNNING"))
     text = error.message if isinstance(error, StoreError) else str(error)
+    if len(text) > _MESSAGE_MAX:  # it may quote what the client sent
+        text = f"{text[:_MESSAGE_MAX]}..."
     return make_reply(progress, FAIL, f"[{_code(error)}]{text}")
 
 

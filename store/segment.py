@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,7 @@ BULK_MEMORY: Final = pa.system_memory_pool()
 # Rows brought into order at a time, whatever the size of a batch.
 _TAKEN_ROWS: Final = 2**18
 _TAKEN_BYTES: Final = 32 * 2**20
+_READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ class Segment:
         """
         name = keys_name(self._directory, self.meta)
         buffer = self._disk.map(name)
-        if xxhash.xxh3_64_intdigest(buffer) != self.meta.keys_checksum:
+        if _digest(buffer, self._disk.path(name)) != self.meta.keys_checksum:
             raise CorruptionError(f"{name}: key index does not match its checksum", path=name)
         return KeyIndex.read(buffer)
 
@@ -419,3 +421,15 @@ class Segment:
         if self.meta.home != INLINE:
             self._disk.delete(data_name(self._directory, self.meta))
             self._disk.delete(keys_name(self._directory, self.meta))
+
+
+def _digest(buffer: pa.Buffer, path: Path) -> int:
+    """The checksum of a mapped file. A large one is read another way: pages touched in the map would count as
+    memory of the process."""
+    if buffer.size <= _READ_BYTES:
+        return int(xxhash.xxh3_64_intdigest(buffer))
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.intdigest()
