@@ -107,7 +107,7 @@ class StandIns:
 
     def _one_separator(self, data: bytes) -> bytes:
         wanted = self._options.separator
-        if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\r\n":
+        if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\0\r\n":  # Arrow takes no NUL
             return data
         rewritten = wanted
         for stand_in, meaning in self._meanings.items():

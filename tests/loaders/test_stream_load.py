@@ -719,3 +719,30 @@ def test_a_two_phase_load_that_fails_frees_its_label(bench: Bench) -> None:
     bench.good("1,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true", partial_columns="true")
     bench.store.commit_transaction("db", label="l")
     assert bench.sql("SELECT k FROM t") == [(1,)]
+
+
+def test_a_damaged_arrow_body_is_refused_before_its_buffers_are_touched(bench: Bench) -> None:
+    """Offsets that point outside of their buffer once ended the process, or read what was beside it."""
+    bench.sql("CREATE TABLE words (k INT NOT NULL, v TEXT NULL) UNIQUE KEY(k)")
+    sink = pa.BufferOutputStream()
+    rows = pa.table({"k": pa.array(range(100), pa.int32()), "v": ["word"] * 100})
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    body = sink.getvalue().to_pybytes()
+    offset = (50 * len("word")).to_bytes(4, "little")
+    assert body.count(offset) == 1
+    for changed in ((-7).to_bytes(4, "little", signed=True), (2**30).to_bytes(4, "little")):
+        message = bench.load(body.replace(offset, changed), "words", format="arrow")["Message"]
+        assert message.startswith("[DATA_QUALITY_ERROR]the body cannot be read as arrow:")
+    assert bench.load(body, "words", format="arrow")["NumberLoadedRows"] == 100
+
+
+def test_a_separator_may_be_nul(bench: Bench) -> None:
+    """LH3: Arrow's reader takes none, so it is replaced like those of several bytes."""
+    bench.sql("CREATE TABLE pairs (k INT NOT NULL, v TEXT NULL) UNIQUE KEY(k)")
+    assert bench.load(b"1\x00a\n2\x00b\n", "pairs", column_separator="\\x00")["NumberLoadedRows"] == 2
+    assert bench.sql("SELECT * FROM db.pairs ORDER BY k") == [(1, "a"), (2, "b")]
+
+
+def test_a_message_is_cut_to_a_readable_length(bench: Bench) -> None:
+    assert len(bench.load("1", enclose="x" * 100_000)["Message"]) < 2_100
