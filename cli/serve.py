@@ -23,6 +23,9 @@ def serve(
     http_port: Annotated[
         int, typer.Option("--http-port", min=0, max=65535, help="Port of stream load; 0 takes a free one.")
     ] = 8030,
+    mysql_port: Annotated[
+        int, typer.Option("--mysql-port", min=0, max=65535, help="Port of the MySQL protocol; 0 a free one.")
+    ] = 9030,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen on; 127.0.0.1 when not given.")
     ] = None,
@@ -40,9 +43,10 @@ def serve(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings, as in conf/default.toml.")
     ] = None,
 ) -> None:
-    """Serve stream load over HTTP."""
+    """Serve stream load over HTTP and SQL over the MySQL protocol."""
     from cli.server.http import HttpService
     from cli.server.memory import give_back_freed_memory
+    from cli.server.mysql_service import MysqlService
     from cli.server.service import run_services
     from cli.server.settings import ServerSettings
     from store import Settings, Store
@@ -59,7 +63,10 @@ def serve(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
-        services: list[Service] = [HttpService(store, settings, http_port)]
+        services: list[Service] = [
+            HttpService(store, settings, http_port),
+            MysqlService(store, settings, mysql_port),
+        ]
         asyncio.run(run_services(services, _say_where))
 
 

@@ -128,13 +128,15 @@ class ServerProcess:
     Attributes:
         client: talks to it.
         process: to be killed.
+        mysql_port: of the MySQL protocol.
     """
 
     def __init__(self, data_dir: Path, *options: str) -> None:
         root = str(Path(__file__).parents[2])
+        ports = ("--http-port", "0", "--mysql-port", "0")
         environment = {**os.environ, "PYTHONPATH": root}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "--data-dir", str(data_dir), "serve", *options],
+            [sys.executable, "-m", "cli.main", "--data-dir", str(data_dir), "serve", *ports, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -151,6 +153,7 @@ class ServerProcess:
             self._close()
             raise RuntimeError(f"the server ended with {self.process.wait()}: {self.lines}")
         found = next(line for line in self.lines if "http" in line)
+        self.mysql_port = int(self.lines[1].rpartition(":")[2])
         self.client = Client(found.rpartition(" ")[2])
 
     def stop(self, timeout: float = 60) -> int:

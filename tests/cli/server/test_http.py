@@ -296,10 +296,10 @@ def test_what_is_no_http_is_answered_in_json(client: Client) -> None:
 def test_the_server_refuses_to_listen_beyond_this_machine_without_a_password_for_root(tmp_path: Path) -> None:
     new_store(tmp_path / "data").close()
     with pytest.raises(RuntimeError, match="root has an empty password"):
-        ServerProcess(tmp_path / "data", "--http-port", "0", "--host", "0.0.0.0")
+        ServerProcess(tmp_path / "data", "--host", "0.0.0.0")
     with Store.open(tmp_path / "data") as store:
         store.accounts.set_password("root", "one")
-    server = ServerProcess(tmp_path / "data", "--http-port", "0", "--host", "0.0.0.0")
+    server = ServerProcess(tmp_path / "data", "--host", "0.0.0.0")
     try:
         client = Client(f"http://127.0.0.1:{server.client.port}")
         assert client.load("t", "1,a,1\n", user="root:one")["Status"] == "Success"
@@ -312,7 +312,7 @@ def test_a_graceful_stop_lets_running_loads_end_and_aborts_those_that_need_too_l
     new_store(tmp_path / "data").close()
     config = tmp_path / "server.toml"
     config.write_text("[server]\nstop_seconds = 2\n")
-    server = ServerProcess(tmp_path / "data", "--http-port", "0", "--config", str(config))
+    server = ServerProcess(tmp_path / "data", "--config", str(config))
     head = f"{PUT}column_separator: ,\r\nTransfer-Encoding: chunked\r\nlabel: LABEL\r\n\r\n7\r\n10,x,1\n\r\n"
     answers: dict[str, bytes] = {}
     with (
@@ -345,7 +345,7 @@ def test_with_a_certificate_the_server_speaks_tls(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    options = ["--http-port", "0", "--tls-certificate", str(certificate), "--tls-key", str(key)]
+    options = ["--tls-certificate", str(certificate), "--tls-key", str(key)]
     server = ServerProcess(tmp_path / "data", *options)
     try:
         assert server.client.address.startswith("https://127.0.0.1:")
@@ -451,3 +451,17 @@ def test_group_commit_over_http(client: Client, store: Store) -> None:
     reply = client.load("t", "4000,x,1\n", group_commit="async_mode")
     assert reply["GroupCommit"] is True
     assert (4000, "x", 1) in values(store)
+
+
+def test_what_http_loads_is_selected_over_the_mysql_protocol(tmp_path: Path) -> None:
+    pymysql = pytest.importorskip("pymysql")
+    new_store(tmp_path / "data").close()
+    server = ServerProcess(tmp_path / "data")
+    try:
+        assert server.client.load("t", "1,a,1\n2,b,2\n")["Status"] == "Success"
+        connection = pymysql.connect(host="127.0.0.1", port=server.mysql_port, user="root", database="db")
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT k, v FROM t ORDER BY k")
+            assert cursor.fetchall() == ((1, "a"), (2, "b"))
+    finally:
+        assert server.stop() == 0
