@@ -19,6 +19,7 @@ from cli.broker_load import broker_load
 from cli.context import Settings
 from cli.demo_command import demo
 from cli.load import stream_load
+from cli.maintenance import optimize, vacuum
 from cli.serve import serve
 from cli.sql import sql
 from cli.tables import check, history
@@ -85,6 +86,8 @@ app.command("stream-load")(stream_load)
 app.command("broker-load")(broker_load)
 app.command("serve")(serve)
 app.command("history")(history)
+app.command("optimize")(optimize)
+app.command("vacuum")(vacuum)
 app.command("check")(check)
 app.command("demo")(demo)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -10,42 +10,44 @@ from cli import output
 from cli.context import open_store, split_table
 from cli.output import Format
 
+if TYPE_CHECKING:
+    from store import Table
+
 _UNSOUND: Final = 5
-_FIGURES: Final = (
-    "rows_total",
-    "rows_loaded",
-    "rows_filtered",
-    "rows_superseded",
-    "rows_late",
-    "rows_too_late",
-    "rows_replaced",
-    "rows_deleted",
-    "bytes_written",
-    "milliseconds",
-)
 
 
 def history(
     ctx: typer.Context,
     table: Annotated[str, typer.Argument(metavar="DB.TABLE")],
     form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TABLE,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="[COLUMN=]VALUE", help="Tell of one key instead; once for each key column."
+        ),
+    ] = None,
 ) -> None:
-    """Show what made each version of a table, oldest first."""
+    """Show what made each version of a table, oldest first; with --key, what became of one key and why."""
     split_table(table)
-    import pyarrow as pa
-
     with open_store(ctx) as store:
-        versions = store.table(table).history()
-    columns = {
-        "version": pa.array([v.version for v in versions], pa.int64()),
-        "time (UTC)": pa.array([v.timestamp.strftime("%Y-%m-%d %H:%M:%S") for v in versions], pa.string()),
-        "operation": pa.array([v.operation for v in versions], pa.string()),
-        "label": pa.array([v.label for v in versions], pa.string()),
-        "txn_id": pa.array([v.txn_id for v in versions], pa.int64()),
-    }
-    for name in _FIGURES:
-        columns[name] = pa.array([getattr(v, name) for v in versions], pa.int64())
-    output.rows(pa.table(columns), form)
+        from store.history import history_table, key_history_table
+
+        opened = store.table(table)
+        lines = key_history_table(opened, _key(opened, key)) if key else history_table(opened)
+    output.rows(lines, form)
+
+
+def _key(table: Table, given: list[str]) -> dict[str, str]:
+    """The key columns' values, in key order where they are not named."""
+    names = table.schema.key
+    if len(given) != len(names):
+        raise typer.BadParameter(f"--key: expected one for each of {', '.join(names)}, found {len(given)}")
+    values = {}
+    for name, text in zip(names, given, strict=True):
+        column, equals, value = text.partition("=")
+        is_named = bool(equals) and column.lower() in [n.lower() for n in names]
+        values[column if is_named else name] = value if is_named else text
+    return values
 
 
 def check(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,6 +75,8 @@ class VersionInfo:
         timestamp: when it became visible, UTC.
         operation, label, txn_id: what made it.
         figures: rows and bytes, see `store.publish.Figures`.
+        facts: what later transactions are checked against, see `store.window`.
+        has_data_change: False for a compaction, which only moves rows.
     """
 
     version: int
@@ -83,6 +85,8 @@ class VersionInfo:
     label: str
     txn_id: int
     figures: Figures
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    has_data_change: bool = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["figures"], name) if "figures" in self.__dict__ else None
@@ -548,6 +552,8 @@ class Table:
                 record["label"],
                 record["txn"],
                 Figures(**record["figures"]),
+                record.get("facts") or {},
+                record.get("data_change", True),
             )
             for version, record in lines
         ]

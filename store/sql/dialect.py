@@ -53,6 +53,7 @@ def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
 class SqlParser(DorisParser):
     """sqlglot's parser of expressions and queries."""
 
+    VERSION_PHRASES: ClassVar = {**DorisParser.VERSION_PHRASES, ("FOR", "TIME"): "TIMESTAMP"}
     FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
     FUNCTION_PARSERS = _without_plain(DorisParser.FUNCTION_PARSERS)
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +40,10 @@ _UNSUPPORTED: Final = {
 def shown_name(name: str) -> str:
     """A hidden column as SQL shows it: the Doris spelling."""
     return name.replace("__", "__DORIS_", 1)
+
+
+# A number, a time in the session's zone, or the newest.
+Version: TypeAlias = "int | datetime | None"
 
 
 class Readable(Protocol):
@@ -119,7 +125,9 @@ class Relation:
 
 
 def find_relations(
-    tree: exp.Query, open_snapshot: Callable[[TableName, int | None], Readable]
+    tree: exp.Query,
+    open_snapshot: Callable[[TableName, Version], Readable],
+    open_function: Callable[[exp.Anonymous], Readable],
 ) -> list[Relation]:
     """Every mention of a stored table; names of CTEs are none.
 
@@ -129,10 +137,13 @@ def find_relations(
     """
     found = []
     for node in list(tree.find_all(exp.Table)):
+        if isinstance(node.this, exp.Anonymous):
+            rows = open_function(node.this)
+            node.set("this", exp.to_identifier(node.this.name))
+            found.append(Relation(node, TableName(None, node.name), node.alias or node.name, rows))
+            continue
         if not isinstance(node.this, exp.Identifier):
-            name = (
-                node.this.name if isinstance(node.this, exp.Anonymous) else type(node.this).__name__.lower()
-            )
+            name = type(node.this).__name__.lower()
             raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
         if not node.args.get("db") and _is_cte(node):
             continue
@@ -177,14 +188,19 @@ def _is_cte(node: exp.Table) -> bool:
     return False
 
 
-def _version(node: exp.Table) -> int | None:
+def _version(node: exp.Table) -> Version:
     version = node.args.get("version")
     if version is None:
         return None
     number = version.expression
+    if version.this == "TIMESTAMP" and isinstance(number, exp.Literal) and number.is_string:
+        with suppress(ValueError):
+            return datetime.fromisoformat(number.this)
     if version.this != "VERSION" or not isinstance(number, exp.Literal) or not number.this.isdigit():
         raise InvalidInputError(
-            f"table {node.name!r}: expected FOR VERSION AS OF and a number", kind="not_supported"
+            f"table {node.name!r}: expected FOR VERSION AS OF and a number, or FOR TIME AS OF and a "
+            "time such as '2024-05-01 10:00:00'",
+            kind="not_supported",
         )
     return int(number.this)
 

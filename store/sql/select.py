@@ -25,6 +25,7 @@ from store.sql.predicates import Condition, conjuncts
 from store.sql.relations import (
     Readable,
     Relation,
+    Version,
     choose_columns,
     choose_conditions,
     find_relations,
@@ -56,12 +57,14 @@ class QueryContext:
 
     Attributes:
         open_snapshot: the version of a table that the statement reads; the same for every mention of it.
+        open_function: the rows of a call that stands where a table may stand.
         connect: the session's DuckDB connection.
         show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
         log_read: is told of every relation, with the conditions its scan decides.
     """
 
-    open_snapshot: Callable[[TableName, int | None], Readable]
+    open_snapshot: Callable[[TableName, Version], Readable]
+    open_function: Callable[[exp.Anonymous], Readable]
     connect: Callable[[], duckdb.DuckDBPyConnection]
     around: Surroundings
     variables: Variables
@@ -80,7 +83,7 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     tree = query.tree.copy()
     check(tree)
     name_answers(tree, query.headings)
-    relations = find_relations(tree, context.open_snapshot)
+    relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     straight = _straight(tree, relations, context)
     if straight is not None:
@@ -106,7 +109,7 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     tree = query.tree.copy()
     check(tree)
     name_answers(tree, query.headings)
-    relations = find_relations(tree, context.open_snapshot)
+    relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     straight = _straight(tree, relations, context)
     if straight is None:

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
@@ -17,7 +17,7 @@ from store.accounts import PRIVILEGES, ROOT
 from store.errors import InvalidInputError
 from store.multi_transaction import MultiTransaction
 from store.schema import TableSchema
-from store.sql import privileges, system_tables
+from store.sql import privileges, system_tables, table_functions
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.dml import Ask
@@ -25,7 +25,7 @@ from store.sql.functions import Moment, Surroundings
 from store.sql.load_jobs import LoadJobs
 from store.sql.parser import parse
 from store.sql.processes import Processes
-from store.sql.relations import Readable, Relation
+from store.sql.relations import Readable, Relation, Version
 from store.sql.result import Result
 from store.sql.select import QueryContext, log_relation, open_query
 from store.sql.statement_kind import StatementKind, kind_of
@@ -251,7 +251,7 @@ class Session:
         return self.table(table).schema
 
     def _query_context(self, held: ExitStack, target: TransactionTable | None = None) -> QueryContext:
-        opened: dict[tuple[str, int | None], Readable] = {}
+        opened: dict[tuple[str, Version], Readable] = {}
         logging: dict[int, TransactionTable] = {}
 
         def open_stored(name: str, version: int | None) -> Readable:
@@ -270,18 +270,21 @@ class Session:
             if table is not None:
                 log_relation(table, relation)
 
-        def open_snapshot(table: st.TableName, version: int | None) -> Readable:
+        def open_snapshot(table: st.TableName, version: Version) -> Readable:
             if (table.database or self.database or "").lower() == system_tables.DATABASE:
                 return system_tables.open_system_table(table.name, self)
             key = (self.full_name(table), version)
             if self.user is not None:
                 self.store.accounts.require(self.user, "SELECT", key[0].partition(".")[0])
             if key not in opened:
-                opened[key] = open_stored(*key)
+                if isinstance(version, datetime):
+                    version = self.store.table(key[0]).version_as_of(self.in_zone(version))
+                opened[key] = open_stored(key[0], version)
             return opened[key]
 
         return QueryContext(
             open_snapshot,
+            lambda node: table_functions.call(node, self._readable_table),
             self._connect,
             Surroundings(self.moment(), self.database, self.user or ROOT, self.connection_id),
             self._variable,
@@ -303,6 +306,23 @@ class Session:
         if value is None:
             raise InvalidInputError(f"Unknown system variable '{name}'", kind="unknown_variable")
         return {"true": "1", "false": "0"}.get(value, value)
+
+    def _readable_table(self, name: str) -> Table:
+        """A table named in a text, such as `'db.t'`, that the user may read."""
+        full = name if "." in name else f"{self.current_database()}.{name}"
+        if self.user is not None:
+            self.store.accounts.require(self.user, "SELECT", full.partition(".")[0])
+        return self.store.table(full)
+
+    def in_zone(self, moment: datetime) -> datetime:
+        """A time without a zone as one of the session's."""
+        if moment.tzinfo is not None:
+            return moment
+        zone = self.variables.zone
+        if zone[0] in "+-":
+            minutes = int(zone[1:3]) * 60 + int(zone[4:6])
+            return moment.replace(tzinfo=timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes)))
+        return moment.replace(tzinfo=ZoneInfo(zone))
 
     def moment(self) -> Moment:
         """The clock, as of now, in the session's time zone."""

@@ -1,0 +1,76 @@
+"""`seqstore optimize` and `seqstore vacuum`: fewer segments, and no more versions than asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import output
+from cli.context import open_store, split_table
+
+if TYPE_CHECKING:
+    from store import Store
+
+_Tables = Annotated[
+    list[str] | None, typer.Argument(metavar="[DB.TABLE]...", help="Tables; all when none is named.")
+]
+_MIB = 2**20
+
+
+def optimize(
+    ctx: typer.Context,
+    tables: _Tables = None,
+    zorder_by: Annotated[
+        str, typer.Option("--zorder-by", metavar="COLUMN,...", help="Order rows along these columns.")
+    ] = "",
+    full: Annotated[bool, typer.Option("--full", help="Rewrite every segment.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Only rewrite segments with rows nobody needs.")
+    ] = False,
+) -> None:
+    """Merge small segments and take dead rows out; no answer changes."""
+    if purge and (full or zorder_by):
+        raise typer.BadParameter("--purge goes without --full and --zorder-by")
+    columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
+    with open_store(ctx) as store:
+        for name in _names(store, tables):
+            table = store.table(name)
+            result = table.purge() if purge else table.optimize(zorder_by=columns, full=full)
+            if not result.made_version:
+                output.say(f"{name}: nothing to do")
+                continue
+            output.say(
+                f"{name}: version {result.version}, {result.segments_before} segments to "
+                f"{result.segments_after}, {result.rows} rows kept, {result.rows_removed} dead rows and "
+                f"{result.tombstones_removed} tombstones removed, {result.bytes_read / _MIB:.1f} MiB read, "
+                f"{result.bytes_written / _MIB:.1f} MiB written, {result.milliseconds} ms"
+            )
+
+
+def vacuum(
+    ctx: typer.Context,
+    tables: _Tables = None,
+    retain_seconds: Annotated[
+        int | None, typer.Option("--retain-seconds", min=0, help="Instead of the table's own retention.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+) -> None:
+    """Take old versions away, and the files only they need."""
+    with open_store(ctx) as store:
+        for name in _names(store, tables):
+            result = store.table(name).vacuum(retention_seconds=retain_seconds, dry_run=dry_run)
+            held = f", held: {', '.join(map(str, result.held))}" if result.held else ""
+            output.say(
+                f"{name}: {'would be ' if dry_run else ''}readable from version {result.oldest}, "
+                f"{len(result.files)} files of {result.bytes / _MIB:.1f} MiB deleted{held}"
+            )
+            if dry_run:
+                for file in result.files:
+                    output.say(f"  {file}")
+
+
+def _names(store: Store, tables: list[str] | None) -> list[str]:
+    for name in tables or []:
+        split_table(name)
+    return tables or [f"{d}.{t}" for d in store.databases() for t in store.tables(d)]
