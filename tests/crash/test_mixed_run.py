@@ -1,8 +1,8 @@
 """Several processes load, compact, vacuum and read one table for a while: readers see whole loads, disk and
 memory stay bounded, nobody fails, and the table is sound at the end.
 
-Each writer owns a range of keys and every load of it writes all of them with the load's number, so a reader must
-find one number per writer in any version.
+Each writer owns a range of keys and every load of it writes all of them with the load's number, so a reader
+must find one number per writer in any version.
 """
 
 from __future__ import annotations
