@@ -389,8 +389,8 @@ class Table:
         schema = self.schema
         if schema.groups:
             raise InvalidInputError(
-                f"{self.name} has column groups (sequence_mapping): what executors stage cannot be merged "
-                "with stored rows; bring the rows to the driver and load them there",
+                f"{self.name} has column groups (sequence_mapping): their rows are merged with stored ones, "
+                "which only the process that commits can do; load them by upsert, stream load or INSERT",
                 kind="not_supported",
             )
         checker = RowChecker(

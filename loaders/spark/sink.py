@@ -6,7 +6,8 @@
 Spark promises to run an epoch again, with the same rows, until its checkpoint says it is done. So:
 
 1. A small epoch comes to the driver as Arrow and is loaded there; the executors of a large one, or of one
-   whose size Spark cannot tell, stage their shares themselves (store.write_task).
+   whose size Spark cannot tell, stage their shares themselves (store.write_task). Rows of a table with column
+   groups are merged with stored ones first, so they always come to the driver.
 2. Either way it is published under a label made of query id, epoch and table. Rows and label become visible
    in one switch.
 3. A crash before the switch left nothing: the epoch runs again and loads. A crash after it left rows and
@@ -147,7 +148,7 @@ class _Sink:
         return EpochReport(query_id, epoch, label, done.version, figures)
 
     def _publish(self, table: Table, df: DataFrame, label: str) -> None:
-        if _estimated_bytes(df) <= self.driver_bytes_max:
+        if table.schema.groups or _estimated_bytes(df) <= self.driver_bytes_max:
             table.upsert(df.toArrow(), label=label, operation="SPARK WRITE", **self.load_options)
             return
         register(df.sparkSession)

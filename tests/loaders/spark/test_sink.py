@@ -322,3 +322,24 @@ def test_large_epochs_are_staged_by_executors(
     assert sent[1].figures is not None
     assert (sent[1].figures.rows_total, sent[1].figures.rows_replaced) == (2_000, 1_000)
     assert rows_of(data_dir) == {k: f"a{k}" if k < 2_000 else f"b{k}" for k in range(4_000)}
+
+
+@pytest.mark.spark
+def test_epochs_of_a_table_with_column_groups_are_merged_by_the_driver(
+    in_query: SparkSession, data_dir: Path
+) -> None:
+    """SM4, SM6: however large they are."""
+    names = ["id", "value", "s", "other", "t"]
+    kinds = ["BIGINT", "VARCHAR(20)", "INT", "INT", "INT"]
+    columns = [Column(n, parse_type(k), nullable=n != "id") for n, k in zip(names, kinds, strict=True)]
+    groups = {"sequence_mapping.s": "value", "sequence_mapping.t": "other"}
+    with Store.open(data_dir) as store:
+        store.create_table("db.grouped", TableSchema.create(columns, ["id"], properties=groups))
+    sink = foreach_batch_sink(data_dir, "db.grouped", driver_bytes_max=0)
+    rows = [(1, "b", 2, None, None), (1, "a", 1, None, None), (1, None, None, 7, 7)]
+    report = sink(in_query.createDataFrame(rows, "id bigint, value string, s int, other int, t int"), 0)
+    assert report.version == 2
+    with Store.open(data_dir) as store:
+        assert store.table("db.grouped").scan().read_all().to_pylist() == [
+            {"id": 1, "value": "b", "s": 2, "other": 7, "t": 7}
+        ]
