@@ -18,6 +18,13 @@ from typing import TYPE_CHECKING, Final
 from store import catalog as records
 from store import properties as props
 from store.errors import AlreadyExistsError, InvalidInputError
+from store.groups import (
+    group_properties,
+    refuse_rename,
+    refuse_type_change,
+    with_added,
+    without_column,
+)
 from store.isolation import schema_error
 from store.publish import TableWrite, put_version
 from store.resolve import Plan
@@ -109,7 +116,8 @@ def add_column(column: Column, *, after: str | None = None) -> Change:
     """
 
     def change(schema: TableSchema) -> Altered:
-        _refuse_groups(schema)
+        if schema.groups:  # a column alone is in no group
+            with_added(schema.groups, [*schema.columns, column], schema.key, {})
         check_name(column.name, "column")
         if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
             raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
@@ -138,6 +146,27 @@ def add_column(column: Column, *, after: str | None = None) -> Change:
     return change
 
 
+def add_columns(columns: Sequence[Column], properties: Mapping[str, str]) -> Change:
+    """Adds value columns at the end, and the column groups they make (SM7).
+
+    Args:
+        properties: `sequence_mapping.<column>` for each new group of a table that has groups.
+    """
+
+    def change(schema: TableSchema) -> Altered:
+        grown, said = replace(schema, groups=()), list[str]()
+        for column in columns:
+            altered = add_column(column)(grown)
+            grown, said = altered.schema, [*said, *altered.changes]
+        if not schema.groups and not properties:
+            return Altered(grown, tuple(said))
+        groups = with_added(schema.groups, grown.columns, grown.key, properties)
+        declared = {**schema.properties, **group_properties(groups)}
+        return Altered(replace(grown, groups=groups, properties=declared), tuple(said))
+
+    return change
+
+
 def drop_column(name: str) -> Change:
     """Takes a value column away; its id is not given again."""
 
@@ -149,7 +178,15 @@ def drop_column(name: str) -> Change:
                 kind="sequence_column",
             )
         columns = tuple(c for c in schema.columns if c.id != column.id)
-        changed = replace(schema, columns=columns, next_column_id=_next_id(schema))
+        groups = without_column(schema.groups, column.name)
+        plain = {k: v for k, v in schema.properties.items() if k not in group_properties(schema.groups)}
+        changed = replace(
+            schema,
+            columns=columns,
+            next_column_id=_next_id(schema),
+            groups=groups,
+            properties={**plain, **group_properties(groups)},
+        )
         return Altered(changed, (f"column {column.name} (dropped)",))
 
     return change
@@ -160,7 +197,7 @@ def rename_column(name: str, new_name: str) -> Change:
 
     def change(schema: TableSchema) -> Altered:
         column = schema.column(name)
-        _refuse_groups(schema)
+        refuse_rename(schema.groups, column.name)
         check_name(new_name, "column")
         if schema.find(new_name) not in (None, column):
             raise AlreadyExistsError(f"column {new_name!r} exists")
@@ -194,6 +231,8 @@ def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) 
         column = schema.column(name)
         if column.name == schema.sequence_column and str(kind) != str(column.type):
             raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
+        if str(kind) != str(column.type):
+            refuse_type_change(schema.groups, column.name)
         is_key = column.name in schema.key
         if not _is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
             raise InvalidInputError(
@@ -253,6 +292,11 @@ def unset_properties(names: Sequence[str]) -> Change:
         missing = [name for name in names if name not in schema.properties]
         if missing:
             raise InvalidInputError(f"property {missing[0]!r} is not set", kind="bad_property")
+        fixed = [name for name in names if name in group_properties(schema.groups)]
+        if fixed:
+            raise InvalidInputError(
+                f"property {fixed[0]!r} is given when a table is made", kind="bad_property"
+            )
         kept = {name: value for name, value in schema.properties.items() if name not in names}
         return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
 
@@ -330,21 +374,12 @@ def _frozen(column: Column) -> Default | None:
 
 
 def _value_column(schema: TableSchema, name: str, what: str) -> Column:
-    _refuse_groups(schema)
     column = schema.column(name)
     if column.name in schema.key:
         raise InvalidInputError(f"key column {column.name!r} cannot be {what}", kind="key_column")
     if len(schema.columns) == len(schema.key):
         raise InvalidInputError(f"column {column.name!r} is the last one", kind="bad_column")
     return column
-
-
-def _refuse_groups(schema: TableSchema) -> None:
-    if schema.groups:
-        raise InvalidInputError(
-            "columns of a table with column groups (sequence_mapping) cannot be added, dropped or renamed",
-            kind="not_supported",
-        )
 
 
 def _is_wider(old: ColumnType, new: ColumnType) -> bool:

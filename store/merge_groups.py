@@ -220,7 +220,8 @@ class _Merging:
     def _present(self) -> Ints:
         """Steps 5 and 6: a bit for each group that is there."""
         stored = np.asarray(_flat(self.stored.column(GROUPS_COL))).astype(np.int64)
-        present = np.append(stored, 0)[self.history]
+        known = sum(1 << number for number in self.registers)  # not of groups that were dropped
+        present = np.append(stored, 0)[self.history] & np.int64(known)
         numbers = np.arange(len(self.order))
         touch = self._last(self.touches, numbers)
         for number, register in self.registers.items():

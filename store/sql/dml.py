@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from store.check_partial import FIXED
 from store.errors import InvalidInputError
+from store.groups import replaced_with
 from store.load import LoadResult
 from store.lookup import key_arrays
 from store.reads import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
@@ -99,7 +100,7 @@ def fallback_reason(tree: exp.Expr, opened: TransactionTable) -> str:
 
 def _update(tree: exp.Update, opened: TransactionTable, ask: Ask) -> tuple[int, LoadResult | None]:
     alias = tree.this.alias_or_name
-    values = _assignments(tree.expressions, opened, {alias, opened.name})
+    values = _assignments(tree.expressions, opened, alias)
     source = tree.args.get("from_")
     names = list(values)
     select = _select(tree, opened, [values[name] for name in names], source.this if source else None)
@@ -156,10 +157,8 @@ def _distinct(rows: pa.Table) -> pa.Table:
     return rows.group_by(rows.schema.names).aggregate([]) if len(rows) else rows
 
 
-def _assignments(
-    items: Sequence[exp.Expr], opened: TransactionTable, qualifiers: set[str]
-) -> dict[str, exp.Expr]:
-    """Canonical column -> expression."""
+def _assignments(items: Sequence[exp.Expr], opened: TransactionTable, alias: str) -> dict[str, exp.Expr]:
+    """Canonical column -> expression; columns of a group are written together, the others as they are."""
     given: dict[str, exp.Expr] = {}
     for item in items:
         target = item.this if isinstance(item, exp.EQ) else None
@@ -168,7 +167,7 @@ def _assignments(
                 f"column in assignment list is invalid, {item.sql('doris')}", kind="bad_assignment"
             )
         table = ".".join(part.name for part in target.parts[:-1])
-        known = {name.lower() for name in qualifiers} | {opened.name.partition(".")[2].lower()}
+        known = {alias.lower(), opened.name.lower(), opened.name.partition(".")[2].lower()}
         if table and table.lower() not in known:
             raise InvalidInputError(
                 f"column in assignment list is invalid, {target.sql('doris')}", kind="bad_assignment"
@@ -180,7 +179,9 @@ def _assignments(
             )
         given[target.name] = item.expression
     checked: dict[str, exp.Expr] = check_assigned(opened.schema, given)
-    return checked
+    rest = replaced_with(opened.schema.groups, checked)
+    opened.isolation.reads.read_columns(rest)
+    return checked | {name: exp.column(name, table=alias, quoted=True) for name in rest}
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ def _clause_rows(
     names = list(opened.schema.key)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
-        values = _assignments(then.expressions, opened, {merge.alias, opened.name})
+        values = _assignments(then.expressions, opened, merge.alias)
     items = [*keys, *values.values()]
     select = merge.joined(items, "", where) if kind == "matched" else merge.unsourced(items, where)
     rows = _answer(select, [*names, *values], ask)

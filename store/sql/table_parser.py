@@ -92,8 +92,12 @@ def _parse_columns(stream: TokenStream) -> list[Column]:
     return columns
 
 
-def parse_column(stream: TokenStream) -> Column:
-    """One column as CREATE TABLE and ALTER TABLE declare it."""
+def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
+    """One column as CREATE TABLE and ALTER TABLE declare it.
+
+    Args:
+        bare_is_null: a column that says neither NULL nor NOT NULL may be NULL.
+    """
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")
@@ -120,7 +124,7 @@ def parse_column(stream: TokenStream) -> Column:
             break
     _refuse_column_clause(stream)
     if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
-        nullable = default is not None and default.kind == "null"
+        nullable = bare_is_null or (default is not None and default.kind == "null")
     return Column(
         name,
         column_type,

@@ -10,6 +10,7 @@ from store.alter import (
     SEQUENCE_LOAD,
     Change,
     add_column,
+    add_columns,
     alter,
     drop_column,
     drop_feature,
@@ -52,9 +53,21 @@ def _parse_change(stream: TokenStream) -> Change:
 
 def _parse_add(stream: TokenStream) -> Change:
     stream.take("COLUMN")
+    if stream.take("("):
+        return _parse_add_list(stream)
     column = parse_column(stream)
     after = stream.name("a column name") if stream.take("AFTER") else None
     return add_column(column, after=after)
+
+
+def _parse_add_list(stream: TokenStream) -> Change:
+    """Columns without NOT NULL may be NULL, for rows that are there have no value of them (SM7)."""
+    columns = [parse_column(stream, bare_is_null=True)]
+    while stream.take(","):
+        columns.append(parse_column(stream, bare_is_null=True))
+    stream.need(")")
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    return add_columns(columns, properties)
 
 
 def _parse_drop(stream: TokenStream) -> Change:

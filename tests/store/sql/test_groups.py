@@ -149,3 +149,79 @@ def test_on_update_columns_take_the_moment_of_their_group(rows: Run) -> None:
     assert rows("SELECT year(at) FROM stamped") == [(2000,)]
     rows("INSERT INTO stamped(k, c, s) VALUES (1, 2, 2)")
     assert rows("SELECT c, e, year(at) > 2000 FROM stamped") == [(2, 2, True)]
+
+
+def test_new_columns_bring_a_group_of_their_own(rows: Run) -> None:
+    """SM7, as the manual shows it: rows that are there do not have the group yet."""
+    rows(
+        "CREATE TABLE t (a bigint NULL, b int NULL, c int NULL, d int NULL, s1 int NULL) UNIQUE KEY(a, b) "
+        'PROPERTIES("sequence_mapping.s1" = "c,d")'
+    )
+    rows("insert into t(a, b, c, d, s1) values (1,1,1,1,1),(1,1,3,3,3),(1,1,2,2,2)")
+    rows("alter table t add column (e int(11) NULL, s2 bigint) PROPERTIES('sequence_mapping.s2' = 'e')")
+    assert rows("select * from t") == [(1, 1, 3, 3, 3, None, None)]
+    assert rows("select __DORIS_GROUPS_COL__ from t") == [(1,)]
+    rows("insert into t(a, b, e, s2) values (1,1,2,2)")
+    assert rows("select * from t") == [(1, 1, 3, 3, 3, 2, 2)]
+    rows("insert into t(a, b, c, d, s1, e, s2) values (1,1,5,5,4,5,4)")
+    rows("insert into t(a, b, c, d, s1, e, s2) values (1,1,6,6,3,6,3)")
+    assert rows("select * from t") == [(1, 1, 5, 5, 4, 5, 4)]
+    with pytest.raises(InvalidInputError, match=r"Can not drop sequence mapping column\[s2\]"):
+        rows("alter table t drop column s2")
+    rows("alter table t drop column e")
+    assert rows("select * from t") == [(1, 1, 5, 5, 4, 4)]
+    rows("alter table t drop column s2")
+    assert rows("select * from t") == [(1, 1, 5, 5, 4)]
+    ((_, text),) = rows("SHOW CREATE TABLE t")
+    assert "s2" not in text
+    rows("insert into t(a, b, c, d, s1) values (1,1,7,7,7)")
+    rows("alter table t add column (f int, s3 bigint) PROPERTIES('sequence_mapping.s3' = 'f')")
+    assert rows("select __DORIS_GROUPS_COL__ from t") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("add column f int NULL", "The columns are not equal between the schema and prop"),
+        ("add column (f int, s3 int)", "The columns are not equal between the schema and prop"),
+        (
+            "add column (f int, s3 int) properties('sequence_mapping.s3' = 'c,f')",
+            "The columns are overlapping",
+        ),
+        ("add column (f int) properties('sequence_mapping.s1' = 'f')", "The columns are overlapping"),
+        ("add column (f int) properties('sequence_mapping.s3' = 'f')", "does not exist in schema"),
+        ("rename column c to cc", "cannot be renamed"),
+        ("modify column s1 bigint null", "cannot be changed"),
+        ("set ('sequence_mapping.s1' = 'c')", "is given when a table is made"),
+        ("unset tblproperties ('sequence_mapping.s1')", "is given when a table is made"),
+    ],
+)
+def test_a_mapping_cannot_be_changed_once_made(rows: Run, change: str, message: str) -> None:
+    """SM2, SM3, SM7."""
+    before = rows("SHOW CREATE TABLE upsert_test")
+    with pytest.raises(InvalidInputError, match=message):
+        rows(f"alter table upsert_test {change}")
+    assert rows("SHOW CREATE TABLE upsert_test") == before
+
+
+def test_groups_can_only_be_added_where_there_are_some(rows: Run) -> None:
+    """SM7."""
+    rows("CREATE TABLE plain (k int, v int NULL) UNIQUE KEY(k)")
+    with pytest.raises(InvalidInputError, match="created with one"):
+        rows("ALTER TABLE plain ADD COLUMN (e int, s int) PROPERTIES('sequence_mapping.s' = 'e')")
+    rows("ALTER TABLE plain ADD COLUMN (e int, f int NULL DEFAULT 7)")
+    rows("INSERT INTO plain VALUES (1, 2, 3, 4)")
+    assert rows("SELECT * FROM plain") == [(1, 2, 3, 4)]
+
+
+def test_update_delete_and_merge_keep_groups_whole(rows: Run) -> None:
+    """U12, D13."""
+    rows("INSERT INTO upsert_test VALUES (1, 1, 1, 1, 1, 5, 5), (2, 2, 2, 2, 2, 5, 5)")
+    rows("UPDATE upsert_test SET c = c + 10 WHERE a = 1")
+    rows("DELETE FROM upsert_test WHERE a = 2")
+    assert rows("SELECT * FROM upsert_test") == [(1, 1, 11, 1, 1, 5, 5)]
+    rows(
+        "MERGE INTO upsert_test t USING (SELECT 1 AS a, 1 AS b, 77 AS x) s ON t.a = s.a AND t.b = s.b "
+        "WHEN MATCHED THEN UPDATE SET e = s.x"
+    )
+    assert rows("SELECT * FROM upsert_test") == [(1, 1, 11, 1, 77, 5, 5)]
