@@ -160,7 +160,10 @@ class Store:
                 _create(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
-        return self.table(name)
+            table_id = records.find_table(tx, database, table_name)
+            assert table_id is not None
+            record = tx.get("tables", records.table_key(table_id))
+        return self._handle(table_id, database, record)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a table, its rows and its history.

@@ -599,7 +599,8 @@ class Table:
 
     def state(self, version: int | None = None) -> TableState:
         """The table at a version, the newest when None."""
-        with self._lock, self.catalog.read() as tx:
+        # In this order everywhere: who has the lock never waits for a transaction.
+        with self.catalog.read() as tx, self._lock:
             if version is None:
                 return self.advance(tx, self._newest)
             if self._newest is not None and version == self._newest.version:

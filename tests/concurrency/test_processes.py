@@ -1,4 +1,4 @@
-"""Several processes and one data directory: real ones, begun afresh, at work at the same moment (C1, X3, X16)."""
+"""Several processes and one data directory: real ones, at work at the same moment (C1, X3, X16)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -106,10 +107,7 @@ def create_and_drop(pool: ProcessPoolExecutor, path: Path, seed: int, processes:
         pool.submit(contention.recreating_process, str(path), seed, process, rounds)
         for process in range(processes)
     ]
-    counts = [future.result() for future in futures]
-    total = {
-        name: sum(each.get(name, 0) for each in counts) for name in sorted({n for c in counts for n in c})
-    }
+    total: Counter[str] = sum((future.result() for future in futures), Counter())
     print(total)
     allowed = {"create AlreadyExistsError", *(f"{kind} NotFoundError" for kind in ("drop", "load", "count"))}
     assert {name for name in total if not name.endswith(" done")} <= allowed
