@@ -216,10 +216,13 @@ class NewFile(io.RawIOBase):
 
 
 def _buffer() -> mmap.mmap:
-    """This thread's buffer: direct writes take page-aligned memory only."""
+    """This thread's buffer: direct writes take page-aligned memory only.
+
+    Private, or a forked child and its parent would write into one buffer.
+    """
     buffer: mmap.mmap | None = getattr(_buffers, "buffer", None)
     if buffer is None:
-        buffer = _buffers.buffer = mmap.mmap(-1, _BUFFER_BYTES)
+        buffer = _buffers.buffer = mmap.mmap(-1, _BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return buffer
 
 

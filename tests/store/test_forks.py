@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,8 @@ def in_child(work: Callable[[], bool]) -> int:
         status = 1
         try:
             status = 0 if work() else 2
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(status)
     return pid
@@ -134,3 +137,21 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
         assert tx.get("meta", b"format") == 1
     put(table, 2, "parent")
     assert (len(rows_of(table)), table.check()) == (2, [])
+
+
+def test_parent_and_children_write_files_at_the_same_time(tmp_path: Path, table: Table) -> None:
+    """Each has its own buffer: what one writes is in no other's file."""
+    keys, loads = 2000, 5
+
+    def load(own: int) -> bool:
+        for number in range(loads):
+            values = [f"{own}.{number}." * 8] * keys
+            table.upsert(pa.table({"k": list(range(own * keys, (own + 1) * keys)), "v": values}))
+        return True
+
+    children = [in_child(lambda own=own: load(own)) for own in range(1, 1 + CHILDREN)]  # type: ignore[misc]
+    load(0)
+    assert [status_of(pid) for pid in children] == [0] * CHILDREN
+    assert table.check() == []
+    last = {key: f"{key // keys}.{loads - 1}." * 8 for key in range((CHILDREN + 1) * keys)}
+    assert dict(rows_of(table)) == last
