@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from store.keys import Codes
+from store.lazy import cached_property
 from store.reads import (
     ALLOTTED_TIME_EXCEEDED,
     NO_CODES,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from store.keys import Codes
+from store.lazy import cached_property
 from store.sequence import SequenceVector
 from store.slice_directory import SliceDirectory, pays
 from store.workers import map_all

@@ -21,7 +21,6 @@ Cells of a group that is not there hold defaults, as do those of keys that are n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from store.dedupe import Rows, equal_keys, group_rows
 from store.groups import ColumnGroup
 from store.key_index import Matches
 from store.keys import encode_keys, is_exact
+from store.lazy import cached_property
 from store.new_keys import new_key_refused, unmentioned_column
 from store.schema import DELETE_SIGN, GROUPS_COL, Column, default_scalar
 from store.sequence import SequenceVector

@@ -21,7 +21,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ import pyarrow.fs as pafs
 
 from store.disk import Disk, NewFile
 from store.errors import CorruptionError, InvalidInputError, UnavailableError
+from store.lazy import cached_property
 
 _COPY_BYTES = 8 * 2**20
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -37,6 +36,7 @@ import pyarrow.compute as pc
 from store.dedupe import Groups, Rows, equal_keys, group_rows
 from store.key_index import Matches
 from store.keys import Codes, encode_keys, is_exact
+from store.lazy import cached_property
 from store.merge_groups import merge_groups
 from store.new_keys import new_key_refused, unmentioned_column
 from store.schema import DELETE_SIGN, SEQUENCE_COL, Column, TableSchema, default_scalar

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.errors import InvalidInputError
+from store.lazy import cached_property
 from store.predicate import check_predicate, columns_of, does_not_fit
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
 from store.segment import Segment

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from store import properties as props
 from store.cast import try_cast
 from store.errors import FormatError, InvalidInputError
 from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
+from store.lazy import cached_property
 from store.partitions import Partitioning
 from store.partitions import checked as check_partitioning
 from store.types import ColumnType, parse_type, type_from_arrow

@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from store.errors import CorruptionError
 from store.forks import new_lock
 from store.key_index import KeyIndex
 from store.keys import encode_keys
+from store.lazy import cached_property
 from store.schema import SEQUENCE_COL, TableSchema
 from store.sequence import SequenceVector
 from store.zone_map import Pruner, ZoneMap, ZoneMapBuilder

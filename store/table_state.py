@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +33,7 @@ from store.errors import VersionExpiredError
 from store.horizon import oldest_readable, read_floor
 from store.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
 from store.keys import Codes
+from store.lazy import cached_property
 from store.records import unpack
 from store.schema import DELETE_SIGN, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta

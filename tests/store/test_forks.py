@@ -149,6 +149,7 @@ def test_parent_and_children_write_files_at_the_same_time(tmp_path: Path, table:
             table.upsert(pa.table({"k": list(range(own * keys, (own + 1) * keys)), "v": values}))
         return True
 
+    put(table, 0, "before")  # so that this thread has its buffer
     children = [in_child(lambda own=own: load(own)) for own in range(1, 1 + CHILDREN)]  # type: ignore[misc]
     load(0)
     assert [status_of(pid) for pid in children] == [0] * CHILDREN
