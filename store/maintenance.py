@@ -64,7 +64,10 @@ def _alone(table: Table) -> Iterator[bool]:
         except BlockingIOError:
             yield False
         else:
-            yield True
+            try:
+                yield True
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a child forked meanwhile would keep it
 
 
 class Maintainer:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Final
 
 from store.catalog import Catalog
 from store.errors import InvalidInputError, UnavailableError
+from store.forks import new_lock
 
 SERIAL: Final = "serial"
 OPTIMISTIC: Final = "optimistic"
@@ -36,7 +36,7 @@ _BUSY: Final = (
     "enable_concurrent_update in fe.conf to true"
 )
 _held: set[int] = set()
-_held_lock = threading.Lock()
+_held_lock = new_lock()
 
 
 def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> str:

@@ -49,15 +49,12 @@ def write_and_read(pool: ProcessPoolExecutor, path: Path, seed: int, writers: in
     store = Store.open(path, settings=contention.INLINE)
     store.create_database("db")
     table = store.create_table("db.t", contention.contended_schema())
-    last = writers * loads + 1
-    reading = pool.submit(contention.reading_process, str(path), last)
+    reading = pool.submit(contention.reading_process, str(path), writers * loads)
     writing = [
         pool.submit(contention.writing_process, str(path), seed, writer, loads) for writer in range(writers)
     ]
     done = [each for future in writing for each in future.result()]
     contention.assert_replayed(table, done, [reading.result()])
-    unlisted = {file.name.rpartition(".")[0] for file in path.glob("tables/*/*")}
-    assert unlisted <= {live.segment.meta.id for live in table.state().segments.values()}
 
 
 def test_writers_of_the_same_keys_agree_with_a_replay(pool: ProcessPoolExecutor, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def write_and_read(path: Path, seed: int, loads: int, *, handles: int) -> None:
     tables = [stores[number % handles].table("db.t") for number in range(WRITERS + READERS)]
     with ThreadPoolExecutor(WRITERS + READERS) as pool:
         reading = [
-            pool.submit(contention.read_until, tables[WRITERS + reader], WRITERS * loads + 1)
+            pool.submit(contention.read_until, tables[WRITERS + reader], WRITERS * loads)
             for reader in range(READERS)
         ]
         writing = [
