@@ -156,7 +156,7 @@ def test_changed_bytes_of_the_catalog_are_never_wrong_rows(tmp_path: Path) -> No
 
 def test_a_full_map_refuses_the_load_and_nothing_else(tmp_path: Path) -> None:
     """The label is free, what was there is there, and more room helps, also within this process."""
-    small = Settings(catalog_bytes_max=2**20)
+    small = Settings(catalog_bytes_max=2**20, auto_compaction=0)
     store = Store.open(tmp_path / "data", settings=small)
     store.create_database("db")
     table = store.create_table("db.t", SCHEMA)
@@ -174,7 +174,9 @@ def test_a_full_map_refuses_the_load_and_nothing_else(tmp_path: Path) -> None:
     assert len(rows_of(table)) == done > 3
     assert table.check() == []
     store.close()
-    roomy = Store.open(tmp_path / "data", settings=Settings(catalog_bytes_max=2**26)).table("db.t")
+    roomy = Store.open(
+        tmp_path / "data", settings=Settings(catalog_bytes_max=2**26, auto_compaction=0)
+    ).table("db.t")
     label = f"load-{done}"
     assert roomy.upsert(pa.table({"k": [done], "v": ["x" * 20_000]}), label=label).version == done + 2
     assert len(rows_of(roomy)) == done + 1
@@ -188,11 +190,12 @@ def test_another_process_with_a_larger_map_does_not_stop_this_one(tmp_path: Path
 table = store.table("db.t")
 for i in range(100):
     table.upsert(pa.table({"k": [i], "v": ["x" * 20_000]}))
-print(table.version)
+print(table.count())
 """
-    assert run(tmp_path / "data", code) == "101"
+    assert run(tmp_path / "data", code) == "100"
     assert len(rows_of(table)) == 100
-    assert table.upsert(pa.table({"k": [1], "v": ["y"]})).version == 102
+    table.upsert(pa.table({"k": [1], "v": ["y"]}))
+    assert dict(rows_of(table))[1] == "y"
 
 
 def test_two_handles_of_one_process_see_each_other(tmp_path: Path) -> None:
