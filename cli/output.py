@@ -76,6 +76,27 @@ def box(table: pa.Table) -> str:
     return "\n".join([*drawn, rule] if table.num_rows else drawn)
 
 
+def box_width(table: pa.Table) -> int:
+    """How wide `box` draws a table."""
+    widths = [
+        max([_width(heading), *(_width(line) for value in column for line in _lines(value))])
+        for heading, column in zip(table.schema.names, _texts(table), strict=True)
+    ]
+    return sum(width + 3 for width in widths) + 1
+
+
+def vertical(table: pa.Table) -> str:
+    """Each row on lines of its own, `heading: value`, as the MySQL client's \\G."""
+    headings = table.schema.names
+    width = max(map(_width, headings), default=0)
+    drawn: list[str] = []
+    for number, row in enumerate(zip(*_texts(table), strict=True), 1):
+        drawn.append(f"{'*' * 27} {number}. row {'*' * 27}")
+        for heading, value in zip(headings, row, strict=True):
+            drawn.append(f"{' ' * (width - _width(heading))}{heading}: {chr(10).join(_lines(value))}")
+    return "\n".join(drawn)
+
+
 def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     parts = []
     for cell, width, to_right in zip(cells, widths, right, strict=True):

@@ -7,7 +7,7 @@ import asyncio
 from cli.mysql.server import MysqlServer
 from cli.server.service import check_exposure
 from cli.server.settings import ServerSettings
-from store import Store
+from store import Store, UnavailableError
 
 
 class MysqlService:
@@ -20,7 +20,16 @@ class MysqlService:
     def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
         self._store = store
         self._host = settings.host
-        self._server = MysqlServer(store, host=settings.host, port=port, tls=settings.tls_context())
+        self._wanted_port = port
+        self._server = MysqlServer(
+            store,
+            host=settings.host,
+            port=port,
+            tls=settings.tls_context(),
+            tls_required=settings.mysql_tls_required,
+            connections_max=settings.mysql_connections_max,
+            idle_seconds_max=settings.mysql_idle_seconds,
+        )
 
     @property
     def address(self) -> str:
@@ -33,10 +42,17 @@ class MysqlService:
 
         Raises:
             InvalidInputError: the address may not be used; see `check_exposure`.
-            OSError: it cannot be used.
+            UnavailableError: the port is taken.
         """
         check_exposure(self._store, self._host)
-        self._server.start()
+        try:
+            self._server.start()
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot listen on {self._host}:{self._wanted_port}: {error.strerror}; choose another "
+                "--mysql-port",
+                kind="port_taken",
+            ) from error
 
     async def stop(self) -> None:
         """Closes the port and every connection."""

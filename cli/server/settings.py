@@ -26,6 +26,9 @@ class ServerSettings:
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
         stop_seconds: what running loads get when the server is asked to stop.
+        mysql_connections_max: MySQL clients at a time; more are refused.
+        mysql_idle_seconds: a MySQL client that says nothing for this long is disconnected.
+        mysql_tls_required: MySQL clients must encrypt; needs a certificate.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +40,9 @@ class ServerSettings:
     upload_bytes_max: int = 10 * _GIB
     header_bytes_max: int = _MIB
     stop_seconds: int = 30
+    mysql_connections_max: int = 256
+    mysql_idle_seconds: int = 28_800
+    mysql_tls_required: bool = False
 
     @classmethod
     def load(cls, path: Path) -> ServerSettings:
@@ -47,12 +53,13 @@ class ServerSettings:
         """
         with path.open("rb") as file:
             given: dict[str, Any] = tomllib.load(file).get("server", {})
-        known = {field.name: type(field.default) for field in fields(cls)}
+        known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
         for name, value in given.items():
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
-            if type(value) is not known[name] or (isinstance(value, int) and value <= 0):
-                wanted = "a text" if known[name] is str else "a positive integer"
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if type(value) is not known[name] or (is_number and value <= 0):
+                wanted = {str: "a text", bool: "true or false"}.get(known[name], "a positive integer")
                 raise InvalidInputError(
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )

@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app, exit_code
-from cli.sql import Prompt
 from store import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
 
 Invoke = Callable[..., Any]
@@ -176,33 +175,6 @@ def test_every_command_has_help(run: Invoke) -> None:
         result = run(command, "--help")
         assert result.exit_code == 0
         assert command in result.stdout
-
-
-def test_the_prompt_gathers_lines_and_survives_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from store.sql import Session
-
-    typed = iter(["SELECT", "1 AS a;", "SELEC;", "CREATE DATABASE d; USE d;", "SHOW TABLES;", "help", "quit"])
-    prompts: list[str] = []
-
-    def typing(prompt: str) -> str:
-        prompts.append(prompt)
-        return next(typed)
-
-    monkeypatch.setattr("builtins.input", typing)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    from cli.output import Format
-
-    with Store.open(tmp_path / "data") as store, Session(store) as session:
-        Prompt(session, Format.TABLE).run()
-    printed = capsys.readouterr()
-    assert prompts[:3] == ["seqstore [(none)]> ", "    -> ", "seqstore [(none)]> "]
-    assert prompts[-1] == "seqstore [d]> "
-    assert "| 1 |\n+---+\n1 row in set (" in printed.out
-    assert "Query OK, 0 rows affected (" in printed.out
-    assert "Empty set (" in printed.out
-    assert printed.err.count("seqstore: line 1, column 1") == 1
 
 
 LOADS = [
