@@ -57,8 +57,8 @@ class ServerSettings:
         for name, value in given.items():
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            if type(value) is not known[name] or (is_number and value <= 0):
+            is_small = isinstance(value, int) and not isinstance(value, bool) and value <= 0
+            if type(value) is not known[name] or is_small:
                 wanted = {str: "a text", bool: "true or false"}.get(known[name], "a positive integer")
                 raise InvalidInputError(
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
