@@ -121,7 +121,10 @@ class Prompt:
     def _read(self) -> str | None:
         """One or more whole statements, empty when they were dropped, None at the end."""
         try:
-            text = self._lines.prompt(f"seqstore [{self.session.database or '(none)'}]> ")
+            # An exception in the terminal's event loop is an error of ours, not a reason to ask for Enter.
+            text = self._lines.prompt(
+                f"seqstore [{self.session.database or '(none)'}]> ", set_exception_handler=False
+            )
         except EOFError:
             return None
         except KeyboardInterrupt:
