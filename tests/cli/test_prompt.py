@@ -31,6 +31,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 TYPIST = """
 import sys
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 from cli.output import Format
 from cli.prompt import Prompt
 from store import Store
