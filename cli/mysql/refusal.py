@@ -18,7 +18,7 @@ _BY_KIND: Final = {
     "syntax": (1064, "42000"),
     "unknown_database": (1049, "42000"),
     "no_database": (1046, "3D000"),
-    "unknown_table": (1146, "42S02"),
+    "unknown_table": (1051, "42S02"),  # what Doris sends; MySQL's 1146 would confuse Doris dialects
     "unknown_column": (1054, "42S22"),
     "unknown_function": (1305, "42000"),
     "unknown_variable": (1193, "HY000"),

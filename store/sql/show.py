@@ -30,8 +30,23 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
             kind = schema.sequence_type if is_sequence else None
             shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
             default = "NULL" if is_sequence else "0"
-            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "REPLACE"))
+            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
     return text_rows(_DESC_HEADINGS, rows)
+
+
+def describe_all(name: str, schema: TableSchema) -> Result:
+    """DESC ALL: the table's only index, then its columns, hidden ones too, with what each is for."""
+    rows = describe(schema, show_hidden=True).rows
+    assert rows is not None
+    headings = ("IndexName", "IndexKeysType", "Field", "Type", "InternalType", "Null", "Key", "Default",
+                "Extra", "Visible")  # fmt: skip
+    lines = []
+    for i, row in enumerate(rows.to_pylist()):
+        first = (name, "UNIQUE_KEYS") if i == 0 else ("", "")
+        rest = (row["Null"], row["Key"], row["Default"], row["Extra"])
+        is_visible = schema.find(row["Field"]) is not None
+        lines.append((*first, row["Field"], row["Type"], row["Type"], *rest, _true(is_visible)))
+    return text_rows(headings, lines)
 
 
 def _yes(value: bool) -> str:

@@ -61,7 +61,10 @@ class DropTable:
 
 @dataclass(frozen=True)
 class Describe:
+    """`is_all` is DESC ALL: of every index, of which there is one."""
+
     table: TableName
+    is_all: bool = False
 
 
 @dataclass(frozen=True)

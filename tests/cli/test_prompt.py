@@ -51,49 +51,31 @@ def typed(session: Session, text: str, form: str = "table") -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_statements_may_take_several_lines(session: Session) -> None:
-    out, _ = typed(session, "SELECT order_id,\nnote\nFROM orders;\nquit\n")
+def test_a_session_at_the_prompt(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several lines, an error, affected rows, a row too wide for the terminal, \\G, what is remembered."""
+    monkeypatch.setenv("COLUMNS", "60")
+    out, err = typed(
+        session,
+        "help\nSELECT order_id,\nnote\nFROM orders;\nSELEC 1;\n"
+        "INSERT INTO orders WITH LABEL mine VALUES (2, 'x'), (3, 'y');\n"
+        "SELECT repeat('x', 70) AS wide;\nSELECT 5 AS v\\G\nSELECT 777\x03SELECT 1 AS small;\nquit\n",
+    )
+    assert out.count("Statements end with ';'") == 2
     assert "|        1 | first |" in out
     assert "1 row in set (" in out
-
-
-def test_an_error_leaves_the_prompt_running(session: Session) -> None:
-    out, err = typed(session, "SELEC 1;\nSELECT 40 + 2;\nexit\n")
     assert "expected a statement" in err
-    assert "42" in out
-
-
-def test_help_a_dropped_line_and_the_end_of_input(session: Session) -> None:
-    out, _ = typed(session, "help\nSELECT 1\x03SELECT 2;\n\x04")
-    assert out.count("Statements end with ';'") == 2
-    assert "| 2 |" in out
-    assert "| 1 |" not in out
-
-
-def test_affected_rows_and_the_label_are_told(session: Session) -> None:
-    out, _ = typed(session, "INSERT INTO orders WITH LABEL mine VALUES (2, 'x'), (3, 'y');\nquit\n")
     assert "Query OK, 2 rows affected (" in out
     assert "'label':'mine'" in out
-
-
-def test_rows_too_wide_for_the_terminal_stand_on_lines(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    out, _ = typed(session, "SELECT repeat('x', 60) AS wide;\nSELECT 1 AS small;\nSELECT 5 AS v\\G\nquit\n")
-    assert "wide: " + "x" * 60 in out
-    assert "| small |" in out
+    assert "wide: " + "x" * 70 in out
     assert "v: 5" in out
+    assert "| small |" in out
+    assert "777" not in out
+    assert "SELECT 1 AS small;" in (tmp_path / ".seqstore_history").read_text()
 
 
-def test_other_formats_are_kept(session: Session) -> None:
-    out, _ = typed(session, "SELECT * FROM orders;\nquit\n", "json")
+def test_other_formats_are_kept_and_ctrl_d_leaves(session: Session) -> None:
+    out, _ = typed(session, "SELECT * FROM orders;\n\x04", "json")
     assert '[{"order_id": 1, "note": "first"}]' in out
-
-
-def test_what_was_typed_is_remembered(session: Session, tmp_path: Path) -> None:
-    typed(session, "SELECT 12345;\nquit\n")
-    assert "SELECT 12345;" in (tmp_path / ".seqstore_history").read_text()
 
 
 @pytest.mark.parametrize(

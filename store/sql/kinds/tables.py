@@ -7,7 +7,7 @@ from typing import Final
 from store.sql import variables as names
 from store.sql.result import Result, text_rows
 from store.sql.session import Session
-from store.sql.show import create_table_text, describe, matching, parse_like
+from store.sql.show import create_table_text, describe, describe_all, matching, parse_like
 from store.sql.statement_kind import StatementKind
 from store.sql.statements import CreateTable, Describe, DropTable, ShowCreateTable, ShowTables
 from store.sql.system_tables import DATABASE, system_table_names
@@ -35,11 +35,13 @@ def _drop(statement: DropTable, session: Session) -> Result:
 
 def _parse_describe(stream: TokenStream) -> Describe:
     stream.take("TABLE")
-    return Describe(parse_table_name(stream))
+    return Describe(parse_table_name(stream), stream.take("ALL"))
 
 
 def _describe(statement: Describe, session: Session) -> Result:
     schema = session.schema(statement.table)
+    if statement.is_all:
+        return describe_all(statement.table.name, schema)
     return describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS))
 
 

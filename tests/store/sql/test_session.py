@@ -70,9 +70,9 @@ def test_desc_lists_hidden_columns_only_when_they_are_shown(session: Session, ro
     assert rows("DESC s") == plain
     assert rows("SET show_hidden_columns = true; DESCRIBE db.s") == [
         *plain,
-        ("__DORIS_DELETE_SIGN__", "TINYINT", "No", "false", "0", "REPLACE"),
-        ("__DORIS_VERSION_COL__", "BIGINT", "No", "false", "0", "REPLACE"),
-        ("__DORIS_SEQUENCE_COL__", "BIGINT", "Yes", "false", "NULL", "REPLACE"),
+        ("__DORIS_DELETE_SIGN__", "TINYINT", "No", "false", "0", "NONE"),
+        ("__DORIS_VERSION_COL__", "BIGINT", "No", "false", "0", "NONE"),
+        ("__DORIS_SEQUENCE_COL__", "BIGINT", "Yes", "false", "NULL", "NONE"),
     ]
 
 
