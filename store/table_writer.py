@@ -18,7 +18,7 @@ with the versions since its snapshot when it is prepared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,38 +36,19 @@ from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite, check_revision
 from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
-from store.schema import SEQUENCE_ID, VERSION_COL, TableSchema
+from store.schema import VERSION_COL, TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
 from store.transaction import TransactionRecord
 from store.window import facts_of
+from store.write_parts import DeltaPart, RowPart, columns_written, written_keys
 
 if TYPE_CHECKING:
     from store.table import Table
 
 _SMALL_ROWS: Final = 10_000
 _INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
-
-
-@dataclass
-class _RowPart:
-    """Whole rows, staged."""
-
-    segments: list[Segment]
-
-
-@dataclass
-class _DeltaPart:
-    """Rows of partial updates; joined and filled when the table's state is known."""
-
-    deltas: list[Delta]
-    options: FillOptions
-
-    def delta(self, schema: TableSchema) -> Delta:
-        if len(self.deltas) > 1:
-            self.deltas = [Delta.concatenate(self.deltas, schema)]
-        return self.deltas[0]
 
 
 class TableWriter:
@@ -99,7 +80,7 @@ class TableWriter:
         self.schema = schema
         self.figures = Figures()
         self._stager = Stager(schema, table.loader.disk, table.loader.directory, table.settings)
-        self._parts: list[_RowPart | _DeltaPart] = []
+        self._parts: list[RowPart | DeltaPart] = []
         self._filled: list[Segment] = []  # what the deltas came to
         self._published: list[Segment] = []  # what goes into the switch, in order
         self._late = 0
@@ -117,11 +98,11 @@ class TableWriter:
         """Everything staged, in order."""
         if self._is_lone_delta:
             return self._filled
-        return [segment for part in self._parts if isinstance(part, _RowPart) for segment in part.segments]
+        return [segment for part in self._parts if isinstance(part, RowPart) for segment in part.segments]
 
     @property
     def _is_lone_delta(self) -> bool:
-        return len(self._parts) == 1 and isinstance(self._parts[0], _DeltaPart)
+        return len(self._parts) == 1 and isinstance(self._parts[0], DeltaPart)
 
     @property
     def is_small(self) -> bool:
@@ -147,10 +128,10 @@ class TableWriter:
     def _take_segments(self, segments: list[Segment]) -> None:
         self._plan = None
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, _RowPart):
+        if isinstance(last, RowPart):
             last.segments += segments
         else:
-            self._parts.append(_RowPart(segments))
+            self._parts.append(RowPart(segments))
         if sum(segment.rows for segment in self.segments) > _INDEXED_ROWS_MAX:
             for segment in segments:
                 segment.forget_index()
@@ -159,10 +140,10 @@ class TableWriter:
         """Takes rows of a partial update, to lie on everything written before."""
         self._plan = None
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, _DeltaPart) and last.options == options:
+        if isinstance(last, DeltaPart) and last.options == options:
             last.deltas.append(delta)
         else:
-            self._parts.append(_DeltaPart([delta], options))
+            self._parts.append(DeltaPart([delta], options))
 
     def prepare(self) -> None:
         """Does everything but the switch, against the newest version; no-op when that was done."""
@@ -259,7 +240,7 @@ class TableWriter:
         self._plan = None
         for part in other._parts:
             last = self._parts[-1] if self._parts else None
-            if isinstance(last, _RowPart) and isinstance(part, _RowPart):
+            if isinstance(last, RowPart) and isinstance(part, RowPart):
                 last.segments += part.segments
             else:
                 self._parts.append(part)
@@ -268,31 +249,11 @@ class TableWriter:
 
     @property
     def has_written(self) -> bool:
-        return any(isinstance(part, _DeltaPart) or part.segments for part in self._parts)
+        return any(isinstance(part, DeltaPart) or part.segments for part in self._parts)
 
     def written(self) -> list[Written]:
         """Keys written so far, with the columns."""
-        found = []
-        for part in self._parts:
-            if isinstance(part, _RowPart):
-                found += [Written(segment.index.codes, None) for segment in part.segments]
-                continue
-            delta = part.delta(self.schema)
-            _, codes = keys_of(delta, self.schema)
-            found.append(Written(np.unique(codes), self._columns_of(delta)))
-            if delta.signs is not None and delta.signs.any():
-                found.append(Written(np.unique(codes[delta.signs == 1]), None))
-        return found
-
-    def _columns_of(self, delta: Delta) -> frozenset[int]:
-        """Ids of the columns a partial update writes."""
-        names = set(delta.rows.schema.names) - set(self.schema.key)
-        written = {
-            column.id
-            for column in self.schema.value_columns
-            if column.name in names or column.on_update_current_timestamp
-        }
-        return frozenset(written | ({SEQUENCE_ID} if delta.sequence is not None else set()))
+        return written_keys(self._parts, self.schema)
 
     def _check(self, state: TableState, tx: Transaction | None) -> None:
         if self.isolation is None:
@@ -304,12 +265,7 @@ class TableWriter:
             self.isolation.check(reading, state.version, self.written(), self.operation)
 
     def _facts(self) -> dict[str, Any]:
-        columns: frozenset[int] | None = frozenset()
-        for part in self._parts:
-            if isinstance(part, _RowPart):
-                columns = None if part.segments else columns
-            elif columns is not None:
-                columns |= self._columns_of(part.delta(self.schema))
+        columns = columns_written(self._parts, self.schema)
         isolation = self.isolation
         if self.clearing is not None and isolation is None:
             assert self._state is not None
@@ -389,7 +345,7 @@ class TableWriter:
         held = {segment.meta.id: segment for segment in [*self.segments, *self._filled]}
         parts: list[dict[str, Any]] = []
         for part in self._parts:
-            if isinstance(part, _RowPart):
+            if isinstance(part, RowPart):
                 parts.append({"segments": [segment.meta.id for segment in part.segments]})
                 continue
             stager = self._stager
@@ -441,13 +397,13 @@ class TableWriter:
         writer._deltas = [DeltaFile(**item) for item in record["deltas"]]
         for part in record["parts"]:
             if "segments" in part:
-                writer._parts.append(_RowPart([held[name] for name in part["segments"]]))
+                writer._parts.append(RowPart([held[name] for name in part["segments"]]))
             else:
                 # Whether keys were new was checked when the load was prepared (C13).
                 moment = datetime.fromisoformat(part["options"]["now"])
                 options = FillOptions(flexible=part["options"]["flexible"], now=moment)
                 delta = read_delta(disk, directory, writer._deltas[part["delta"]])
-                writer._parts.append(_DeltaPart([delta], options))
+                writer._parts.append(DeltaPart([delta], options))
         writer.figures = Figures(**record["figures"])
         writer._filled = [held[name] for name in record["filled"]]
         writer._published = [held[name] for name in record["published"]]
@@ -457,7 +413,7 @@ class TableWriter:
 
     @property
     def _has_deltas(self) -> bool:
-        return any(isinstance(part, _DeltaPart) for part in self._parts)
+        return any(isinstance(part, DeltaPart) for part in self._parts)
 
     def _prepare(self, state: TableState) -> None:
         stale, self._filled = self._filled, []
@@ -465,7 +421,7 @@ class TableWriter:
         planner = Planner(state)
         ordered: list[Segment] = []
         for part in self._parts:
-            added = part.segments if isinstance(part, _RowPart) else self._fill(part, planner.state)
+            added = part.segments if isinstance(part, RowPart) else self._fill(part, planner.state)
             for segment in added:
                 planner.add(segment)
             ordered += added
@@ -480,7 +436,7 @@ class TableWriter:
         if self.clearing is not None:
             self._plan = plan_clearing(state, ordered, self.clearing)
 
-    def _fill(self, part: _DeltaPart, state: TableState) -> list[Segment]:
+    def _fill(self, part: DeltaPart, state: TableState) -> list[Segment]:
         """Turns a partial update into whole rows, as of a state."""
         filled = fill(part.delta(self.schema), state, part.options)
         segments = self._stage(filled.rows)
@@ -519,7 +475,7 @@ class TableWriter:
             only_moved: rows that were not written since are still there.
         """
         part = self._parts[0]
-        assert isinstance(part, _DeltaPart)
+        assert isinstance(part, DeltaPart)
         delta = part.delta(self.schema)
         touched = self._touched_rows(delta, arrived, before) if only_moved else np.arange(len(delta))
         if not len(touched):
