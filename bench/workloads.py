@@ -21,6 +21,7 @@ from bench.peers import AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
 from bench.rows import KEY
 from bench.site import OurTable, Site
 from bench.trial import Contender, Goal, Trial
+from bench.writers import disjoint_writers
 
 _SLOW_ROUNDS: Final = 3
 
@@ -377,6 +378,7 @@ WORKLOADS: Final = {
         Workload("bulk_load", "bulk load, random order", _bulk_load),
         Workload("upsert_100k", "upsert of 100k rows", _upsert_large),
         Workload("upsert_1k", "upsert of 1k rows", _upsert_small),
+        Workload("writers", "small upserts of disjoint keys, 4 processes", disjoint_writers),
         Workload("scan", "full scan, 5 % of the rows dead", _scan),
         Workload("lookup_10k", "10k look-ups in one call", _lookups),
         Workload("lookup_1", "one look-up", _one_lookup),
