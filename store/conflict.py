@@ -309,6 +309,8 @@ class _Check:
         for winner in self.window:
             if winner.version < first.version or winner.is_unresolved:
                 continue
+            if winner.changes is None and not winner.replaces_table:
+                continue  # a compaction reads and writes no data
             if winner.is_blind:
                 if _meet(winner.all_codes, chain):
                     if winner.tables > 1:

@@ -34,6 +34,7 @@ class DmlOptions:
     Attributes:
         operation: for history and messages.
         label: makes it idempotent.
+        label_prefix: of the generated label, when none is given.
         isolation: a level stricter than the table's.
         concurrency: serial, optimistic or unchecked; None means the setting.
         retries: how often it is run again after a conflict.
@@ -46,6 +47,7 @@ class DmlOptions:
     concurrency: str | None = None
     retries: int = 0
     lock_seconds: float | None = None
+    label_prefix: str = "txn_"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
                 lambda _name: table,
                 isolation=options.isolation,
                 label=options.label,
+                label_prefix=options.label_prefix,
                 operation=options.operation,
                 concurrency=concurrency,
             )

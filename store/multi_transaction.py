@@ -73,6 +73,7 @@ class MultiTransaction:
         *,
         isolation: str | None = None,
         label: str | None = None,
+        label_prefix: str = "txn_",
         operation: str = "TRANSACTION",
         concurrency: str | None = None,
         timeout_seconds: float | None = None,
@@ -89,7 +90,7 @@ class MultiTransaction:
         self._started = time.monotonic()
         self._is_open = True
         self.timeout_seconds = timeout_seconds
-        self.label = transactions.check_label(label) if label is not None else f"txn_{uuid.uuid4()}"
+        self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
         self._has_own_label = label is not None
         self._record: TransactionRecord | None = None
         with catalog.read() as tx:

@@ -36,7 +36,14 @@ from store.settings import Settings
 from store.snapshot import Snapshot
 from store.table import Table
 from store.table_state import StateLoader
-from store.transaction import TransactionRecord, find_label, now_ms, read_transaction
+from store.transaction import (
+    TransactionRecord,
+    abandoned_reason,
+    abort_abandoned,
+    find_label,
+    now_ms,
+    read_transaction,
+)
 from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
 
 T = TypeVar("T")
@@ -299,9 +306,15 @@ class Store:
         with self._read() as tx:
             database_id = records.require_database(tx, database)
             if label is not None:
-                return find_label(tx, database_id, label)
-            found = read_transaction(tx, txn_id) if txn_id is not None else None
-            return found if found is not None and found.database == database_id else None
+                found = find_label(tx, database_id, label)
+            else:
+                found = read_transaction(tx, txn_id) if txn_id is not None else None
+        if found is None or found.database != database_id:
+            return None
+        if not abandoned_reason(found):
+            return found
+        with self._write() as tx:
+            return abort_abandoned(tx, read_transaction(tx, found.id) or found)
 
     def set_config(self, name: str, value: str) -> None:
         """Changes a setting for all processes that use the directory, from their next statement on."""

@@ -713,3 +713,13 @@ def test_unchecked_updates_win_by_version(store: Store) -> None:
     table.upsert(rows((1, 0, 100, 0)))
     transaction.commit()
     assert stored(table)[1] == (0, 11, 0)
+
+
+def test_a_compaction_after_a_blind_insert_voids_nothing(store: Store) -> None:
+    table = fixture(store, WS)
+    transaction, opened = begin(store)
+    opened.delete_where(f("grp") == 0)
+    table.upsert(rows((9, 0, 90, 0)))
+    table.optimize()
+    transaction.commit()
+    assert set(stored(table)) == {3, 9}

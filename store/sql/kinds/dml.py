@@ -84,7 +84,7 @@ def _run(statement: Dml, session: Session) -> Result:
         return _run_within(statement, session)
     options = DmlOptions(
         statement.operation,
-        label=session.new_label(statement.operation.lower()),
+        label_prefix=f"{statement.operation.lower()}_",
         retries=int(session.variables.number(names.CONFLICT_RETRIES)),
         lock_seconds=_lock_seconds(session),
     )

@@ -1,0 +1,108 @@
+"""Scenario 52: a process is killed at each step of the commit of a transaction over two tables.
+
+Reopening finds both tables as before, or both changed; the label tells which. A killed holder of the update
+lock does not keep it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from store import Column, Settings, Store, TableSchema, parse_type
+from store.transaction import ABORTED, VISIBLE
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
+CHILD = """
+import sys
+import pyarrow as pa, pyarrow.compute as pc
+from store import Settings, Store
+settings = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
+store = Store.open(sys.argv[1], settings=settings)
+with store.transaction(label="once") as tx:
+    tx.table("db.t").update({"a": pc.field("a") + 1}, pc.field("k") == 1)
+    tx.table("db.u").upsert(pa.table({"k": [1], "a": [1]}))
+"""
+HOLDER = """
+import sys, time
+from pathlib import Path
+from store.update_lock import update_lock
+with update_lock(Path(sys.argv[1]) / "locks", int(sys.argv[2]), 5):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    with Store.open(path, settings=SETTINGS) as store:
+        store.create_database("db")
+        columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
+        for name in ("db.t", "db.u"):
+            store.create_table(name, TableSchema.create(columns, ["k"]))
+        store.table("db.t").upsert(pa.table({"k": [1], "a": [0]}))
+    return path
+
+
+def run_child(directory: Path, failpoint: str) -> int:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SEQSTORE_FAILPOINT": failpoint}
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, str(directory)], env=environment, timeout=60
+    ).returncode
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("failpoint", "visible"),
+    [
+        ("disk.written:1", False),
+        ("disk.written:3", False),
+        ("load.staged:1", False),
+        ("load.staged:2", False),
+        ("publish.before_switch", False),
+        ("publish.after_switch", True),
+    ],
+)
+def test_52_a_killed_commit_is_whole_or_not_at_all(directory: Path, failpoint: str, visible: bool) -> None:
+    assert run_child(directory, failpoint) == -signal.SIGKILL
+    with Store.open(directory, settings=SETTINGS) as store:
+        found = [
+            store.table(name).scan(["a"]).read_all().column("a").to_pylist() for name in ("db.t", "db.u")
+        ]
+        assert found == ([[1], [1]] if visible else [[0], []])
+        record = store.find_transaction("db", "once")
+        assert record is not None
+        assert record.status == (VISIBLE if visible else ABORTED)
+        assert bool(record.reason) is not visible
+        for name in ("db.t", "db.u"):
+            assert store.table(name).check() == []
+    if not visible:  # the label is free again
+        assert run_child(directory, "nowhere") == 0
+
+
+@pytest.mark.crash
+def test_a_killed_holder_frees_the_update_lock(directory: Path) -> None:
+    with Store.open(directory, settings=SETTINGS) as store:
+        table = store.table("db.t")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(directory), str(table.id)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert holder.stdout is not None
+        with holder.stdout:
+            assert holder.stdout.readline() == "held\n"
+            holder.kill()
+            holder.wait()
+        assert table.update({"a": 5}, pc.field("k") == 1, lock_seconds=5).rows_changed == 1
