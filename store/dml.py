@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from store.app_ids import DUPLICATE, find_app
 from store.load import LoadResult
 from store.multi_transaction import MultiTransaction, TransactionResult
 from store.retry import retried
+from store.transaction import VISIBLE
 from store.transaction_table import TransactionTable
 from store.update_lock import OPTIMISTIC, SERIAL, lock_directory, update_lock, update_mode
 
@@ -35,6 +37,7 @@ class DmlOptions:
         operation: for history and messages.
         label: makes it idempotent.
         label_prefix: of the generated label, when none is given.
+        txn_app_id, txn_version: of an idempotent statement, both or neither (store.app_ids).
         isolation: a level stricter than the table's.
         concurrency: serial, optimistic or unchecked; None means the setting.
         retries: how often it is run again after a conflict.
@@ -48,6 +51,8 @@ class DmlOptions:
     retries: int = 0
     lock_seconds: float | None = None
     label_prefix: str = "txn_"
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class DmlResult:
         rows_changed: rows on which it took effect; fewer than matched when it lowered their sequence (U14).
         version: table version it made, the one it read when it changed nothing (U17).
         warnings: what the caller should be told.
+        status: VISIBLE, or DUPLICATE when it was committed before under its txnAppId and txnVersion.
     """
 
     txn_id: int
@@ -67,6 +73,7 @@ class DmlResult:
     rows_matched: int
     rows_changed: int
     warnings: tuple[str, ...] = ()
+    status: str = VISIBLE
 
 
 def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
@@ -79,6 +86,9 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
 
     def attempt() -> DmlResult:
         with _serialized(table, options) as concurrency:
+            app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
+            if app is not None and app.is_duplicate:
+                return DmlResult(app.first_txn, "", app.first_version, 0, 0, status=DUPLICATE)
             transaction = MultiTransaction(
                 table.catalog,
                 table.settings,
@@ -91,6 +101,7 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
             )
             with transaction:
                 opened = transaction.table(table.name)
+                opened.writer.app = app.write if app is not None else None
                 matched, _ = work(opened)
                 return _result(matched, opened.version, transaction.commit(), table.name)
 

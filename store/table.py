@@ -212,6 +212,8 @@ class Table:
         concurrency: str | None = None,
         retries: int = 0,
         lock_seconds: float | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> DmlResult:
         """Changes columns of the rows that satisfy a condition; see `store.dml`.
 
@@ -222,13 +224,23 @@ class Table:
             concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`.
             retries: how often it is run again, on a new snapshot, after a conflict.
             lock_seconds: how long to wait for the lock of serial updates; 0 fails at once.
+            txn_app_id, txn_version: see `upsert`.
 
         Raises:
             ConflictError: what it read has changed.
             UnavailableError: another update held the lock for too long.
             InvalidInputError: an unknown or key column, or a value that does not fit.
         """
-        options = DmlOptions("UPDATE", label, isolation, concurrency, retries, lock_seconds)
+        options = DmlOptions(
+            "UPDATE",
+            label,
+            isolation,
+            concurrency,
+            retries,
+            lock_seconds,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
+        )
         return update(self, assignments, where, options)
 
     def delete_where(
@@ -240,9 +252,20 @@ class Table:
         concurrency: str | None = None,
         retries: int = 0,
         lock_seconds: float | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> DmlResult:
         """Deletes the rows that satisfy a condition; arguments and errors are those of `update`."""
-        options = DmlOptions("DELETE", label, isolation, concurrency, retries, lock_seconds)
+        options = DmlOptions(
+            "DELETE",
+            label,
+            isolation,
+            concurrency,
+            retries,
+            lock_seconds,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
+        )
         return delete_where(self, where, options)
 
     def begin_load(

@@ -584,6 +584,14 @@ def test_49_idempotent_writes(store: Store) -> None:
         table.upsert(rows((9, 0, 0, 0)), txn_app_id="job")
 
 
+def test_49_an_update_is_idempotent_too(store: Store) -> None:
+    table = fixture(store)
+    done = [table.update({"a": f("a") + 1}, f("k") == 1, txn_app_id="job", txn_version=n) for n in (1, 1, 2)]
+    assert [result.status for result in done] == ["VISIBLE", "DUPLICATE", "VISIBLE"]
+    assert done[1].version == done[0].version
+    assert stored(table)[1] == (0, 12, 0)
+
+
 def test_50_two_runs_with_one_application_id(store: Store) -> None:
     table = fixture(store)
     one = table.begin_load(txn_app_id="query", txn_version=7)
