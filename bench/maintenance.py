@@ -1,0 +1,146 @@
+"""What many small loads cost in the long run, with compaction beside them: `python -m bench.maintenance [LOADS]`.
+
+1. Load 1M rows, then LOADS times 1,000 rows whose keys are drawn from twice as many; with compaction after
+   loads, and again without it (a fifth as many loads), for the latency of loads.
+2. Load the rows that are left at once into another table, and compare scan and an upsert of 100k rows.
+3. Read the change feed of one version of 100k rows out of 10M.
+
+Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store import Column, Settings, Store, Table, TableSchema, parse_type
+
+BASE_ROWS: Final = 1_000_000
+LOAD_ROWS: Final = 1_000
+UPSERT_ROWS: Final = 100_000
+FEED_ROWS: Final = 10_000_000
+
+
+def rows(keys: Any, number: int) -> pa.Table:
+    """Rows of about 100 bytes."""
+    count = len(keys)
+    values = {f"v{i}": np.full(count, number + i) for i in range(6)}
+    texts = pa.array(np.char.add("text-of-some-length-", (keys % 100_000).astype(str)))
+    return pa.table({"k": keys, **values, "t": texts})
+
+
+def make(store: Store, name: str) -> Table:
+    """An empty table."""
+    columns = [Column("k", parse_type("bigint"), False)]
+    columns += [Column(f"v{i}", parse_type("bigint")) for i in range(6)]
+    columns.append(Column("t", parse_type("varchar(40)")))
+    return store.create_table(name, TableSchema.create(columns, ["k"]))
+
+
+def small_loads(store: Store, table: Table, loads: int) -> dict[str, float]:
+    """Latency of loads in milliseconds, and what was written."""
+    rng = np.random.default_rng(7)
+    table.upsert(rows(np.arange(BASE_ROWS), 0))
+    times = []
+    most = 0
+    for number in range(loads):
+        data = rows(rng.choice(2 * BASE_ROWS, LOAD_ROWS, replace=False), number)
+        started = time.perf_counter()
+        table.upsert(data)
+        times.append((time.perf_counter() - started) * 1000)
+        most = max(most, len(table.state().segments))
+    store.maintainer.wait()
+    history = table.history()
+    loaded = sum(info.bytes_written for info in history if info.has_data_change)
+    moved = sum(info.bytes_written for info in history if not info.has_data_change)
+    return {
+        "median_ms": round(statistics.median(times), 2),
+        "p99_ms": round(float(np.percentile(times, 99)), 2),
+        "last_tenth_median_ms": round(statistics.median(times[-max(loads // 10, 1) :]), 2),
+        "segments_most": most,
+        "segments_end": len(table.state().segments),
+        "compactions": sum(not info.has_data_change for info in history),
+        "write_amplification": round((loaded + moved) / max(loaded, 1), 2),
+    }
+
+
+def seconds(work: Callable[[], Any], times: int = 3) -> float:
+    """Median of some runs."""
+    measured = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        measured.append(time.perf_counter() - started)
+    return statistics.median(measured)
+
+
+def touch(table: Table) -> int:
+    """Reads every value of a scan: rows in place cost nothing until somebody looks at them."""
+    total = 0
+    for batch in table.scan():
+        for name in batch.schema.names[:-1]:
+            total += int(pc.sum(batch.column(name)).as_py())
+        total += int(pc.sum(pc.binary_length(batch.column("t"))).as_py())
+    return total
+
+
+def reads_and_upserts(table: Table) -> dict[str, float]:
+    """Scan and upsert of a table as it is."""
+    rng = np.random.default_rng(11)
+    scan = seconds(lambda: touch(table))
+    batches = [rows(rng.choice(2 * BASE_ROWS, UPSERT_ROWS, replace=False), 1) for _ in range(3)]
+    upsert = seconds(lambda: table.upsert(batches.pop()))
+    return {"scan_s": round(scan, 4), "upsert_100k_s": round(upsert, 4)}
+
+
+def change_feed(store: Store) -> dict[str, float]:
+    """The feed of a version of 100k rows out of 10M."""
+    table = make(store, "db.feed")
+    table.upsert(rows(np.arange(FEED_ROWS), 0))
+    rng = np.random.default_rng(5)
+    version = table.upsert(rows(rng.choice(FEED_ROWS, UPSERT_ROWS, replace=False), 1)).version
+    found = seconds(lambda: table.changes(version, version).read_all())
+    return {"change_feed_100k_of_10m_s": round(found, 3)}
+
+
+def run(loads: int, *, with_feed: bool) -> dict[str, Any]:
+    """All of it; see the module."""
+    directory = Path(tempfile.mkdtemp(prefix="seqstore-bench-"))
+    answers: dict[str, Any] = {"loads": loads}
+    try:
+        with Store.open(directory / "on") as store:
+            store.create_database("db")
+            table = make(store, "db.small")
+            answers["with_compaction"] = small_loads(store, table, loads)
+            used = sum(file.stat().st_size for file in (directory / "on" / "tables").rglob("*"))
+            metas = [live.segment.meta for live in table.state().segments.values()]
+            live = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
+            answers["space_amplification"] = round(used / max(live, 1), 2)
+            at_once = make(store, "db.once")
+            at_once.upsert(table.scan())
+            answers["small_loads"] = reads_and_upserts(table)
+            answers["loaded_once"] = reads_and_upserts(at_once)
+            if with_feed:
+                answers |= change_feed(store)
+        with Store.open(directory / "off", settings=Settings(auto_compaction=0)) as store:
+            store.create_database("db")
+            answers["without_compaction"] = small_loads(store, make(store, "db.small"), max(loads // 5, 1))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return answers
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    print(json.dumps(run(count, with_feed=True)))
