@@ -142,6 +142,7 @@ class StreamLoad:
             mode=options.update_mode,
             new_keys=options.new_key_behavior,
             ignore_null=options.ignore_null,
+            partitions=options.partitions if self._table.schema.partitioning is not None else (),
             label_prefix="" if options.group_commit == "off_mode" else LABEL_PREFIX,
         )
 
@@ -157,7 +158,11 @@ class StreamLoad:
 
     def _check_partitions(self) -> None:
         """LH8: a table without partitions has one, of its own name."""
+        partitioning = self._table.schema.partitioning
         for name in self._options.partitions:
+            if partitioning is not None:
+                partitioning.find(name)
+                continue
             if name != self._table.name.partition(".")[2]:
                 raise InvalidInputError(
                     f"partitions: unknown partition {name!r} of table {self._table.name}",

@@ -114,6 +114,26 @@ def test_a_partition_that_is_not_there_fails_the_load(store: Store) -> None:
     assert load(store, "1,a\n", partitions="t")["Status"] == "Success"
 
 
+def test_rows_outside_of_the_partitions_are_filtered(store: Store) -> None:
+    """LH8, Y6: those of no partition, and with the header those of others."""
+    with Session(store) as session:
+        list(
+            session.execute(
+                "CREATE TABLE db.p (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k) "
+                "PARTITION BY RANGE(k) (PARTITION low VALUES LESS THAN ('10'), "
+                "PARTITION high VALUES LESS THAN ('20')) DISTRIBUTED BY HASH(k) BUCKETS 1"
+            )
+        )
+    body = "1,a\n11,b\n99,c\n"
+    assert load(store, body, "p")["Status"] == "Fail"
+    every = load(store, body, "p", max_filter_ratio="0.5")
+    assert (every["NumberLoadedRows"], every["NumberFilteredRows"]) == (2, 1)
+    one = load(store, body, "p", max_filter_ratio="0.9", partitions="high", group_commit="sync_mode")
+    assert (one["NumberLoadedRows"], one["NumberFilteredRows"]) == (1, 2)
+    assert "p9" in load(store, body, "p", partitions="p9")["Message"]
+    assert rows(store, "p") == [(1, "a"), (11, "b")]
+
+
 def test_replies_are_json_with_one_field_a_line(store: Store) -> None:
     """LS1."""
     reply = load(store, "1,ä\n", comment='quo"te')
