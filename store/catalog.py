@@ -84,14 +84,22 @@ class Transaction:
     """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
     Attributes:
-        is_shared: what is read may have been written by companions whose commit is still to come; nothing
-            of it may be remembered beyond the transaction (store.write_queue).
+        states: of tables, as the companions of this transaction last read them (store.write_queue); None
+            when there are none. What is read beside companions may have been written by them, and their
+            commit is still to come: nothing of it may be remembered anywhere else.
     """
 
-    def __init__(self, txn: lmdb.Transaction, databases: dict[str, Any], *, is_shared: bool = False) -> None:
+    def __init__(
+        self, txn: lmdb.Transaction, databases: dict[str, Any], *, states: dict[int, Any] | None = None
+    ) -> None:
         self._txn = txn
         self._db = databases
-        self.is_shared = is_shared
+        self.states = states
+
+    @property
+    def is_shared(self) -> bool:
+        """It runs within the transaction of another writer."""
+        return self.states is not None
 
     def get(self, database: str, key: bytes) -> Any:
         """The record under a key, None when there is none."""
@@ -195,7 +203,7 @@ class Catalog:
 def _as_companion(opened: Environment, turn: Turn) -> Iterator[Transaction]:
     try:
         with opened.nested(turn.parent) as txn:
-            yield Transaction(txn, opened.databases, is_shared=True)
+            yield Transaction(txn, opened.databases, states=turn.states)
     finally:
         turn.hand_back()
     turn.outcome()

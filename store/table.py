@@ -635,11 +635,17 @@ class Table:
         head, _ = records.head(tx, self.id, self.name)
         if self._newest is not None and (state is None or self._newest.version > state.version):
             state = self._newest
+        if tx.states is not None:
+            handed_on: TableState | None = tx.states.get(self.id)
+            if handed_on is not None and (state is None or handed_on.version > state.version):
+                state = handed_on
         if state is None:
             state = self.loader.load(tx, head)
         elif state.version < head:
             state = self.loader.advance(tx, state, head)
-        if not tx.is_shared:
+        if tx.states is not None:
+            tx.states[self.id] = state
+        else:
             self.remember(state)
         return state
 

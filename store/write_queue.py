@@ -34,10 +34,12 @@ class Turn:
 
     Attributes:
         parent: the leader's LMDB transaction, None for the leader itself.
+        states: what companions of one leader read and hand on, by table; forgotten with its transaction.
     """
 
     def __init__(self) -> None:
         self.parent: Any = None
+        self.states: dict[int, Any] = {}
         self._may_run = threading.Event()
         self._has_run = threading.Event()
         self._is_over = threading.Event()
@@ -49,9 +51,9 @@ class Turn:
     def lead(self) -> None:
         self._may_run.set()
 
-    def run_within(self, parent: Any) -> None:
+    def run_within(self, parent: Any, states: dict[int, Any]) -> None:
         """Lets a companion run, and waits until it has."""
-        self.parent = parent
+        self.parent, self.states = parent, states
         self._may_run.set()
         try:
             self._has_run.wait()
@@ -128,10 +130,11 @@ class WriteQueue:
         """Runs the blocks of those that wait within the leader's transaction; adds their turns to
         `companions`."""
         until = time.monotonic() + _GATHER_SECONDS
+        states: dict[int, Any] = {}
         while len(companions) < _COMPANIONS_MAX and time.monotonic() < until:
             with self._lock:
                 if not self._waiting:
                     return
                 turn = self._waiting.popleft()
             companions.append(turn)
-            turn.run_within(parent)
+            turn.run_within(parent, states)
