@@ -1,6 +1,7 @@
 """The HTTP service: connections, who is asking, and which part answers.
 
     PUT  /api/{db}/{table}/_stream_load                  one load (cli.server.stream_load_api)
+    PUT  /api/_http_stream                               one load by an INSERT statement
     PUT  /api/{db}/_stream_load_2pc                      commits or aborts a pre-committed load
     GET  /api/{db}/_load_info, /api/{db}/get_load_state  what became of a label
     GET  /api/_load_error_log?file=...                   rows that a load left out
@@ -88,6 +89,7 @@ class HttpService:
         loads, status = self._loads, self._status
         return [
             route("PUT", "/api/{}/{}/_stream_load", loads.stream_load),
+            route("PUT", "/api/_http_stream", loads.http_stream),
             route("PUT", "/api/{}/_stream_load_2pc", loads.end_transaction),
             route("PUT", "/api/{}/{}/_stream_load_2pc", loads.end_transaction),
             route("GET", "/api/{}/_load_info", status.load_info),

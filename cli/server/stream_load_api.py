@@ -27,6 +27,7 @@ from cli.server.metrics import Metrics
 from cli.server.replies import failure, json_reply
 from cli.server.settings import ServerSettings
 from loaders.end_transaction import end_transaction
+from loaders.http_stream import http_stream, table_of
 from loaders.reply import StreamLoadReply, refusal
 from loaders.stream_load import stream_load
 from store import InvalidInputError, Store, StoreError, UnavailableError
@@ -81,6 +82,27 @@ class StreamLoadApi:
 
         reply = await self._run(request, body, load)
         return json_reply(reply, indent=4)
+
+    async def http_stream(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
+        """PUT /api/_http_stream: a load by the statement in the header `sql` (LH26)."""
+        if _must_move(request, self._settings.advertised_address):
+            return _moved(request, self._settings.advertised_address)
+        headers = _first_headers(request)
+        try:
+            self._check_length(request)
+            body = await self._body(request)
+        except StoreError as error:
+            return json_reply(refusal(headers, error), indent=4)
+
+        def load() -> StreamLoadReply:
+            sql = headers.get("sql", "")
+            try:
+                self._store.accounts.require(user, "LOAD", table_of(sql)[0])
+            except StoreError as error:
+                return refusal(headers, error)
+            return http_stream(self._store, sql, cast(BinaryIO, body), headers)
+
+        return json_reply(await self._run(request, body, load), indent=4)
 
     async def end_transaction(
         self, request: web.BaseRequest, names: list[str], user: str

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -465,3 +466,68 @@ def test_what_http_loads_is_selected_over_the_mysql_protocol(tmp_path: Path) -> 
             assert cursor.fetchall() == ((1, "a"), (2, "b"))
     finally:
         assert server.stop() == 0
+
+
+# ---------------------------------------------------------------------------------------------- SQL
+
+COMMA = '"column_separator" = ","'
+
+
+@pytest.mark.parametrize(
+    ("sql", "body", "row"),
+    [
+        (
+            "INSERT INTO db.t WITH LABEL by_sql_1 (k, v) "
+            f'SELECT c1, upper(c3) FROM http_stream("format" = "csv", {COMMA})',
+            b"5001,skipped,abc\n",
+            (5001, "ABC", None),
+        ),
+        (
+            f'insert into db.t select c1 + 1, concat(c2, "!"), c3 from http_stream({COMMA}) where c3 > 5;',
+            b"5002,a,1\n5002,b,9\n",
+            (5003, "b!", 9),
+        ),
+        (
+            'INSERT INTO `db`.`t` SELECT * FROM http_stream("column_separator"="|")',
+            b"5004|x|4\n",
+            (5004, "x", 4),
+        ),
+        (
+            'INSERT INTO db.t (k, n) SELECT id, amount * 2 FROM http_stream("format"="json")',
+            b'{"id": 5005, "amount": 4}\n',
+            (5005, None, 8),
+        ),
+        (
+            f'INSERT INTO db.t (k, n) SELECT c1, 1 FROM http_stream({COMMA}, "compress_type"="gz")',
+            gzip.compress(b"5006,x\n"),
+            (5006, None, 1),
+        ),
+    ],
+)
+def test_a_load_by_an_insert_statement(
+    client: Client, store: Store, sql: str, body: bytes, row: tuple[Any, ...]
+) -> None:
+    """LH26."""
+    reply = client.request("PUT", "/api/_http_stream", body, {"sql": sql}).json
+    assert (reply["Status"], reply["NumberLoadedRows"]) == ("Success", 1), reply["Message"]
+    assert row in values(store)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("", "expected INSERT INTO db.table"),
+        ("DROP TABLE db.t", "expected INSERT INTO db.table"),
+        ("INSERT INTO t SELECT * FROM http_stream()", "name the table as database.table"),
+        ("INSERT INTO db.t SELECT c1 FROM http_stream()", "1 values are selected for 3 columns"),
+        (f"INSERT INTO db.t SELECT c1, c2, c9 FROM http_stream({COMMA})", "unknown column 'c9'"),
+        ("INSERT INTO db.t SELECT * FROM http_stream(format)", 'expected "name" = "value"'),
+        ("INSERT INTO db.nothing SELECT * FROM http_stream()", "Unknown table"),
+        (f"INSERT INTO db.t SELECT c1, (SELECT 1), 2 FROM http_stream({COMMA})", "over one row"),
+    ],
+)
+def test_other_statements_are_refused(client: Client, sql: str, message: str) -> None:
+    """LH26."""
+    reply = client.request("PUT", "/api/_http_stream", b"6000,a,1\n", {"sql": sql}).json
+    assert reply["Status"] == "Fail"
+    assert message in reply["Message"]

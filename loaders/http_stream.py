@@ -1,0 +1,181 @@
+"""SQL over an upload: `INSERT INTO t [WITH LABEL l] [(columns)] SELECT ... FROM http_stream(...) [WHERE
+...]` (LH26).
+
+The statement is turned into the headers of a stream load, which does the work:
+
+1. The properties of `http_stream` are headers of the same name.
+2. Each item of SELECT is a derived column of the target in its place; `*` takes the fields as they come.
+3. Fields of CSV are c1, c2, ...: as many as the first line has. Fields of JSON are the names that are used,
+   those of files are their columns.
+4. WHERE is the load's `where`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import BinaryIO, Final, cast
+
+from sqlglot import exp
+
+from loaders.compress import open_compressed
+from loaders.expressions import parse
+from loaders.headers import StreamLoadOptions, parse_headers
+from loaders.reply import StreamLoadReply, refusal
+from loaders.stream_load import stream_load
+from store.errors import InvalidInputError, StoreError
+from store.store import Store
+
+_STATEMENT: Final = re.compile(
+    r"\s*insert\s+into\s+(?P<table>[\w`.]+)\s*(?:with\s+label\s+(?P<label>[\w`:-]+)\s*)?"
+    r"(?:\((?P<columns>[^()]*)\)\s*)?select\s+(?P<items>.+?)\s+from\s+http_stream\s*\((?P<properties>.*?)\)\s*"
+    r"(?:where\s+(?P<where>.+?)\s*)?;?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_PROPERTY: Final = re.compile(r"""\s*(["'])([\w.]+)\1\s*=\s*(["'])(.*?)\3\s*(?:,|$)""", re.DOTALL)
+_STATEMENT_MAX: Final = 100_000
+_HEAD_BYTES: Final = 1 << 20
+
+
+def table_of(sql: str) -> tuple[str, str]:
+    """Database and table a statement writes, for the check of privileges.
+
+    Raises:
+        InvalidInputError: it is no such statement.
+    """
+    database, dot, table = _taken_apart(sql)["table"].replace("`", "").partition(".")
+    if not dot:
+        raise InvalidInputError("sql: name the table as database.table", kind="bad_header")
+    return database, table
+
+
+def http_stream(store: Store, sql: str, body: BinaryIO, headers: Mapping[str, str]) -> StreamLoadReply:
+    """Loads a body as a statement says; never raises for what a user can get wrong.
+
+    Args:
+        headers: of the request; the properties of the statement come first.
+    """
+    try:
+        database, table = table_of(sql)
+        given = _headers(_taken_apart(sql), headers)
+        options = parse_headers(given)
+        plain = open_compressed(body, options.compression)
+        given.pop("compress_type", None)
+        targets = store.table(f"{database}.{table}").schema.names
+        given["columns"], body = _columns(_taken_apart(sql), options, targets, plain)
+    except StoreError as error:
+        return refusal(headers, error)
+    return stream_load(store, database, table, body, given)
+
+
+def _taken_apart(sql: str) -> dict[str, str]:
+    match = _STATEMENT.fullmatch(sql) if len(sql) <= _STATEMENT_MAX else None
+    if match is None:
+        raise InvalidInputError(
+            "sql: expected INSERT INTO db.table [WITH LABEL label] [(columns)] SELECT ... FROM "
+            f'http_stream("format" = "csv", ...) [WHERE ...], found {sql[:200]!r}',
+            kind="bad_header",
+        )
+    return {name: text or "" for name, text in match.groupdict().items()}
+
+
+def _headers(parts: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    given = {name: value for name, value in headers.items() if name not in ("sql", "columns", "where")}
+    text, at = parts["properties"], 0
+    while at < len(text.rstrip()):
+        match = _PROPERTY.match(text, at)
+        if match is None:
+            raise InvalidInputError(
+                f'sql: expected "name" = "value" in http_stream, found {text[at : at + 100]!r}',
+                kind="bad_header",
+            )
+        given[match[2].lower()] = match[4]
+        at = match.end()
+    if parts["label"]:
+        given["label"] = parts["label"].strip("`")
+    if parts["where"]:
+        given["where"] = parts["where"]
+    return given
+
+
+def _columns(
+    parts: Mapping[str, str], options: StreamLoadOptions, targets: list[str], body: BinaryIO
+) -> tuple[str, BinaryIO]:
+    """The `columns` header, and the body with what was read of it put back."""
+    if parts["columns"]:
+        targets = [name.strip().strip("`") for name in parts["columns"].split(",")]
+    items = _split(parts["items"])
+    if items == ["*"]:
+        return ", ".join(f"`{name}`" for name in targets), body
+    if len(items) != len(targets):
+        raise InvalidInputError(
+            f"sql: {len(items)} values are selected for {len(targets)} columns ({', '.join(targets)})",
+            kind="bad_header",
+        )
+    trees = [parse(item, "sql") for item in items]
+    fields: list[str] = []
+    if options.is_csv:
+        count, body = _field_count(options, body)
+        fields = [f"c{number}" for number in range(1, count + 1)]
+    elif options.format == "json":
+        conditions = [parse(parts["where"], "sql")] if parts["where"] else []
+        used = [column.name for tree in [*trees, *conditions] for column in tree.find_all(exp.Column)]
+        fields = list(dict.fromkeys(used))
+    derived = [f"`{name}` = {item}" for name, item in zip(targets, items, strict=True)]
+    return ", ".join([*(f"`{name}`" for name in fields), *derived]), body
+
+
+def _split(text: str) -> list[str]:
+    """Items between the commas that are in no parentheses and no quotes."""
+    items, depth, quote, start = [], 0, "", 0
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'`":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "," and not depth:
+            items.append(text[start:at].strip())
+            start = at + 1
+    return [*items, text[start:].strip()]
+
+
+class _Rest:
+    """A body with what was read of it put back."""
+
+    closed = False
+
+    def __init__(self, head: bytes, body: BinaryIO) -> None:
+        self._head = head
+        self._body = body
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._head:
+            return self._body.read(size)
+        if size < 0:
+            taken, self._head = self._head, b""
+            return taken + self._body.read()
+        taken, self._head = self._head[:size], self._head[size:]
+        return taken
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _field_count(options: StreamLoadOptions, body: BinaryIO) -> tuple[int, BinaryIO]:
+    """How many fields the first line has."""
+    head = b""
+    while options.csv.delimiter not in head and len(head) < _HEAD_BYTES:
+        piece = body.read(1 << 16)
+        if not piece:
+            break
+        head += piece
+    line = head.partition(options.csv.delimiter)[0]
+    enclose = options.csv.enclose
+    if enclose:  # separators between two of them separate nothing
+        line = re.sub(re.escape(enclose) + rb".*?" + re.escape(enclose), b"", line, flags=re.DOTALL)
+    return line.count(options.csv.separator) + 1, cast(BinaryIO, _Rest(head, body))
