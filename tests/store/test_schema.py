@@ -199,3 +199,11 @@ def test_a_schema_can_be_taken_from_arrow() -> None:
         TableSchema.from_arrow(arrow, ["nope"])
     with pytest.raises(InvalidInputError, match="no column type for Arrow type"):
         TableSchema.from_arrow(pa.schema([("k", pa.int32()), ("v", pa.duration("s"))]), ["k"])
+
+
+def test_a_decimal_default_with_a_huge_exponent_is_no_accident() -> None:
+    """Arrow's own reading of such text reads past its tables."""
+    tiny = schema_of("k INT", "v DECIMAL(9,2) DEFAULT 1e-999999999").columns[1]
+    assert default_scalar(tiny, datetime.min).as_py() == 0
+    with pytest.raises(InvalidInputError, match=r"is no DECIMAL\(9,2\)"):
+        schema_of("k INT", "v DECIMAL(9,2) DEFAULT 1e999999999")

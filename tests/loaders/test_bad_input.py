@@ -1,0 +1,97 @@
+"""Bad input by stream load: refused by name, or a counted row with its line; nothing half-applied."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loaders.reply import StreamLoadReply
+from loaders.stream_load import stream_load
+from store import Store
+from tests.support.rows import rows_of, schema_of
+
+LONG = "x" * 10_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data") as opened:
+        opened.create_database("db")
+        opened.create_table(
+            "db.t", schema_of("k VARCHAR(2000) NOT NULL", "n TINYINT", "d DATE NOT NULL", "text STRING")
+        )
+        yield opened
+
+
+def load(store: Store, body: str | bytes, table: str = "t", **headers: str) -> StreamLoadReply:
+    data = body.encode() if isinstance(body, str) else body
+    return stream_load(store, "db", table, io.BytesIO(data), {"column_separator": ",", **headers})
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"k,one,2024-01-01,a", "column n: 'one'"),
+        (b"k,128,2024-01-01,a", "column n: '128'"),
+        (b"k,1,2024-02-30,a", "column d: '2024-02-30'"),
+        (b"k,1,\\N,a", "(d)"),
+        (b"\\N,1,2024-01-01,a", "(k)"),
+        (b"k,1,2024-01-01", "expected 4 fields, found 3"),
+        (b"k,1,2024-01-01,a,b", "expected 4 fields, found 5"),
+        (b"k,1,2024-01-01,\xff\xfe", "UTF-8"),
+        (b"x" * 2001 + b",1,2024-01-01,a", "column_name: k"),
+    ],
+    ids=["type", "overflow", "date", "null", "null key", "missing", "extra", "utf-8", "too long"],
+)
+def test_a_bad_row_is_counted_with_its_line_and_reason(store: Store, line: bytes, reason: str) -> None:
+    body = b"a,1,2024-01-01,x\n" + line + b"\nb,2,2024-01-02,y\n"
+    reply = load(store, body, max_filter_ratio="0.5", strict_mode="true")
+    assert (reply["Status"], reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == ("Success", 2, 1)
+    [logged] = Path(reply["ErrorURL"]).read_text().splitlines()
+    assert reason in logged
+    assert "line 2" in logged
+    assert [row[0] for row in rows_of(store.table("db.t"))] == ["a", "b"]
+    refused = load(store, body, strict_mode="true")
+    assert refused["Status"] == "Fail"
+    assert store.table("db.t").version == 2
+
+
+def test_a_field_of_10_mb_and_a_key_over_511_bytes_are_ordinary(store: Store) -> None:
+    """LMDB's keys end at 511 bytes; row keys are not among them."""
+    key = "é" * 900
+    assert load(store, f"{key},1,2024-01-01,{LONG}\n")["Status"] == "Success"
+    document = f'{{"k": "{key}", "n": 2, "d": "2024-01-01", "text": "{LONG}"}}\n'
+    assert load(store, document, format="json", read_json_by_line="true")["Status"] == "Success"
+    [(found, number, _, text)] = rows_of(store.table("db.t"))
+    assert (found, number, text) == (key, 2, LONG)
+
+
+@pytest.mark.parametrize("body", ["", "\n", "\n\n"])
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_an_empty_file_is_a_success_with_no_rows(store: Store, body: str, kind: str) -> None:
+    headers = {} if kind == "csv" else {"format": "json", "read_json_by_line": "true"}
+    reply = load(store, body, **headers)
+    assert (reply["Status"], reply["NumberTotalRows"]) == ("Success", 0)
+    assert store.table("db.t").version == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "headers", "word"),
+    [
+        ("nope", {}, "nope"),
+        ("t", {"columns": "k,n,d,text,d"}, "listed twice"),
+        ("t", {"columns": "k,n,d,text,twice=n,twice=n"}, "derived twice"),
+        ("t", {"columns": "n,d,text"}, "column: k"),
+    ],
+    ids=["no table", "listed twice", "derived twice", "no key"],
+)
+def test_what_does_not_fit_the_table_is_refused_by_name(
+    store: Store, table: str, headers: dict[str, str], word: str
+) -> None:
+    reply = load(store, "a,1,2024-01-01,x\n", table, **headers)
+    assert reply["Status"] == "Fail"
+    assert word in reply["Message"]
+    assert store.table("db.t").version == 1
