@@ -15,8 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
 from store import catalog as records
 from store import properties as props
+from store.constraints import Constraint
 from store.errors import AlreadyExistsError, InvalidInputError
 from store.groups import (
     group_properties,
@@ -25,8 +28,9 @@ from store.groups import (
     with_added,
     without_column,
 )
-from store.isolation import schema_error
+from store.isolation import Isolation, schema_error
 from store.publish import TableWrite, put_version
+from store.reads import Predicate
 from store.resolve import Plan
 from store.schema import (
     KNOWN_FEATURES,
@@ -37,6 +41,7 @@ from store.schema import (
     default_scalar,
     hidden_name,
 )
+from store.snapshot import Snapshot
 from store.transaction import VISIBLE, TransactionRecord, now_ms
 from store.types import ColumnType
 from store.window import facts_of
@@ -84,28 +89,103 @@ def alter(table: Table, changes: Sequence[Change], *, expected_revision: int | N
         ConflictError: the table has another revision by now.
     """
     with table.catalog.write() as tx:
-        version, revision = records.head(tx, table.id, table.name)
-        if expected_revision not in (None, revision):
-            raise schema_error(
-                tx, table.id, name=table.name, operation="ALTER TABLE", revision=expected_revision or 0
-            )
-        schema = table.loader.schema(tx, revision)
-        said: list[str] = []
-        features: list[str] = []
-        for change in changes:
-            altered = change(schema)
-            schema = altered.schema
-            said += altered.changes
-            features += altered.features
-        schema = replace(schema, revision=revision + 1)
-        tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
-        record = TransactionRecord(
-            tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, "ALTER TABLE", now_ms()
+        return _alter(tx, table, changes, expected_revision)
+
+
+def _alter(
+    tx: records.Transaction, table: Table, changes: Sequence[Change], expected_revision: int | None
+) -> int:
+    version, revision = records.head(tx, table.id, table.name)
+    if expected_revision not in (None, revision):
+        raise schema_error(
+            tx, table.id, name=table.name, operation="ALTER TABLE", revision=expected_revision or 0
         )
-        facts = facts_of(is_blind=True, changes=said, features=features)
-        write = TableWrite(table.id, table.name, schema.revision, Plan(version), facts=facts)
-        put_version(tx, record, write, version + 1)
-        return version + 1
+    schema = table.loader.schema(tx, revision)
+    said: list[str] = []
+    features: list[str] = []
+    for change in changes:
+        altered = change(schema)
+        schema = altered.schema
+        said += altered.changes
+        features += altered.features
+    schema = replace(schema, revision=revision + 1)
+    tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
+    record = TransactionRecord(
+        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, "ALTER TABLE", now_ms()
+    )
+    facts = facts_of(is_blind=True, changes=said, features=features)
+    write = TableWrite(table.id, table.name, schema.revision, Plan(version), facts=facts)
+    put_version(tx, record, write, version + 1)
+    return version + 1
+
+
+def add_constraint(
+    table: Table,
+    name: str,
+    sql: str,
+    expression: pc.Expression,
+    *,
+    validated: Callable[[], None] | None = None,
+) -> int:
+    """Adds a CHECK constraint that every row satisfies; returns the version it made.
+
+    Args:
+        sql: the condition as written, for display.
+        validated: called between reading the rows and publishing.
+
+    Raises:
+        InvalidInputError: a row breaks it, or the name is taken.
+        ConcurrentAppendException: somebody brought a row that breaks it meanwhile.
+    """
+    state, lease = table.hold()
+    constraint = Constraint.of(name, sql, expression)
+    isolation = Isolation(table, state, state.schema.isolation_level, changes_metadata=True)
+    isolation.reads.read_where(Predicate(~expression), constraint.columns(state.schema.names))
+    with Snapshot(state, lease).scan(filter=~expression) as reader:
+        broken = reader.read_all()
+    if len(broken):
+        key = ", ".join(f"{part}={broken.column(part)[0].as_py()}" for part in state.schema.key)
+        raise InvalidInputError(
+            f"{len(broken)} rows of {table.name!r} break the CHECK constraint {name} ({sql}), first ({key})",
+            kind="check_constraint",
+        )
+    if validated is not None:
+        validated()
+    with table.catalog.write() as tx:
+        head, _ = records.head(tx, table.id, table.name)
+        isolation.check(tx, head, (), "ALTER TABLE")
+        return _alter(tx, table, [_with_constraint(constraint)], state.schema.revision)
+
+
+def _with_constraint(constraint: Constraint) -> Change:
+    def change(schema: TableSchema) -> Altered:
+        if any(known.name.lower() == constraint.name.lower() for known in schema.constraints):
+            raise AlreadyExistsError(f"constraint {constraint.name!r} exists")
+        changed = replace(schema, constraints=(*schema.constraints, constraint))
+        return Altered(changed, (f"constraint {constraint.name}",))
+
+    return change
+
+
+def drop_constraint(name: str) -> Change:
+    """Takes a CHECK constraint away."""
+
+    def change(schema: TableSchema) -> Altered:
+        kept = tuple(known for known in schema.constraints if known.name.lower() != name.lower())
+        if len(kept) == len(schema.constraints):
+            raise InvalidInputError(f"the table has no constraint {name!r}", kind="unknown_constraint")
+        return Altered(replace(schema, constraints=kept), (f"constraint {name} (dropped)",))
+
+    return change
+
+
+def _refuse_constrained(schema: TableSchema, column: Column) -> None:
+    for constraint in schema.constraints:
+        if constraint.columns([column.name]):
+            raise InvalidInputError(
+                f"column {column.name!r} is part of the CHECK constraint {constraint.name}; drop that first",
+                kind="check_constraint",
+            )
 
 
 def add_column(column: Column, *, after: str | None = None) -> Change:
@@ -172,6 +252,7 @@ def drop_column(name: str) -> Change:
 
     def change(schema: TableSchema) -> Altered:
         column = _value_column(schema, name, "dropped")
+        _refuse_constrained(schema, column)
         if column.name == schema.sequence_column:
             raise InvalidInputError(
                 f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
@@ -198,6 +279,7 @@ def rename_column(name: str, new_name: str) -> Change:
     def change(schema: TableSchema) -> Altered:
         column = schema.column(name)
         refuse_rename(schema.groups, column.name)
+        _refuse_constrained(schema, column)
         check_name(new_name, "column")
         if schema.find(new_name) not in (None, column):
             raise AlreadyExistsError(f"column {new_name!r} exists")

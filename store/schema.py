@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from store import properties as props
 from store.cast import try_cast
+from store.constraints import Constraint
 from store.errors import FormatError, InvalidInputError
 from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
 from store.lazy import cached_property
@@ -114,6 +115,7 @@ class TableSchema:
         groups: column groups by number, None where one was dropped; empty in tables without (SM1).
         next_column_id: what the next column is numbered, 0 as long as none was dropped or added.
         features: table features a program must know to write the table.
+        constraints: CHECKs that rows must not break.
     """
 
     columns: tuple[Column, ...]
@@ -128,6 +130,7 @@ class TableSchema:
     partitioning: Partitioning | None = None
     next_column_id: int = 0
     features: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
     @classmethod
     def create(
@@ -314,6 +317,7 @@ class TableSchema:
             "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
             "next_column_id": self.next_column_id,
             "features": list(self.features),
+            "constraints": [constraint.to_record() for constraint in self.constraints],
         }
 
     @classmethod
@@ -338,6 +342,7 @@ class TableSchema:
             partitioning=Partitioning.from_record(record.get("partitioning")),
             next_column_id=record.get("next_column_id", 0),
             features=tuple(record.get("features", ())),
+            constraints=tuple(Constraint.from_record(item) for item in record.get("constraints", ())),
         )
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.constraints import refuse_violations
 from store.dedupe import Rows, choose_winners
 from store.disk import Disk
 from store.key_index import KeyIndex
@@ -120,7 +121,13 @@ class Stager:
 
     def stage(self, *pieces: CheckedRows) -> Staged:
         """Builds the segments of some rows, given as one piece or several in input order; their files are
-        durable, their names are when `sync` has been called."""
+        durable, their names are when `sync` has been called.
+
+        Raises:
+            InvalidInputError: a row breaks a CHECK constraint.
+        """
+        if self.schema.constraints:
+            refuse_violations(self.schema, pieces)
         given = [_stored_columns(piece) for piece in pieces if len(piece)]
         rows = sum(batch.num_rows for batch in given)
         if not rows:

@@ -205,6 +205,7 @@ class TransactionTable:
         """
         self.transaction.lock(self)
         names = check_assigned(self.schema, assignments)
+        self.log_constraints(names)
         # A column group is written whole: of equal sequences the later version wins.
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
         used = [*expression_columns(self.schema, where), *self._read_by(names)]
@@ -222,6 +223,12 @@ class TransactionTable:
         self._log_change(where, expression_columns(self.schema, where))
         rows = self._snapshot.scan(list(self.schema.key), where).read_all()
         return len(rows), self.delete(rows) if len(rows) else None
+
+    def log_constraints(self, assigned: Iterable[str]) -> None:
+        """A CHECK that an assignment may break looks at its other columns too."""
+        for constraint in self.schema.constraints:
+            if constraint.columns(list(assigned)):
+                self.isolation.reads.read_columns(constraint.columns(self.schema.names))
 
     def _log_change(self, where: pc.Expression | None, used: Sequence[str]) -> None:
         predicate = None

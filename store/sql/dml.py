@@ -103,6 +103,7 @@ def _update(tree: exp.Update, opened: TransactionTable, ask: Ask) -> tuple[int, 
     values = _assignments(tree.expressions, opened, alias)
     source = tree.args.get("from_")
     names = list(values)
+    opened.log_constraints(names)
     select = _select(tree, opened, [values[name] for name in names], source.this if source else None)
     if opened.schema.sequence_column is not None:
         opened.isolation.reads.read_columns([opened.schema.sequence_column])
@@ -261,6 +262,7 @@ def _clause_rows(
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
         values = _assignments(then.expressions, opened, merge.alias)
+        opened.log_constraints(values)
     items = [*keys, *values.values()]
     select = merge.joined(items, "", where) if kind == "matched" else merge.unsourced(items, where)
     rows = _answer(select, [*names, *values], ask)

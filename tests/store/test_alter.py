@@ -13,6 +13,8 @@ import pytest
 from store import (
     AlreadyExistsError,
     Column,
+    ConcurrentAppendException,
+    ConcurrentDeleteReadException,
     FormatError,
     InvalidInputError,
     MetadataChangedException,
@@ -23,7 +25,7 @@ from store import (
     catalog,
     parse_type,
 )
-from store.alter import add_column, alter, drop_column, rename_column
+from store.alter import add_column, add_constraint, alter, drop_column, rename_column
 from store.sql import Session
 
 TABLE = """
@@ -228,3 +230,54 @@ def test_45_of_two_who_create_a_table_one_is_told(store: Store) -> None:
     store.create_table("db.t", schema)
     with pytest.raises(AlreadyExistsError, match="already exists"):
         store.create_table("db.t", schema)
+
+
+def test_a_check_refuses_rows_that_break_it(session: Session) -> None:
+    run(session, "ALTER TABLE t ADD CONSTRAINT low CHECK (n < 100 AND k > 0)")
+    run(session, "INSERT INTO t VALUES (3, 'c', NULL)")  # NULL passes
+    for statement in ("INSERT INTO t VALUES (4, 'd', 100)", "UPDATE t SET n = n * 10 WHERE k = 1"):
+        with pytest.raises(InvalidInputError, match=r"CHECK constraint low \(n < 100 AND k > 0\) is broken"):
+            run(session, statement)
+    with pytest.raises(InvalidInputError, match="is part of the CHECK constraint low"):
+        run(session, "ALTER TABLE t DROP COLUMN n")
+    run(session, "ALTER TABLE t DROP CONSTRAINT low; INSERT INTO t VALUES (4, 'd', 100)")
+    assert [row[0] for row in run(session, "SELECT k FROM t")] == [1, 2, 3, 4]
+
+
+def test_a_check_that_rows_break_is_not_added(session: Session) -> None:
+    with pytest.raises(InvalidInputError, match=r"1 rows of 'db\.t' break the CHECK constraint low"):
+        run(session, "ALTER TABLE t ADD CONSTRAINT low CHECK (n < 20)")
+    assert not table(session).schema.constraints
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+def test_43_rows_that_come_while_a_check_is_validated(session: Session, level: str) -> None:
+    run(session, f"ALTER TABLE t SET ('delta.isolationLevel' = '{level}')")
+
+    def add(value: int) -> int:
+        return add_constraint(
+            table(session),
+            "low",
+            "n < 100",
+            pc.field("n") < 100,
+            validated=lambda: run(session, f"INSERT INTO t VALUES (9, 'x', {value})"),
+        )
+
+    with pytest.raises(ConcurrentAppendException):
+        add(100)
+    assert not table(session).schema.constraints
+    run(session, "DELETE FROM t WHERE k = 9")
+    add(99)
+    assert [constraint.name for constraint in table(session).schema.constraints] == ["low"]
+
+
+def test_33_a_check_over_two_columns_makes_their_updates_meet(session: Session) -> None:
+    run(session, "ALTER TABLE t ADD COLUMN m INT NULL DEFAULT '5'")
+    run(session, "ALTER TABLE t ADD CONSTRAINT pair CHECK (n >= m)")
+    store = session.store
+    one, two = (store.transaction(concurrency="optimistic") for _ in range(2))
+    one.table("db.t").update({"n": 6}, pc.field("k") == 1)
+    two.table("db.t").update({"m": 9}, pc.field("k") == 1)
+    one.commit()
+    with pytest.raises(ConcurrentDeleteReadException):
+        two.commit()

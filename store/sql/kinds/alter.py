@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sqlglot import exp
+
 from store.alter import (
     SEQUENCE_LOAD,
     Change,
     add_column,
     add_columns,
+    add_constraint,
     alter,
     drop_column,
+    drop_constraint,
     drop_feature,
     enable_sequence_load,
     modify_column,
@@ -20,6 +24,7 @@ from store.alter import (
     set_properties,
     unset_properties,
 )
+from store.sql.check_expression import check_expression
 from store.sql.result import Result
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
@@ -73,6 +78,8 @@ def _parse_add_list(stream: TokenStream) -> Change:
 def _parse_drop(stream: TokenStream) -> Change:
     if stream.take("FEATURE"):
         return drop_feature(stream.word_or_string("a feature"))
+    if stream.take("CONSTRAINT"):
+        return drop_constraint(stream.name("a constraint name"))
     stream.take("COLUMN")
     return drop_column(stream.name("a column name"))
 
@@ -129,9 +136,41 @@ _CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {
 }
 
 
+@dataclass(frozen=True)
+class AddConstraint:
+    """ALTER TABLE t ADD CONSTRAINT name CHECK (condition)."""
+
+    table: TableName
+    name: str
+    sql: str
+    condition: exp.Expr
+
+
+def _parse_constraint(stream: TokenStream) -> AddConstraint:
+    table = parse_table_name(stream)
+    stream.need("ADD", "CONSTRAINT")
+    name = stream.name("a constraint name")
+    stream.need("CHECK", "(")
+    start = stream.offset
+    condition = stream.expression()
+    sql = stream.text[start : stream.offset].strip()
+    stream.need(")")
+    return AddConstraint(table, name, sql, condition)
+
+
+def _run_constraint(statement: AddConstraint, session: Session) -> Result:
+    table = session.table(statement.table)
+    expression = check_expression(statement.condition, table.schema)
+    add_constraint(table, statement.name, statement.sql, expression)
+    return Result()
+
+
 def _run(statement: AlterTable, session: Session) -> Result:
     alter(session.table(statement.table), statement.changes)
     return Result()
 
 
-KINDS: Final = (StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),)
+KINDS: Final = (
+    StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
+    StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+)
