@@ -29,7 +29,7 @@ from store.catalog import Transaction
 from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
-from store.errors import InvalidInputError, LoadRejectedError, NotFoundError
+from store.errors import NotFoundError
 from store.isolation import Isolation, recreated_error
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
@@ -42,7 +42,7 @@ from store.stage import CheckedRows, Stager
 from store.table_state import TableState
 from store.transaction import TransactionRecord
 from store.window import facts_of
-from store.write_parts import DeltaPart, RowPart, columns_written, written_keys
+from store.write_parts import DeltaPart, RowPart, columns_written, refuse_changes, written_keys
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -221,7 +221,7 @@ class TableWriter:
             rows_deleted=deleted,
             milliseconds=milliseconds,
         )
-        self._refuse_changes(replaced + deleted)
+        refuse_changes(self.schema, self.table.name, self.operation, replaced + deleted)
         return TableWrite(
             self.table.id,
             self.table.name,
@@ -292,15 +292,6 @@ class TableWriter:
         if isolation is None or self.has_written or not isolation.has_read:
             return 0
         return isolation.base.version
-
-    def _refuse_changes(self, rows: int) -> None:
-        if rows and self.schema.is_append_only:
-            raise InvalidInputError(
-                f"{self.operation} would change or delete {rows} rows of {self.table.name!r}, and its "
-                "property delta.appendOnly is true; write new keys only, or set the property to false",
-                kind="append_only",
-                table=self.table.name,
-            )
 
     def _refuse_too_late(self, plan: Plan) -> None:
         """By option, rows that may have been deleted long ago fail their load instead of being counted."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from store.conflict import Written
+from store.errors import InvalidInputError
 from store.partial import Delta, FillOptions, keys_of
 from store.schema import SEQUENCE_ID, TableSchema
 from store.segment import Segment
@@ -68,3 +69,18 @@ def _columns_of(delta: Delta, schema: TableSchema) -> frozenset[int]:
         if column.name in names or column.on_update_current_timestamp
     }
     return frozenset(written | ({SEQUENCE_ID} if delta.sequence is not None else set()))
+
+
+def refuse_changes(schema: TableSchema, table: str, operation: str, rows: int) -> None:
+    """Raises when stored rows would change in a table that only grows.
+
+    Raises:
+        InvalidInputError: `delta.appendOnly` is set.
+    """
+    if rows and schema.is_append_only:
+        raise InvalidInputError(
+            f"{operation} would change or delete {rows} rows of {table!r}, and its property "
+            "delta.appendOnly is true; write new keys only, or set the property to false",
+            kind="append_only",
+            table=table,
+        )
