@@ -29,7 +29,7 @@ from store.catalog import Transaction
 from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
-from store.errors import NotFoundError
+from store.errors import LoadRejectedError, NotFoundError
 from store.isolation import Isolation, recreated_error
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
