@@ -213,8 +213,8 @@ class TableMachine(RuleBasedStateMachine):
         later = iter(between[1:])
         align = load._writer.align
 
-        def overtaken(now: TableState) -> None:
-            align(now)
+        def overtaken(now: TableState, *rest: Any) -> None:
+            align(now, *rest)
             wave = next(later, None)
             if wave is not None:
                 self.overtake(wave)
