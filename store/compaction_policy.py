@@ -138,7 +138,7 @@ def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
             break
         chosen.append(live)
         rows += live.deletes.live_count
-    return chosen
+    return chosen if len(chosen) > 1 else []
 
 
 def _is_small(live: LiveSegment, settings: Settings) -> bool:

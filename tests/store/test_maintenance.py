@@ -71,6 +71,16 @@ def test_thresholds_are_table_properties(store: Store) -> None:
     assert len(table.state().segments) < 4
 
 
+def test_a_lone_segment_is_never_merged_with_itself(store: Store) -> None:
+    table = make(store, compaction_segments_max="0")
+    load(table, 0)
+    store.maintainer.wait()
+    assert table.version == 2
+    load(table, 1)
+    store.maintainer.wait()
+    assert (table.version, len(table.state().segments)) == (4, 1)
+
+
 def test_who_finds_a_table_being_maintained_leaves_it_alone(store: Store, tmp_path: Path) -> None:
     table = make(store, disable_auto_compaction="true")
     for number in range(12):
