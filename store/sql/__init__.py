@@ -11,6 +11,8 @@ relations.py, predicates.py   which tables, columns and rows a query reads
 translate.py, functions.py, dialect.py    Doris's meaning in DuckDB's words
 duck.py          DuckDB without files, network or settings
 variables.py, result.py       session variables; what a statement answers
+partition_parser.py, load_parser.py, load_jobs.py    clauses of partitions and of loads
+system_tables.py, processes.py, privileges.py        information_schema; sessions of a server; who may do what
 """
 
 from store.sql.parser import parse

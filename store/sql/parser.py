@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import Any, Final, NoReturn
 
 from store.sql.statement_kind import continuations, find_kind, first_words
+from store.sql.statements import Query
 from store.sql.tokens import TokenStream, split_statements
+
+# Programs ask the same short queries again and again; parsing one takes longer than answering it.
+_REMEMBERED_LENGTH_MAX: Final = 2000
 
 
 def parse(text: str) -> list[Any]:
@@ -14,7 +19,19 @@ def parse(text: str) -> list[Any]:
     Raises:
         InvalidInputError: line, column and what was expected there, or what is not supported.
     """
+    if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
+        remembered = _parsed_query(text)
+        if remembered is not None:
+            return [remembered]
     return [parse_statement(stream) for stream in split_statements(text)]
+
+
+@lru_cache(maxsize=512)
+def _parsed_query(text: str) -> Query | None:
+    """A text that is one query, None when it is more; who runs a query works on a copy of its tree."""
+    streams = split_statements(text)
+    statement = parse_statement(streams[0]) if len(streams) == 1 else None
+    return statement if isinstance(statement, Query) else None
 
 
 def parse_statement(stream: TokenStream) -> Any:
