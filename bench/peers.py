@@ -119,6 +119,11 @@ class KeyedDuckDB(AppendingDuckDB):
         self._run(f"DELETE FROM orders USING batch WHERE orders.{KEY} = batch.{KEY}", rows)
         self.loads.append(LoadedRows(rows, is_delete=True))
 
+    def change(self, rows: pa.Table, column: str) -> None:
+        """New values of one column, by key."""
+        update = f"UPDATE orders SET {column} = batch.{column} FROM batch WHERE orders.{KEY} = batch.{KEY}"
+        self._run(update, rows)
+
     def look_up(self, keys: pa.Table) -> pa.Table:
         self._connection.register("wanted", keys)
         return self._connection.sql(f"SELECT orders.* FROM orders JOIN wanted USING ({KEY})").to_arrow_table()
@@ -145,6 +150,15 @@ class DeltaTable:
             .execute()
         )
         self.loads.append(LoadedRows(rows))
+
+    def change(self, rows: pa.Table, column: str) -> None:
+        """New values of one column, by key."""
+        (
+            self._delta.DeltaTable(self._path)
+            .merge(rows, predicate=f"t.{KEY} = s.{KEY}", source_alias="s", target_alias="t")
+            .when_matched_update({column: f"s.{column}"})
+            .execute()
+        )
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows."""

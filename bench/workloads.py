@@ -5,7 +5,7 @@ A workload is a context manager, so that what it made is closed and removed befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,12 @@ import pyarrow as pa
 from bench import floors, memory
 from bench.oracle import LoadedRows
 from bench.peers import AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
+from bench.price_changes import PRICE, price_changes, repriced
 from bench.rows import KEY
 from bench.site import OurTable, Site
 from bench.trial import Contender, Goal, Trial
 from bench.writers import disjoint_writers
+from store.check_partial import FIXED
 
 _SLOW_ROUNDS: Final = 3
 
@@ -203,6 +205,51 @@ def _upsert_small(site: Site, slow: bool) -> Iterator[Trial]:
 
 
 @contextmanager
+def _partial(site: Site, slow: bool) -> Iterator[Trial]:
+    size = min(site.sizes.batch, site.sizes.rows)
+    rounds, warmups = site.sizes.rounds(11), 2
+    batches = [price_changes(site.sizes.rows, size, i, site.seed) for i in range(warmups + rounds)]
+    with ExitStack() as closing:
+        ours = _our_table(site, site.base, closing)
+        keyed = KeyedDuckDB(site.new_path("update.duckdb"), site.base)
+        closing.callback(keyed.close)
+
+        def check(rows: Iterable[pa.RecordBatch], *, first: int = 0, last: int | None = None) -> list[str]:
+            return site.oracle(repriced(site.base, batches[first:last])).differences(rows)
+
+        def change(number: int) -> None:
+            ours.table.upsert(batches[number], mode=FIXED)
+
+        yardsticks = [
+            Contender(
+                "DuckDB UPDATE, primary key",
+                lambda i: keyed.change(batches[i], PRICE),
+                check=lambda: check(keyed.scan()),
+            )
+        ]
+        if slow and has_delta():
+            delta = DeltaTable(site.new_path("delta"), site.base)
+            few = min(_SLOW_ROUNDS, rounds)
+            yardsticks.append(
+                Contender(
+                    "delta-rs MERGE (not synced)",
+                    lambda i: delta.change(batches[i], PRICE),
+                    check=lambda: check(delta.scan(), first=warmups, last=warmups + few),
+                    rounds=few,
+                    warms_up=False,
+                )
+            )
+        yield Trial(
+            Contender("seqstore", change, check=lambda: check(ours.table.scan())),
+            yardsticks,
+            rounds=rounds,
+            warmups=warmups,
+            rows=size,
+            goals=[Goal("0.67 M rows/s", 0.67e6, "rows_per_second")],
+        )
+
+
+@contextmanager
 def _scan(site: Site, slow: bool) -> Iterator[Trial]:
     ours, oracle = site.read_state, site.read_state_oracle
     rows = int(oracle.live.sum())
@@ -379,6 +426,7 @@ WORKLOADS: Final = {
         Workload("upsert_100k", "upsert of 100k rows", _upsert_large),
         Workload("upsert_1k", "upsert of 1k rows", _upsert_small),
         Workload("writers", "small upserts of disjoint keys, 4 processes", disjoint_writers),
+        Workload("partial_100k", "partial update of 1 of 8 columns, 100k rows", _partial),
         Workload("scan", "full scan, 5 % of the rows dead", _scan),
         Workload("lookup_10k", "10k look-ups in one call", _lookups),
         Workload("lookup_1", "one look-up", _one_lookup),

@@ -24,7 +24,7 @@ state. When other versions are published meanwhile, the rows of the keys that th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -138,11 +138,13 @@ class Filled:
         rows: what to stage.
         superseded: rows of the delta that left no cell because of later rows of their key.
         late: rows that were dropped for a smaller sequence than history's.
+        matches: the stored rows of the keys, needles being rows of `rows`; None when it is not told.
     """
 
     rows: CheckedRows
     superseded: int
     late: int
+    matches: Matches | None = None
 
 
 def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
@@ -164,7 +166,7 @@ def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
     visible = pa.Table.from_arrays(columns, schema=schema.arrow)
     signs = pa.array(filling.is_tombstone.astype(np.int8)) if filling.is_tombstone.any() else None
     rows = CheckedRows(visible, signs, filling.hidden_sequence(visible))
-    return Filled(rows, filling.superseded, filling.late)
+    return Filled(rows, filling.superseded, filling.late, filling.matches_of_left())
 
 
 def keys_of(delta: Delta, schema: TableSchema) -> tuple[list[pa.Array], Codes]:
@@ -198,12 +200,15 @@ class _Filling:
             names = [column.name for column in self.schema.key_columns]
             stored = self.state.take(matches, names)
             matches = matches.take(equal_keys(keys, first[matches.needles], stored.columns, None))
+        # By key, as everything here: where every key has a row, history's columns need no gathering.
+        matches = matches.take(np.argsort(matches.needles, kind="stable"))
         self.matches: Matches = matches
         self.history = np.full(len(first), _NONE, dtype=np.intp)
         self.history[matches.needles] = np.arange(len(matches))
-        signs = np.asarray(self.state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
         self.has_row = self.history != _NONE
-        self.has_row[matches.needles] = signs == 0
+        if any(live.segment.meta.tombstones for live in self.state.segments.values()):
+            signs = np.asarray(self.state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
+            self.has_row[matches.needles] = signs == 0
 
     def _drop_and_delete(self) -> None:
         """Steps 2 and 3: which ordered rows count, and what each key comes to."""
@@ -229,6 +234,9 @@ class _Filling:
         """Step 2, one flag per ordered row; also settles where each key's final sequence comes from."""
         rows = len(self.order)
         if not self.schema.has_sequence:
+            return np.ones(rows, dtype=np.bool_)
+        if self.delta.sequence is None:
+            self.sequence_row = np.full(len(self.starts), _NONE, dtype=np.intp)
             return np.ones(rows, dtype=np.bool_)
         given = self._sequence_given()[self.order]
         ranks, start, default = self._ranks(given)
@@ -292,6 +300,14 @@ class _Filling:
             setattr(self, name, getattr(self, name)[left])
         if self.schema.has_sequence:
             self.sequence_row = self.sequence_row[left]
+
+    def matches_of_left(self) -> Matches:
+        """The matches of the keys that are left, counted among those."""
+        if not self.is_lost.any():
+            return self.matches
+        number = np.cumsum(self.left) - 1
+        matches = self.matches.take(self.left[self.matches.needles])
+        return replace(matches, needles=number[matches.needles])
 
     def _of_left(self, per_group: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         return per_group[~self.is_lost] if self.is_lost.any() else per_group

@@ -17,7 +17,7 @@ again at any later state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -96,9 +96,15 @@ def _joined(parts: list[Positions]) -> Positions:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
-    """Tests the segments of one load against a state; see the module."""
-    planner = Planner(state)
+def make_plan(
+    state: TableState, staged: Sequence[Segment], stale: Mapping[str, Positions] | None = None
+) -> Plan:
+    """Tests the segments of one load against a state; see the module.
+
+    Args:
+        stale: by segment, rows that a later segment of the load has instead, whatever their sequence.
+    """
+    planner = Planner(state, stale or {})
     for segment in staged:
         planner.add(segment)
     return planner.finish()
@@ -107,7 +113,8 @@ def make_plan(state: TableState, staged: Sequence[Segment]) -> Plan:
 class Planner:
     """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones."""
 
-    def __init__(self, state: TableState) -> None:
+    def __init__(self, state: TableState, stale: Mapping[str, Positions] | None = None) -> None:
+        self._stale = stale or {}
         self._before = state
         self._grown = state
         self._plan = Plan(state.version)
@@ -122,9 +129,14 @@ class Planner:
             self._seen += 1
         return self._grown
 
-    def add(self, segment: Segment) -> None:
-        """Tests one more segment."""
-        _test_segment(self._plan, self.state, segment)
+    def add(self, segment: Segment, matches: Matches | None = None) -> None:
+        """Tests one more segment.
+
+        Args:
+            matches: the live rows of `state` with a key of the segment, if they were looked up already;
+                needles are entries of the segment's index.
+        """
+        _test_segment(self._plan, self.state, segment, matches, self._stale.get(segment.meta.id))
         self._staged.append(segment)
 
     def finish(self) -> Plan:
@@ -177,9 +189,20 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
     return extended
 
 
-def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
+def _test_segment(
+    plan: Plan,
+    state: TableState,
+    segment: Segment,
+    matches: Matches | None = None,
+    stale: Positions | None = None,
+) -> None:
     index = segment.index
-    matches = _matches(state, segment)
+    if matches is None:
+        matches = _matches(state, segment)
+    if stale is not None and len(stale):
+        plan.own[segment.meta.id] = stale
+        plan.lost_to_own[segment.meta.id] = len(stale)
+        matches = matches.take(~np.isin(index.row_positions(matches.needles), stale))
     if state.floor is not None:
         _refuse_too_late(plan, state.floor, segment, matches)
     if not len(matches):
@@ -191,7 +214,9 @@ def _test_segment(plan: Plan, state: TableState, segment: Segment) -> None:
             lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
             plan.own[segment.meta.id] = _joined([lost, staged_positions[loses]])
             to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
-            plan.lost_to_own[segment.meta.id] = int(np.isin(matches.slots[loses], to_own).sum())
+            lost_before = plan.lost_to_own.get(segment.meta.id, 0)
+            lost_now = int(np.isin(matches.slots[loses], to_own).sum())
+            plan.lost_to_own[segment.meta.id] = lost_before + lost_now
             matches, staged_positions = matches.take(~loses), staged_positions[~loses]
     for slot, rows in rows_by_slot(matches.slots):
         live = state.segments[slot]
@@ -212,9 +237,11 @@ def _refuse_too_late(plan: Plan, floor: int, segment: Segment, matches: Matches)
     assert index.sequence is not None
     late = is_below(index.sequence, floor)
     late[matches.needles] = False
-    if late.any():
-        positions = index.row_positions(np.flatnonzero(late))
-        plan.own[segment.meta.id] = positions
+    positions = index.row_positions(np.flatnonzero(late))
+    stale = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
+    positions = positions[~np.isin(positions, stale)]
+    if len(positions):
+        plan.own[segment.meta.id] = _joined([stale, positions])
         plan.too_late[segment.meta.id] = len(positions)
 
 

@@ -180,6 +180,8 @@ class TableState:
         groups = list(rows_by_slot(matches.slots))
         if not groups:
             return arrow.empty_table()
+        if len(groups) > 1:  # brought into order once, at the end
+            groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
 
         def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
             slot, rows = group

@@ -31,6 +31,7 @@ from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
 from store.errors import LoadRejectedError, NotFoundError
 from store.isolation import Isolation, recreated_error
+from store.key_index import Matches, Positions
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite, check_revision
@@ -83,6 +84,7 @@ class TableWriter:
         self._parts: list[RowPart | DeltaPart] = []
         self._filled: list[Segment] = []  # what the deltas came to
         self._published: list[Segment] = []  # what goes into the switch, in order
+        self._stale: dict[str, Positions] = {}  # of those, rows that were filled again
         self._late = 0
         self._lost_in_filling = 0
         self._plan: Plan | None = None
@@ -197,11 +199,11 @@ class TableWriter:
         only_grew = only_moved and set(before.segments) <= set(now.segments)
         arrived = now.since(before)
         if self._is_lone_delta and self._fill_touched(arrived, now, before.version, only_moved=only_moved):
-            self._plan = make_plan(now, self._filled)
-        elif only_grew and len(self._parts) == 1 and len(self.segments) == 1:
+            self._plan = make_plan(now, self._filled, self._stale)
+        elif only_grew and len(self._parts) == 1 and len(self.segments) == 1 and not self._stale:
             self._plan = extend_plan(plan, before, now, self.segments[0])
         elif len(self._parts) == 1:
-            self._plan = make_plan(now, self.segments)
+            self._plan = make_plan(now, self.segments, self._stale)
         else:
             self._prepare(now)
 
@@ -409,12 +411,17 @@ class TableWriter:
     def _prepare(self, state: TableState) -> None:
         stale, self._filled = self._filled, []
         self._late = self._lost_in_filling = 0
+        self._stale = {}
         planner = Planner(state)
         ordered: list[Segment] = []
         for part in self._parts:
-            added = part.segments if isinstance(part, RowPart) else self._fill(part, planner.state)
+            known = None
+            if isinstance(part, RowPart):
+                added = part.segments
+            else:
+                added, known = self._fill(part, planner.state)
             for segment in added:
-                planner.add(segment)
+                planner.add(segment, known)
             ordered += added
         for segment in stale:
             if segment.meta.id not in self._kept:
@@ -427,14 +434,20 @@ class TableWriter:
         if self.clearing is not None:
             self._plan = plan_clearing(state, ordered, self.clearing)
 
-    def _fill(self, part: DeltaPart, state: TableState) -> list[Segment]:
-        """Turns a partial update into whole rows, as of a state."""
+    def _fill(self, part: DeltaPart, state: TableState) -> tuple[list[Segment], Matches | None]:
+        """Turns a partial update into whole rows, as of a state.
+
+        Returns:
+            The segments, and the stored rows of their keys where filling has found out: rows and index
+            entries stand in the same order then.
+        """
         filled = fill(part.delta(self.schema), state, part.options)
         segments = self._stage(filled.rows)
         self._filled += segments
         self._late += filled.late
         self._lost_in_filling += filled.superseded
-        return segments
+        is_told = len(segments) == 1 and not segments[0].index.has_equal_codes
+        return segments, filled.matches if is_told else None
 
     def _resume(self, now: TableState, snapshot: int) -> None:
         """Plans what was prepared at an earlier version, which may not be readable any more."""
@@ -444,7 +457,7 @@ class TableWriter:
         elif self._has_deltas:
             self._prepare(now)
             return
-        self._plan, self._state = make_plan(now, self._published), now
+        self._plan, self._state = make_plan(now, self._published, self._stale), now
 
     def _only_moved(self, before: int, version: int) -> bool:
         """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
@@ -473,10 +486,21 @@ class TableWriter:
             return False
         # A new key may have been somebody else's a moment ago: that was checked at the first filling (C13).
         again = replace(part.options, refuse_new_keys=False, again=True)
+        self._set_aside(delta.take(touched))
         self._filled += self._stage(fill(delta.take(touched), now, again).rows)
         self._published = self._filled
         self._sync(self._filled)
         return True
+
+    def _set_aside(self, touched: Delta) -> None:
+        """Rows of those keys from earlier fillings do not count any more, not even with a larger sequence: a
+        new key had its default, and the row that came between may have less (C7)."""
+        _, codes = keys_of(touched, self.schema)
+        for segment in self._filled:
+            entries = np.flatnonzero(np.isin(segment.index.codes, codes))
+            if len(entries):
+                known = self._stale.get(segment.meta.id, np.empty(0, np.uint32))
+                self._stale[segment.meta.id] = np.union1d(known, segment.index.row_positions(entries))
 
     def _touched_rows(self, delta: Delta, arrived: TableState, before: int) -> Rows:
         """Rows of the delta whose key has a row written after a version: a compaction only moves rows."""

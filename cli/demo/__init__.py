@@ -3,6 +3,8 @@
 worked_example.py   statements and the answers the documentation prints
 flights.py          the flights and the events made of them
 flights_run.py      uploads, comparison with the source, one flight by version
+feed.py             a process that updates some columns of every flight
+feeds_run.py        three of them at once, comparison with the source
 spark_run.py        the same events through PySpark
 screen.py           what is printed
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cli.demo.feeds_run import run_feeds
 from cli.demo.flights import event_stream, read_flights
 from cli.demo.flights_run import run_flights
 from cli.demo.screen import Screen
@@ -50,6 +53,7 @@ def run(
         screen.say(f"\nAll {compared} answers are those the documentation prints.")
         stream = event_stream(read_flights(flights))
         run_flights(store, stream, screen)
+        run_feeds(store, stream.flights, screen)
         if with_spark:
             run_spark(store, stream, screen)
         check_tables(store, screen)

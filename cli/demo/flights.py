@@ -222,7 +222,7 @@ def event_stream(
         seed: equal seeds give equal streams.
     """
     random = np.random.default_rng(seed)
-    flight, kind, time = _events(flights)
+    flight, kind, time = events(flights)
     count = len(flight)
     batch = np.empty(count, np.int64)
     batch[np.argsort(time, kind="stable")] = np.arange(count) * batches // count
@@ -237,7 +237,7 @@ def event_stream(
     return EventStream(flights, flight[sent], kind[sent], time[sent], batch[order], count, moved, len(again))
 
 
-def _events(flights: pa.Table) -> tuple[Ints, Ints, Ints]:
+def events(flights: pa.Table) -> tuple[Ints, Ints, Ints]:
     """Every event once: position of its flight, kind, time. The kinds follow each other in blocks."""
     count = flights.num_rows
     scheduled = flights["time_hour"].cast(pa.int64()).to_numpy() + _integers(flights, "minute") * 60

@@ -41,10 +41,14 @@ def test_end_states_equal_the_oracle(site: Site, name: str) -> None:
         assert yardstick["values"], yardstick["name"]
 
 
-def test_slow_peers_reach_the_same_state(site: Site) -> None:
-    result = run(site, "upsert_100k", slow_peers=True)
+@pytest.mark.parametrize(
+    ("workload", "peer"),
+    [("upsert_100k", "DuckDB ON CONFLICT, primary key"), ("partial_100k", "DuckDB UPDATE, primary key")],
+)
+def test_slow_peers_reach_the_same_state(site: Site, workload: str, peer: str) -> None:
+    result = run(site, workload, slow_peers=True)
     correct = {entry["name"]: entry["correct"] for entry in result["yardsticks"]}
-    assert correct["DuckDB ON CONFLICT, primary key"] is True
+    assert correct[peer] is True
     if peers.has_delta():
         assert correct["delta-rs MERGE (not synced)"] is True
 

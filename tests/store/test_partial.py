@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Default, InvalidInputError, Store, Table, TableSchema, parse_type
+from store import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from store.resolve import make_plan
+from store.segment import Segment
 
 Row = dict[str, Any]
 
@@ -472,3 +474,52 @@ class TestPublishAlignment:
         full(table, (1, 1, 9))
         self.both(table, ("k __DELETE_SIGN__", [(1, 1)]), ("k a", [(1, 5)]))
         assert rows_of(table) == [(1, 5, 4)]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_filling_reads_only_the_batches_and_columns_it_needs(
+    tmp_path: Path, compression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6: cells come from the record batches that hold the keys, and not from columns that are supplied."""
+    settings = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, batch_rows_max=100, clustered_rows_min=1)
+    with Store.open(tmp_path / "clustered", settings=settings) as store:
+        store.create_database("db")
+        columns = [Column("k", parse_type("bigint"), False), *(Column(n, parse_type("int")) for n in "abc")]
+        schema = TableSchema.create(columns, ["k"], properties={"compression": compression})
+        table = store.create_table("db.t", schema)
+        table.upsert(pa.table({"k": np.arange(1_000), "a": np.arange(1_000), "b": np.arange(1_000)}))
+        stored = next(iter(table.state().segments.values())).segment
+        read: set[tuple[int, str]] = set()
+        real = Segment.batch
+
+        def noted(segment: Segment, i: int, names: Any = None) -> Any:
+            if segment is stored:
+                read.update((i, name) for name in names or ["everything"])
+            return real(segment, i, names)
+
+        monkeypatch.setattr(Segment, "batch", noted)
+        table.upsert(pa.table({"k": [5, 7, 999], "b": [0, 0, 0]}), mode="UPDATE_FIXED_COLUMNS")
+        assert read == {(0, "a"), (0, "c"), (9, "a"), (9, "c")}
+        monkeypatch.undo()
+        assert table.get(pa.table({"k": [7, 999]})).to_pylist() == [
+            {"k": 7, "a": 7, "b": 0, "c": None},
+            {"k": 999, "a": 999, "b": 0, "c": None},
+        ]
+
+
+def test_the_first_plan_of_an_update_tells_the_same_as_one_made_anew(store: Store) -> None:
+    """C16: what filling looked up is not looked up again for the plan; hidden rows and figures agree."""
+    table = make(store, "k int, s int, a int", sequence="s")
+    full(table, *((k, 10, k) for k in range(50)))
+    table.delete(pa.table({"k": [3, 4]}))
+    with table.begin_load(mode="UPDATE_FIXED_COLUMNS") as opened:
+        opened.write(pa.table({"k": [1, 2, 3, 60, 1], "s": [5, 20, 20, 1, 30], "a": [0, 0, 0, 0, 0]}))
+        opened.prepare()
+        writer = opened._writer
+        assert writer._plan is not None
+        told, anew = writer._plan, make_plan(table.state(), writer.segments)
+        assert told.effects() == anew.effects() == (2, 0, 0)
+        found = {name: sorted(rows.tolist()) for name, rows in told.positions().items()}
+        assert found == {name: sorted(rows.tolist()) for name, rows in anew.positions().items()}
+        opened.commit()
+    assert table.check() == []

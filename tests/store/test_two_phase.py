@@ -393,6 +393,19 @@ def test_a_key_deleted_meanwhile_starts_from_defaults(store: Store) -> None:
     assert hidden(table) == {1: (0, 50)}
 
 
+def test_a_new_key_that_came_meanwhile_with_a_smaller_sequence_gives_its_own(store: Store) -> None:
+    """C7: the row first filled with the default once won with it, and hid what it should be filled from."""
+    table = make(store, "k s a b", sequence="s", s="999")
+    txn_id = precommit(table, "k a", (1, 5), (2, 6))
+    full(table, (1, 7, 70, 71))
+    done = store.commit_transaction("db", txn_id=txn_id)
+    assert rows_of(table) == [(1, 7, 5, 71), (2, 999, 6, None)]
+    assert hidden(table) == {1: (0, 7), 2: (0, 999)}
+    line = table.history()[done.version - 1]
+    assert (line.rows_late, line.rows_superseded, line.rows_replaced) == (0, 0, 1)
+    assert table.check() == []
+
+
 def test_new_keys_are_judged_in_the_first_phase(store: Store) -> None:
     """C13: neither a key that went nor one that came since changes the answer."""
     table = make(store, "k a b")
