@@ -35,8 +35,10 @@ from hypothesis.stateful import (
 )
 
 from store import LabelExistsError, Load, LoadResult, Settings, Store, Table, keys
+from store.catalog import Transaction
 from store.keys import Codes
 from store.table_state import TableState
+from store.table_writer import TableWriter
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
@@ -213,13 +215,17 @@ class TableMachine(RuleBasedStateMachine):
         later = iter(between[1:])
         align = load._writer.align
 
-        def overtaken(now: TableState, *rest: Any) -> None:
-            align(now, *rest)
-            wave = next(later, None)
+        def overtaken(now: TableState, tx: Transaction | None = None) -> None:
+            align(now, tx)
+            wave = next(later, None) if tx is None else None  # under the writer lock nobody is faster
             if wave is not None:
                 self.overtake(wave)
 
-        with mock.patch.object(load._writer, "align", overtaken):
+        at_once = data.draw(st.booleans(), "goes under the lock at once")
+        with (
+            mock.patch.object(load._writer, "align", overtaken),
+            mock.patch.object(TableWriter, "is_small", property(lambda _: at_once)),
+        ):
             result = load.commit()
         self.expect(result, self.model.load(rows))
         self.used_labels.append(load.label)
