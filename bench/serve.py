@@ -12,7 +12,7 @@ Server and clients share the machine. After each part the rows are counted.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import io
 import os
 import shutil
@@ -209,8 +209,17 @@ def _small_loads(server: Server, work: Path, seconds: float) -> Iterator[str]:
     for clients in (1, 8, 64):
         yield _small("DuckDB, no key, in process", clients, seconds, duck)
     database.close()
-    if importlib.util.find_spec("chdb") is not None:
+    if _has_chdb():
         yield _small("ClickHouse (chdb), in process", 1, seconds, lambda: _chdb(work / "chdb"))
+
+
+def _has_chdb() -> bool:
+    """Whether ClickHouse can be used here; its package may be there without its engine."""
+    try:
+        importlib.import_module("chdb")
+    except ImportError:
+        return False
+    return True
 
 
 def _chdb(path: Path) -> Callable[[bytes], None]:
