@@ -77,6 +77,7 @@ class VersionInfo:
         figures: rows and bytes, see `store.publish.Figures`.
         facts: what later transactions are checked against, see `store.window`.
         has_data_change: False for a compaction, which only moves rows.
+        revision: of the schema it was made under.
     """
 
     version: int
@@ -87,6 +88,7 @@ class VersionInfo:
     figures: Figures
     facts: Mapping[str, Any] = field(default_factory=dict)
     has_data_change: bool = True
+    revision: int = 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["figures"], name) if "figures" in self.__dict__ else None
@@ -577,6 +579,7 @@ class Table:
                 Figures(**record["figures"]),
                 record.get("facts") or {},
                 record.get("data_change", True),
+                record["revision"],
             )
             for version, record in lines
         ]

@@ -5,6 +5,10 @@ version            read this version (`versionAsOf` is the same)
 columns            read only these, separated by commas: Spark does not tell a source what a query uses
 hidden             true: add the hidden columns
 rows_per_partition stored rows an input partition has, about
+changes            true: a stream's columns, for readStream (see loaders.spark.stream)
+starting_version   a stream begins with the changes of this version, not with the rows there are
+max_rows_per_batch changes a micro-batch of a stream has, about
+partitions         overwrite these partitions only, separated by commas
 label              write under this label; a second write with it is refused
 sequence           the frame's column that gives the hidden sequence
 merge_type         APPEND, MERGE or DELETE
@@ -21,8 +25,19 @@ from typing import Final
 from store import InvalidInputError
 
 ROWS_PER_PARTITION: Final = 1_000_000
-_READ: Final = frozenset(["version", "versionasof", "columns", "hidden", "rows_per_partition"])
-_WRITE: Final = frozenset(["label", "sequence", "merge_type", "max_filter_ratio"])
+_READ: Final = frozenset(
+    [
+        "version",
+        "versionasof",
+        "columns",
+        "hidden",
+        "changes",
+        "rows_per_partition",
+        "starting_version",
+        "max_rows_per_batch",
+    ]
+)
+_WRITE: Final = frozenset(["label", "sequence", "merge_type", "max_filter_ratio", "partitions"])
 # Spark hands its own options of a stream over too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
 _KNOWN: Final = _READ | _WRITE | _SPARK | {"path", "table"}
@@ -43,6 +58,10 @@ class SourceOptions:
     merge_type: str = "APPEND"
     max_filter_ratio: float = 0.0
     checkpoint: str | None = None
+    changes: bool = False
+    starting_version: int | None = None
+    max_rows_per_batch: int | None = None
+    partitions: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -79,7 +98,15 @@ class SourceOptions:
             given.get("merge_type", "APPEND"),
             _ratio(given.get("max_filter_ratio", "0")),
             given.get("checkpointlocation"),
+            _boolean("changes", given.get("changes", "false")),
+            _optional_integer("starting_version", given),
+            _optional_integer("max_rows_per_batch", given),
+            tuple(name.strip() for name in given.get("partitions", "").split(",") if name.strip()),
         )
+
+
+def _optional_integer(name: str, given: Mapping[str, str]) -> int | None:
+    return None if name not in given else _integer(name, given[name])
 
 
 def _integer(name: str, text: str) -> int:

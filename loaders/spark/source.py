@@ -38,9 +38,12 @@ from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
 from loaders.spark.pushdown import arrow_filter
+from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from store import CommitUnknownError, InvalidInputError, Store
+from store.partitions import any_partition_filter
 from store.scan import Projection
 from store.scan_task import ScanTask
+from store.sql.kinds.partitions import find_partition
 from store.write_task import StagedRows
 
 if TYPE_CHECKING:
@@ -62,20 +65,29 @@ class SeqstoreSource(DataSource):
 
     def schema(self) -> StructType:
         asked = self._asked
+        if asked.changes:  # Spark does not say whether it asks for a stream
+            with Store.open(asked.path, create=False) as store:
+                return feed_frame_schema(store.table(asked.table))
         with Store.open(asked.path, create=False) as store:
             schema = store.table(asked.table).snapshot(asked.version).schema
         return frame_schema(schema, Projection.of(schema, asked.columns, hidden=asked.hidden).names)
 
     def reader(self, schema: StructType) -> SnapshotReader:
+        if self._asked.changes:
+            raise InvalidInputError(
+                "option changes is for readStream; between two versions, read Table.changes",
+                kind="bad_option",
+            )
         return SnapshotReader(schema, self._asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:
-        if overwrite:
-            raise InvalidInputError(
-                f"mode overwrite on {self._asked.table}: not available yet; use mode append, which upserts",
-                kind="not_available",
-            )
-        return VersionWriter(schema, self._asked)
+        return VersionWriter(schema, self._asked, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> ChangeReader:
+        return ChangeReader(schema, self._asked)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(schema, self._asked)
 
 
 @dataclass
@@ -149,8 +161,9 @@ class VersionWriter(DataSourceArrowWriter):
         LabelExistsError: the label names a running or finished load.
     """
 
-    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+    def __init__(self, schema: StructType, asked: SourceOptions, *, overwrite: bool = False) -> None:
         self._asked = asked
+        self._overwrite = overwrite
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             if asked.label is not None:
@@ -185,9 +198,19 @@ class VersionWriter(DataSourceArrowWriter):
             Store.open(asked.path, create=False) as store,
             store.table(asked.table).begin_load(label=asked.label, operation="SPARK WRITE") as load,
         ):
+            if self._overwrite:
+                load.clear(self._overwritten(store))
             for share in shares:
                 load.adopt(share)
             load.commit(max_filter_ratio=asked.max_filter_ratio)
+
+    def _overwritten(self, store: Store) -> pc.Expression | None:
+        """Rows that go: those of the partitions named, or all."""
+        if not self._asked.partitions:
+            return None
+        table = store.table(self._asked.table)
+        wanted = [find_partition(table, name) for name in self._asked.partitions]
+        return any_partition_filter(table.schema, wanted)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._task.discard()

@@ -1,0 +1,298 @@
+"""Streams of the data source: the change feed of a table in, and versions out.
+
+Reading, offsets are table versions:
+
+1. A new query starts with the rows of the version at which its first batch ends, as `+I`; `starting_version`
+   leaves them out and starts with the changes of that version.
+2. Every later batch has the changes of some versions (store.changes), at most `max_rows_per_batch` of them
+   unless one version has more. Versions that change no data, such as compactions, bring nothing.
+3. A version that changes the schema ends the query, once everything before it was delivered; the query that
+   is started next goes on behind it, with the new schema. A table that was made again ends it too.
+
+Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks.
+
+Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
+met by its label and skipped. The query id is read from the checkpoint; without one there is no stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from loaders.spark.driver import driver_process
+from loaders.spark.frame_types import arrow_schema, frame_schema
+from loaders.spark.options import SourceOptions
+from store import CommitUnknownError, InvalidInputError, LabelExistsError, Store, Table
+from store.changes import CHANGE_TYPE, FEED_FIELDS
+from store.scan_task import ScanTask
+from store.stage import StagingId
+from store.transaction import VISIBLE
+from store.write_task import StagedRows, WriteTask
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_ROWS_PER_PARTITION = 65_536
+
+
+def feed_frame_schema(table: Table) -> StructType:
+    """Columns of the stream: the table's, then kind, version and time of each change."""
+    schema = frame_schema(table.schema, table.schema.names)
+    for field in schema.fields:
+        field.nullable = True
+    extra = from_arrow_schema(pa.schema(FEED_FIELDS))
+    return type(schema)([*schema.fields, *extra.fields])
+
+
+@dataclass
+class SnapshotShare(InputPartition):
+    """Rows a query starts with."""
+
+    def __init__(self, task: ScanTask, version: int, time_ms: int) -> None:
+        super().__init__(None)
+        self.task, self.version, self.time_ms = task, version, time_ms
+
+
+@dataclass
+class ChangeShare(InputPartition):
+    """Changes, as an Arrow stream."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(None)
+        self.data = data
+
+
+class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the change feed; see the module."""
+
+    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        self._asked = asked
+        self._wanted = arrow_schema(schema)
+        if CHANGE_TYPE not in self._wanted.names:
+            raise InvalidInputError(
+                f"a stream of {asked.table} is a change feed: set the option changes to true, or name "
+                f"{CHANGE_TYPE} in its schema",
+                kind="missing_option",
+            )
+        self._end: int | None = None
+        with Store.open(asked.path, create=False) as store:
+            table = store.table(asked.table)
+            self._table_id, self._revision = table.id, table.schema.revision
+
+    def initialOffset(self) -> dict[str, int]:
+        first = self._asked.starting_version
+        return {"version": 0 if first is None else first - 1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._asked.max_rows_per_batch
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with Store.open(self._asked.path, create=False) as store:
+            self._end = store.table(self._asked.table).version
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        with Store.open(self._asked.path, create=False) as store:
+            return {"version": store.table(self._asked.table).version}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Where the next batch ends.
+
+        Raises:
+            InvalidInputError: the next version changes the schema, or the table is another one.
+        """
+        with Store.open(self._asked.path, create=False) as store:
+            table = self._same_table(store)
+            head = table.version if self._end is None else min(self._end, table.version)
+            first = start["version"]
+            if first == 0:
+                return {"version": head}
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return {"version": self._end_of_batch(table, first, head, most)}
+
+    def _same_table(self, store: Store) -> Table:
+        table = store.table(self._asked.table)
+        if table.id != self._table_id:
+            raise InvalidInputError(
+                f"{table.name} was dropped and made again since the stream began; start a query with a new "
+                "checkpoint",
+                kind="different_table",
+            )
+        return table
+
+    def _end_of_batch(self, table: Table, first: int, head: int, most: int | None) -> int:
+        rows = 0
+        for info in table.history():
+            if not first < info.version <= head:
+                continue
+            if info.revision > self._revision:
+                if info.version == first + 1:
+                    raise InvalidInputError(
+                        f"version {info.version} of {table.name} changed its schema; everything before it "
+                        "was delivered, start the query again to go on with the new schema",
+                        kind="metadata_changed",
+                        version=info.version,
+                    )
+                return info.version - 1
+            rows += info.figures.rows_loaded + info.figures.rows_deleted
+            if most is not None and rows > most and info.version > first + 1:
+                return info.version - 1
+        return max(head, first)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        first, last = start["version"], end["version"]
+        if first == last:
+            return []
+        with Store.open(self._asked.path, create=False) as store:
+            table = self._same_table(store)
+            if first == 0:
+                time_ms = round(_time_of(table, last).timestamp() * 1000)
+                tasks = table.scan_tasks(version=last, rows_per_task=self._asked.rows_per_partition)
+                return [SnapshotShare(task, last, time_ms) for task in tasks]
+            return [
+                ChangeShare(_packed(batch.slice(at, _ROWS_PER_PARTITION)))
+                for batch in table.changes(first + 1, last)
+                for at in range(0, batch.num_rows, _ROWS_PER_PARTITION)
+            ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, ChangeShare):
+            for batch in pa.ipc.open_stream(partition.data):
+                yield self._as_wanted(batch)
+        elif isinstance(partition, SnapshotShare):
+            moment = datetime.fromtimestamp(partition.time_ms / 1000, UTC).replace(tzinfo=None)
+            values = {"_change_type": "+I", "_commit_version": partition.version, "_commit_timestamp": moment}
+            for batch in partition.task.read():
+                for field in FEED_FIELDS:
+                    column = pa.repeat(pa.scalar(values[field.name], field.type), batch.num_rows)
+                    batch = batch.append_column(field, column)
+                yield self._as_wanted(batch)
+
+    def _as_wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        by_name = {name.lower(): i for i, name in enumerate(batch.schema.names)}
+        columns = [batch.column(by_name[name.lower()]) for name in self._wanted.names]
+        named = pa.RecordBatch.from_arrays(columns, names=self._wanted.names)
+        return named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: retention decides what stays readable."""
+
+
+def _time_of(table: Table, version: int) -> datetime:
+    return next(info.timestamp for info in table.history() if info.version == version)
+
+
+def _packed(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+@dataclass
+class StagedBatchShare(WriterCommitMessage):
+    """What a task of a micro-batch tells the driver."""
+
+    rows: StagedRows
+    task: WriteTask
+
+
+class BatchWriter(DataSourceStreamArrowWriter):
+    """Writes every micro-batch as one version; see the module."""
+
+    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        self._asked = asked
+        self._owner = driver_process()
+        with Store.open(asked.path, create=False) as store:
+            table = store.table(asked.table)
+            self._task = table.write_task(self._owner, sequence=asked.sequence, merge_type=asked.merge_type)
+        self._task.checker.check(to_arrow_schema(schema, timezone="UTC").empty_table())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:
+        # The writer serves many batches: each task's files are named apart, for a batch that fails takes its
+        # own away.
+        stager = replace(self._task.stager, staging=StagingId.of(self._owner))
+        task = replace(self._task, stager=stager)
+        first = next(iterator, None)
+        if first is None:
+            return StagedBatchShare(StagedRows(), task)
+        rest = (batch for part in ([first], iterator) for batch in part)
+        return StagedBatchShare(task.run(pa.RecordBatchReader.from_batches(first.schema, rest)), task)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        shares = [message for message in messages if isinstance(message, StagedBatchShare)]
+        try:
+            self._publish([share.rows for share in shares], batchId)
+        except CommitUnknownError:
+            raise  # the version may be there: nothing may be removed
+        except LabelExistsError as error:
+            self._discard(shares)
+            if error.status != VISIBLE:
+                raise
+        except BaseException:
+            self._discard(shares)
+            raise
+
+    def _publish(self, shares: list[StagedRows], batch: int) -> None:
+        asked = self._asked
+        with Store.open(asked.path, create=False) as store:
+            table = store.table(asked.table)
+            label = f"spark-{query_id(asked)}-{batch}-{table.id}"
+            with table.begin_load(label=label, operation="SPARK WRITE") as load:
+                for share in shares:
+                    load.adopt(share)
+                load.commit(max_filter_ratio=asked.max_filter_ratio)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._discard([message for message in messages if isinstance(message, StagedBatchShare)])
+
+    def _discard(self, shares: list[StagedBatchShare]) -> None:
+        for share in shares:
+            share.task.discard()
+
+
+def query_id(asked: SourceOptions) -> str:
+    """The id of a query, which its checkpoint keeps.
+
+    Raises:
+        InvalidInputError: there is no checkpoint, or not on a local or mounted directory.
+    """
+    if asked.checkpoint is None:
+        raise InvalidInputError(
+            "a stream into format seqstore needs the option checkpointLocation, which makes batches "
+            "exactly-once",
+            kind="missing_option",
+        )
+    parts = urlsplit(asked.checkpoint)
+    path = Path(unquote(parts.path) if parts.scheme == "file" else asked.checkpoint) / "metadata"
+    try:
+        metadata: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path}: cannot be read ({error}); keep the checkpoint on a local or mounted directory, or use "
+            "foreach_batch_sink",
+            kind="bad_checkpoint",
+        ) from error
+    return str(metadata["id"])

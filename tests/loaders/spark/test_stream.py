@@ -1,0 +1,262 @@
+"""readStream and writeStream of format("seqstore"): the change feed in, versions out, each exactly once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli.demo.spark_run import forget_last_epoch
+from loaders.spark import register
+from store import Column, Settings, Store, Table, TableSchema, parse_type
+from store.sql import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data", settings=Settings(auto_compaction=0)) as opened:
+        opened.create_database("db")
+        yield opened
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    return store.create_table("db.t", schema())
+
+
+def schema() -> TableSchema:
+    columns = [Column("k", parse_type("BIGINT"), nullable=False), Column("v", parse_type("VARCHAR(20)"))]
+    return TableSchema.create(columns, ["k"])
+
+
+def rows(**values: str) -> pa.Table:
+    return pa.table({"k": pa.array([int(k[1:]) for k in values], pa.int64()), "v": list(values.values())})
+
+
+class Feed:
+    """A query over the change feed whose batches are kept; it ends when everything there is was read."""
+
+    def __init__(self, session: SparkSession, store: Store, checkpoint: Path, **options: str) -> None:
+        self._session, self._store, self._checkpoint, self._options = session, store, checkpoint, options
+        self.batches: list[list[tuple[Any, ...]]] = []
+
+    def run(self) -> list[list[tuple[Any, ...]]]:
+        """Batches that came this time: kind, key, value, version, sorted."""
+        self.batches = []
+        stream = (
+            self._session.readStream.format("seqstore")
+            .option("path", str(self._store.path))
+            .option("table", "db.t")
+            .option("changes", "true")
+            .options(**self._options)
+            .load()
+        )
+        query = (
+            stream.writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return self.batches
+
+    def _take(self, df: DataFrame, epoch: int) -> None:
+        names = ["_change_type", "k", "v", "_commit_version"]
+        self.batches.append(sorted(tuple(row[name] for name in names) for row in df.collect()))
+
+
+def test_a_stream_starts_with_the_rows_and_goes_on_with_changes(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(k1="a", k2="b"))
+    table.upsert(rows(k2="c"))
+    feed = Feed(session, store, tmp_path / "checkpoint")
+    assert feed.run() == [[("+I", 1, "a", 3), ("+I", 2, "c", 3)]]
+    table.upsert(rows(k1="x", k3="z"))
+    table.delete(pa.table({"k": pa.array([2], pa.int64())}))
+    changed = sorted(row for batch in feed.run() for row in batch)
+    assert changed == [
+        ("+I", 3, "z", 4),
+        ("+U", 1, "x", 4),
+        ("-D", 2, "c", 5),
+        ("-U", 1, "a", 4),
+    ]
+    assert feed.run() == []
+
+
+def test_a_stream_may_start_at_a_version_and_take_few_rows_at_a_time(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    for n in range(6):
+        table.upsert(rows(**{f"k{n}": "a", f"k{n + 10}": "a"}))
+    feed = Feed(session, store, tmp_path / "checkpoint", starting_version="4", max_rows_per_batch="5")
+    batches = feed.run()
+    assert sorted(row for batch in batches for row in batch) == sorted(
+        ("+I", k, "a", n + 2) for n in range(2, 6) for k in (n, n + 10)
+    )
+    assert all(len(batch) <= 5 for batch in batches)
+    assert len(batches) == 2
+
+
+def test_compactions_bring_nothing(session: SparkSession, store: Store, table: Table, tmp_path: Path) -> None:
+    """Scenario 48, its last part."""
+    for n in range(4):
+        table.upsert(rows(**{f"k{n}": "a"}))
+    feed = Feed(session, store, tmp_path / "checkpoint")
+    assert len(feed.run()) == 1
+    version = table.version
+    table.optimize()
+    assert table.version > version
+    assert [row for batch in feed.run() for row in batch] == []
+    table.upsert(rows(k1="b"))
+    assert [row for batch in feed.run() for row in batch] == [
+        ("+U", 1, "b", table.version),
+        ("-U", 1, "a", table.version),
+    ]
+
+
+def test_a_schema_change_ends_the_stream_and_a_new_start_goes_on(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    """Scenario 48: what was before it is delivered, its version is named, nothing comes twice."""
+    table.upsert(rows(k1="a"))
+    feed = Feed(session, store, tmp_path / "checkpoint")
+    feed.run()
+    stream = (
+        session.readStream.format("seqstore")
+        .options(path=str(store.path), table="db.t", changes="true")
+        .load()
+    )
+    seen: list[tuple[Any, ...]] = []
+
+    def take(df: DataFrame, epoch: int) -> None:
+        seen.extend((row["_change_type"], row["k"], row["_commit_version"]) for row in df.collect())
+
+    query = (
+        stream.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        table.upsert(rows(k2="b"))
+        query.processAllAvailable()
+        list(Session(store).execute("ALTER TABLE db.t ADD COLUMN extra INT NULL"))
+        changed = table.version
+        table.upsert(pa.table({"k": [3], "v": ["c"], "extra": [7]}))
+        with pytest.raises(Exception, match=f"version {changed} of db.t changed its schema"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert seen == [("+I", 2, 3)]
+    assert feed.run() == [[("+I", 3, "c", changed + 1)]]
+
+
+def test_a_table_made_again_ends_the_stream(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(k1="a"))
+    stream = (
+        session.readStream.format("seqstore")
+        .options(path=str(store.path), table="db.t", changes="true")
+        .load()
+    )
+    query = (
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )
+    try:
+        query.processAllAvailable()
+        store.drop_table("db.t")
+        store.create_table("db.t", schema()).upsert(rows(k1="b"))
+        with pytest.raises(Exception, match="was dropped and made again"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def test_a_stream_without_kinds_is_refused(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    stream = session.readStream.format("seqstore").options(path=str(store.path), table="db.t").load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(Exception, match="set the option changes to true"):
+        query.processAllAvailable()
+
+
+def test_batches_of_a_written_stream_are_versions_exactly_once(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    """Scenario 49: a crash between the version and Spark's checkpoint, then the batch again."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for n in range(3):
+        pq.write_table(rows(**{f"k{n}": f"v{n}", "k9": f"v{n}"}), files / f"{n}.parquet")
+
+    def run() -> None:
+        (
+            session.readStream.schema("k bigint, v string")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(files))
+            .writeStream.format("seqstore")
+            .options(path=str(store.path), table="db.t", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    run()
+    assert table.version == 4
+    forget_last_epoch(tmp_path / "checkpoint")
+    run()
+    assert table.version == 4
+    found = {row["k"]: row["v"] for row in table.scan().read_all().to_pylist()}
+    assert found == {0: "v0", 1: "v1", 2: "v2", 9: "v2"}
+    assert table.check() == []
+    shutil.rmtree(tmp_path / "checkpoint")
+    run()  # a new query: its batches are new
+    assert table.version == 7
+
+
+def test_overwrite_replaces_all_rows_in_one_version(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    table.upsert(rows(k1="a", k2="b"))
+    frame = session.createDataFrame([(2, "new"), (5, "five")], "k bigint, v string")
+    frame.write.format("seqstore").mode("overwrite").options(path=str(store.path), table="db.t").save()
+    assert table.version == 3
+    assert {row["k"]: row["v"] for row in table.scan().read_all().to_pylist()} == {2: "new", 5: "five"}
+
+
+def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: Store) -> None:
+    create = (
+        "CREATE TABLE db.p (day DATE NOT NULL, k BIGINT NOT NULL, v VARCHAR(9) NULL) UNIQUE KEY (day, k) "
+        "PARTITION BY RANGE (day) (PARTITION a VALUES LESS THAN ('2024-02-01'), "
+        "PARTITION b VALUES LESS THAN ('2024-03-01')) DISTRIBUTED BY HASH (k)"
+    )
+    sql = Session(store)
+    list(sql.execute(create))
+    list(sql.execute("INSERT INTO db.p VALUES ('2024-01-05', 1, 'old'), ('2024-02-05', 1, 'old')"))
+    frame = session.sql("SELECT DATE'2024-02-07' AS day, 7L AS k, 'new' AS v")
+    writer = frame.write.format("seqstore").mode("overwrite").options(path=str(store.path), table="db.p")
+    writer.option("partitions", "b").save()
+    found = store.table("db.p").scan(["day", "k", "v"]).read_all().to_pylist()
+    assert sorted((str(row["day"]), row["k"], row["v"]) for row in found) == [
+        ("2024-01-05", 1, "old"),
+        ("2024-02-07", 7, "new"),
+    ]
