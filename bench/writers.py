@@ -22,6 +22,7 @@ from store import Column, Store, TableSchema, parse_type
 _PROCESSES: Final = 4
 _LOADS: Final = 8  # of each process in a round
 _NAME: Final = "bench.writers"
+_opened: dict[str, Store] = {}  # of a writing process
 
 
 @contextmanager
@@ -70,8 +71,9 @@ def _make_table(directory: str) -> None:
 
 def _load(job: tuple[str, int, int, int, int]) -> None:
     directory, writer, number, rows, loads = job
-    with Store.open(directory) as store:
-        _upsert(store, writer, number, rows, loads)
+    if directory not in _opened:  # a writer opens its store once, as a service does
+        _opened[directory] = Store.open(directory)
+    _upsert(_opened[directory], writer, number, rows, loads)
 
 
 def _upsert(store: Store, writer: int, number: int, rows: int, loads: int) -> None:
