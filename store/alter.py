@@ -441,6 +441,20 @@ def enable_sequence_load(properties: Mapping[str, str]) -> Change:
     return change
 
 
+def enable_flexible_updates() -> Change:
+    """Lets a table take flexible updates by loads (F3); rows that are there need nothing for it."""
+
+    def change(schema: TableSchema) -> Altered:
+        if schema.properties.get(props.SKIP_BITMAP) == "true":
+            raise InvalidInputError(
+                "the table has enabled update flexible columns feature already.", kind="bad_property"
+            )
+        changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})
+        return Altered(changed, ("the properties",))
+
+    return change
+
+
 _PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from loaders.reply import StreamLoadReply
 from loaders.stream_load import stream_load
-from store import Store
+from store import InvalidInputError, Store
 from store.sql import Session
 
 FLEXIBLE = "UPDATE_FLEXIBLE_COLUMNS"
@@ -384,3 +384,16 @@ def test_a_made_key_may_be_left_out_of_a_partial_load(bench: Bench) -> None:
     bench.sql("CREATE TABLE t (id BIGINT AUTO_INCREMENT, a INT NULL) UNIQUE KEY(id)")
     bench.good("5\n6\n", "a", partial_update_new_key_behavior="ERROR")
     assert bench.sql("SELECT * FROM t") == [(1, 5), (2, 6)]
+
+
+def test_the_feature_lets_an_existing_table_take_flexible_updates(bench: Bench) -> None:
+    """F3: once."""
+    make(bench, "k INT, a INT NULL, b INT NULL")
+    bench.sql("INSERT INTO t VALUES (1, 10, 11)")
+    enable = 'ALTER TABLE t ENABLE FEATURE "UPDATE_FLEXIBLE_COLUMNS"'
+    bench.sql(enable)
+    assert bench.flexible({"k": 1, "b": 5})["Status"] == "Success"
+    assert bench.sql("SELECT * FROM t") == [(1, 10, 5)]
+    assert '"enable_unique_key_skip_bitmap_column" = "true"' in bench.sql("SHOW CREATE TABLE t")[0][1]
+    with pytest.raises(InvalidInputError, match=r"has enabled update flexible columns feature already\."):
+        bench.sql(enable)

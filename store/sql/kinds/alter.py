@@ -18,12 +18,14 @@ from store.alter import (
     drop_column,
     drop_constraint,
     drop_feature,
+    enable_flexible_updates,
     enable_sequence_load,
     modify_column,
     rename_column,
     set_properties,
     unset_properties,
 )
+from store.check_partial import FLEXIBLE
 from store.sql.check_expression import check_expression
 from store.sql.result import Result
 from store.sql.session import Session
@@ -115,6 +117,8 @@ def _parse_unset(stream: TokenStream) -> Change:
 def _parse_enable(stream: TokenStream) -> Change:
     stream.need("FEATURE")
     feature = stream.string("a feature")
+    if feature.upper() == FLEXIBLE:
+        return enable_flexible_updates()
     if feature.upper() != SEQUENCE_LOAD:
         stream.at -= 1
         stream.refuse(f"unknown feature name: {feature}", "unknown_feature")
