@@ -37,7 +37,8 @@ from store.schema import Column, Default, TableSchema
 from store.settings import Settings
 from store.snapshot import Snapshot
 from store.store import Store
-from store.table import Table, VersionInfo
+from store.table import Table
+from store.table_versions import VersionInfo
 from store.transaction_table import TransactionTable
 from store.types import ColumnType, parse_type
 

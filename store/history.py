@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from store.table import Table, VersionInfo
+    from store.table import Table
+    from store.table_versions import VersionInfo
 
 _FIGURES: Final = (
     "rows_total",
