@@ -18,6 +18,7 @@ a prefix lists in order. Databases inside:
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (store.transaction)
     jobs       job number                         -> {kind, job} (store.jobs)
+    job_marks  job number | name                  -> {name, value}: what a job keeps beside its record
     prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
     counters   table id | column id               -> next value of an AUTO_INCREMENT column
     horizons   table id                           -> {oldest, floor}: first version that can be read, and what
@@ -72,6 +73,7 @@ _DATABASES: Final = (
     "horizons",
     "trash",
     "jobs",
+    "job_marks",
 )
 _APP_ID_BYTES_MAX: Final = 400
 

@@ -19,6 +19,8 @@ from store.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from store.table_writer import TableWriter
 from store.transaction import TransactionRecord
 
+Also = Callable[[Transaction, TransactionRecord], None]
+
 
 def commit(
     catalog: Catalog,
@@ -27,11 +29,14 @@ def commit(
     *,
     label_keep_seconds: int,
     elapsed: Callable[[], int],
+    also: Also | None = None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
     """Publishes what the writers hold.
 
     Args:
         elapsed: milliseconds since the transaction began.
+        also: does something more within the switch, after the versions were stored: the offsets of a routine
+            load move with the rows they brought, or neither does. What it raises undoes the switch.
 
     Returns:
         The transaction as stored, and what was published.
@@ -43,7 +48,10 @@ def commit(
 
     def switch(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
         writes = [writer.table_write(elapsed()) for writer in writers]
-        return publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds), writes
+        done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
+        if also is not None:
+            also(tx, done)
+        return done, writes
 
     def switch_aligned(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
         for writer in writers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from store.catalog import Catalog, Transaction, txn_key
+from store.catalog import Catalog, Transaction, app_key, table_key, txn_key
 from store.errors import NotFoundError
 from store.records import unpack
 
@@ -30,9 +30,7 @@ class Jobs:
     def add(self, record: Record) -> int:
         """Keeps a new job; returns its number."""
         with self._catalog.write() as tx:
-            job_id = tx.next_id("job")
-            tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": record})
-        return job_id
+            return self.add_within(tx, record)
 
     def get(self, job_id: int) -> Record:
         """One job.
@@ -46,8 +44,7 @@ class Jobs:
     def all(self) -> dict[int, Record]:
         """Every job by its number, oldest first."""
         with self._catalog.read() as tx:
-            found = [(int.from_bytes(key), unpack(raw)) for key, raw in tx.items("jobs")]
-        return {job_id: stored["job"] for job_id, stored in found if stored["kind"] == self._kind}
+            return self.all_within(tx)
 
     def change(self, job_id: int, change: Callable[[Record], Record | None]) -> Record:
         """Replaces a job's record by what a function makes of it, all at once.
@@ -61,6 +58,17 @@ class Jobs:
         with self._catalog.write() as tx:
             return self.change_within(tx, job_id, change)
 
+    def add_within(self, tx: Transaction, record: Record) -> int:
+        """`add` as a part of a larger transaction."""
+        job_id = tx.next_id("job")
+        tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": record})
+        return job_id
+
+    def all_within(self, tx: Transaction) -> dict[int, Record]:
+        """Every job by its number, oldest first."""
+        found = [(int.from_bytes(key), unpack(raw)) for key, raw in tx.items("jobs")]
+        return {job_id: stored["job"] for job_id, stored in found if stored["kind"] == self._kind}
+
     def change_within(
         self, tx: Transaction, job_id: int, change: Callable[[Record], Record | None]
     ) -> Record:
@@ -72,9 +80,21 @@ class Jobs:
         tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": after})
         return after
 
+    def mark_within(self, tx: Transaction, job_id: int, name: str, value: Any) -> None:
+        """Keeps something beside a job's record, so that keeping more of it costs no more."""
+        tx.put("job_marks", app_key(job_id, name), {"name": name, "value": value})
+
+    def marks(self, job_id: int) -> dict[str, Any]:
+        """What is kept beside a job's record, by name."""
+        with self._catalog.read() as tx:
+            found = [unpack(raw) for _, raw in tx.items("job_marks", table_key(job_id))]
+        return {mark["name"]: mark["value"] for mark in found}
+
     def remove(self, job_id: int) -> None:
         """Forgets a job."""
         with self._catalog.write() as tx:
+            for key, _ in list(tx.items("job_marks", table_key(job_id))):
+                tx.delete("job_marks", key)
             tx.delete("jobs", txn_key(job_id))
 
     def _read(self, tx: Transaction, job_id: int) -> Record:

@@ -27,7 +27,7 @@ from store import transaction as transactions
 from store.app_ids import DUPLICATE, AppPair
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
-from store.commit import commit
+from store.commit import Also, commit
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
 from store.overwrite import Clearing
 from store.partial import FillOptions
@@ -261,11 +261,13 @@ class Load:
             bytes_written=before.bytes_written + staged.bytes_written,
         )
 
-    def commit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+    def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
         """Publishes what was written as one version.
 
         Args:
             max_filter_ratio: share of rejected rows above which the load fails (Y7).
+            also: what becomes durable with the rows, or not at all; called even when there are none. It gets
+                the catalog's transaction and the load's record, and may be called again after a lost race.
 
         Raises:
             LoadRejectedError: too many rejected rows; nothing was applied.
@@ -283,6 +285,7 @@ class Load:
                 [self._writer],
                 label_keep_seconds=self._table.settings.label_keep_seconds,
                 elapsed=self._elapsed,
+                also=also,
             )
         except CommitUnknownError:
             self._is_open = False  # nothing may be removed: the version may be there

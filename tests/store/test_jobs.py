@@ -1,0 +1,73 @@
+"""Jobs of the catalog: records that move with the rows of a load, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from store import InvalidInputError, Store
+from store.catalog import Transaction
+from store.jobs import Jobs
+from store.transaction import TransactionRecord
+from tests.support.rows import rows_of, schema_of
+
+ROW: dict[str, Any] = {"k": [1], "v": [1]}
+
+
+def test_a_record_moves_in_the_switch_that_publishes_the_rows(store: Store) -> None:
+    """R11"""
+    table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v INT"))
+    jobs = Jobs(store.catalog, "routine")
+    job_id = jobs.add({"offset": 0})
+
+    def move(tx: Transaction, done: TransactionRecord) -> None:
+        jobs.change_within(tx, job_id, lambda record: {"offset": record["offset"] + 1, "txn": done.id})
+        jobs.mark_within(tx, job_id, "a.json", done.id)
+
+    with table.begin_load(label="one") as load:
+        load.write(pa.table(ROW))
+        done = load.commit(also=move)
+    assert jobs.get(job_id) == {"offset": 1, "txn": done.txn_id}
+    assert jobs.marks(job_id) == {"a.json": done.txn_id}
+    jobs.remove(job_id)
+    assert (jobs.all(), jobs.marks(job_id)) == ({}, {})
+
+
+def test_the_record_of_a_load_without_rows_moves_too(store: Store) -> None:
+    """R15"""
+    table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v INT"))
+    jobs = Jobs(store.catalog, "routine")
+    job_id = jobs.add({"offset": 0})
+    with table.begin_load() as load:
+        before = table.state().version
+        load.commit(also=lambda tx, done: moved(jobs, tx, job_id))
+    assert jobs.get(job_id) == {"offset": 1}
+    assert table.state().version == before
+
+
+def moved(jobs: Jobs, tx: Transaction, job_id: int) -> None:
+    jobs.change_within(tx, job_id, lambda record: {"offset": record["offset"] + 1})
+
+
+def test_what_refuses_to_move_takes_the_rows_back(store: Store) -> None:
+    """R12"""
+    table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v INT"))
+    jobs = Jobs(store.catalog, "routine")
+    job_id = jobs.add({"offset": 0})
+
+    def refuse(tx: Transaction, done: TransactionRecord) -> None:
+        moved(jobs, tx, job_id)
+        raise InvalidInputError("not this one any more")
+
+    with table.begin_load(label="one") as load:
+        load.write(pa.table(ROW))
+        with pytest.raises(InvalidInputError, match="not this one"):
+            load.commit(also=refuse)
+    assert jobs.get(job_id) == {"offset": 0}
+    assert rows_of(table) == []
+    with table.begin_load(label="one") as load:  # the label is free again
+        load.write(pa.table(ROW))
+        load.commit()
+    assert rows_of(table) == [(1, 1)]
