@@ -20,6 +20,7 @@ from cli.context import Settings
 from cli.demo_command import demo
 from cli.load import stream_load
 from cli.maintenance import optimize, vacuum
+from cli.routine_load import app as routine_load
 from cli.serve import serve
 from cli.sql import sql
 from cli.tables import check, history
@@ -84,6 +85,7 @@ def options(
 app.command("sql")(sql)
 app.command("stream-load")(stream_load)
 app.command("broker-load")(broker_load)
+app.add_typer(routine_load, name="routine-load", help="Jobs that keep loading: made, run and steered.")
 app.command("serve")(serve)
 app.command("history")(history)
 app.command("optimize")(optimize)

@@ -43,10 +43,11 @@ def serve(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings, as in conf/default.toml.")
     ] = None,
 ) -> None:
-    """Serve stream load over HTTP and SQL over the MySQL protocol."""
+    """Serve stream load over HTTP and SQL over the MySQL protocol, and run the routine loads."""
     from cli.server.http import HttpService
     from cli.server.memory import give_back_freed_memory
     from cli.server.mysql_service import MysqlService
+    from cli.server.routine_service import RoutineService
     from cli.server.service import run_services
     from cli.server.settings import ServerSettings
     from store import Settings, Store
@@ -66,11 +67,13 @@ def serve(
         services: list[Service] = [
             HttpService(store, settings, http_port),
             MysqlService(store, settings, mysql_port),
+            RoutineService(store),
         ]
         asyncio.run(run_services(services, _say_where))
 
 
 def _say_where(services: Sequence[Service]) -> None:
     for service in services:
-        output.say(f"listening on {service.address}")
+        if service.address:
+            output.say(f"listening on {service.address}")
     output.say("ready")

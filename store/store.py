@@ -214,7 +214,12 @@ class Store:
                 self._tables[table_id] = table
             return table
 
-    def _table_of_id(self, table_id: int) -> Table:
+    def table_of_id(self, table_id: int) -> Table:
+        """The handle of a table by its id, which a rename does not change.
+
+        Raises:
+            NotFoundError: it was dropped.
+        """
         with self._read() as tx:
             record = tx.get("tables", records.table_key(table_id))
             if record is None:
@@ -244,7 +249,7 @@ class Store:
         self._check_open()
         return commit_prepared(
             self.catalog,
-            self._table_of_id,
+            self.table_of_id,
             database,
             txn_id=txn_id,
             label=label,

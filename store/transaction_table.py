@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RowChecker
+from store.commit import Also
 from store.errors import InvalidInputError
 from store.groups import replaced_with
 from store.isolation import Isolation
@@ -45,13 +46,16 @@ class StatementLoad(Load):
     def txn_id(self) -> int:
         return self._owner.transaction.txn_id
 
-    def commit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+    def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
         """Adds the statement's rows to the transaction.
 
         Raises:
             LoadRejectedError: too many rejected rows; the statement leaves nothing, the transaction goes on.
+            InvalidInputError: `also` was given; what goes with a transaction goes with its own commit.
         """
         self._check_open()
+        if also is not None:
+            raise InvalidInputError("a statement of a transaction has no switch of its own", kind="bad_mode")
         self._check_ratio(max_filter_ratio)
         figures = self._writer.figures
         self._owner.writer.absorb(self._writer)

@@ -23,7 +23,7 @@ class Service(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients connect, such as `http://127.0.0.1:8030`; after `start`."""
+        """Where clients connect, such as `http://127.0.0.1:8030`; after `start`. Empty: they do not."""
 
     async def start(self) -> None: ...
 

@@ -64,7 +64,7 @@ def find_files(description: DataDescription, allowed: Sequence[str]) -> list[Inp
                 f"{pattern}: no file matches; expected files, not directories", kind="no_files"
             )
         for uri, size in matches:
-            _check_allowed(uri, allowed)
+            check_allowed(uri, allowed)
             found.setdefault(uri, InputFile(uri, size, _path_fields(uri, description.columns_from_path)))
     return list(found.values())
 
@@ -113,7 +113,12 @@ def _braces(pattern: str) -> list[str]:
     return [each for choice in match.group(1).split(",") for each in _braces(head + choice + tail)]
 
 
-def _check_allowed(uri: str, allowed: Sequence[str]) -> None:
+def check_allowed(uri: str, allowed: Sequence[str]) -> None:
+    """Whether a file, or what is below a directory, may be read.
+
+    Raises:
+        AccessDeniedError: it is not below any of the allowed ones.
+    """
     is_local = "://" not in uri
     real = os.path.realpath(uri) if is_local else uri
     for root in allowed:

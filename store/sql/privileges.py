@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from store.accounts import ALL_DATABASES, Accounts
+from store.sql.load_jobs import LoadLabel
 from store.sql.statements import CreateDatabase, DropDatabase, TableName
 
 _ANYBODY: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
@@ -34,17 +35,26 @@ def needed(first: str, second: str) -> str:
     return both if both is not None else _NEEDED.get(first, "ADMIN")
 
 
+def _database_of(statement: object, current: str | None) -> str | None:
+    if isinstance(statement, (CreateDatabase, DropDatabase)):
+        return statement.name
+    if isinstance(statement, LoadLabel) and statement.database:
+        return statement.database
+    return current
+
+
 def check(accounts: Accounts, user: str, privilege: str, statement: object, database: str | None) -> None:
     """Checks a privilege on the database a statement names, else on the current one.
 
     Raises:
         AccessDeniedError: the user does not hold it.
     """
-    named = getattr(statement, "table", None)
-    if isinstance(named, TableName) and named.database:
-        database = named.database
-    elif isinstance(statement, (CreateDatabase, DropDatabase)):
-        database = statement.name
+    for named in (getattr(statement, "table", None), getattr(statement, "job", None)):
+        if isinstance(named, TableName) and named.database:
+            database = named.database
+            break
+    else:
+        database = _database_of(statement, database)
     if privilege == "ADMIN" or database is None:
         database = ALL_DATABASES
     accounts.require(user, privilege, database)

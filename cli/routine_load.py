@@ -1,0 +1,156 @@
+"""`seqstore routine-load`: jobs that keep loading, made, run and steered."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import output
+from cli.context import open_store, split_table
+from cli.output import Format
+
+if TYPE_CHECKING:
+    from loaders.routine.job import RoutineJob
+    from store.sql.result import Result
+
+_FAILED = 1
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+Job = Annotated[str, typer.Argument(metavar="DB.JOB", help="The job.")]
+
+
+@app.command("create")
+def create(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="The job; see conf/routine.")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Instead of the name in the file.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
+    ] = None,
+) -> None:
+    """Make a job as a file describes it; `start` and `serve` run it."""
+    from loaders.routine import manage
+    from loaders.routine.toml_spec import read_spec
+
+    spec = read_spec(file, name=name)
+    with open_store(ctx) as store:
+        # Who makes jobs from a file could read what is beside it anyway.
+        job_id = manage.create(store, spec, allowed=[*(allow or []), str(file.parent.resolve())])
+    output.reply({"Id": job_id, "Name": spec.name, "State": "NEED_SCHEDULE"})
+
+
+@app.command("start")
+def start(
+    ctx: typer.Context,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[DB.JOB]...", help="Jobs to run; all when not given.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when the sources have nothing more to give.")
+    ] = False,
+) -> None:
+    """Run jobs here until a signal ends it. A job runs in one process at a time; others wait for that."""
+    from loaders.routine.runner import RoutineRunner
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    for name in jobs or []:
+        split_table(name)
+    with open_store(ctx) as store:
+        runner = RoutineRunner(store, names=jobs or None)
+        if once:
+            _report(list(runner.drain().values()))
+            return
+        ended = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        runner.start()
+        output.say("ready")
+        ended.wait()
+        runner.stop()
+
+
+def _report(jobs: list[RoutineJob]) -> None:
+    from loaders.routine.job import PAUSED
+
+    for job in jobs:
+        counts = job.statistic
+        output.reply(
+            {
+                "Name": job.spec.name,
+                "State": job.state,
+                "LoadedRows": counts.loaded_rows,
+                "FilteredRows": counts.error_rows,
+                "UnselectedRows": counts.unselected_rows,
+                "CommittedTasks": counts.committed_tasks,
+                "Reason": job.reason or job.other_message,
+            }
+        )
+    if any(job.state == PAUSED or job.other_message for job in jobs):
+        raise typer.Exit(_FAILED)
+
+
+@app.command("pause")
+def pause(ctx: typer.Context, job: Job) -> None:
+    """Pause a job; what it has not committed is dropped and read again later."""
+    _control(ctx, "pause", job)
+
+
+@app.command("resume")
+def resume(ctx: typer.Context, job: Job) -> None:
+    """Let a paused job go on from where it was."""
+    _control(ctx, "resume", job)
+
+
+@app.command("stop")
+def stop(ctx: typer.Context, job: Job) -> None:
+    """End a job for good."""
+    _control(ctx, "stop", job)
+
+
+def _control(ctx: typer.Context, action: str, job: str) -> None:
+    from loaders.routine import manage
+    from loaders.routine.jobs import RoutineJobs
+
+    database, name = split_table(job)
+    with open_store(ctx) as store:
+        getattr(manage, action)(RoutineJobs(store.catalog), database, name)
+
+
+@app.command("show")
+def show(
+    ctx: typer.Context,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[DB.JOB]", help="One job; all when not given.")
+    ] = None,
+    all_jobs: Annotated[bool, typer.Option("--all", help="Stopped and cancelled ones too.")] = False,
+    tasks: Annotated[bool, typer.Option("--tasks", help="Their tasks instead.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TABLE,
+) -> None:
+    """Show jobs: state, progress, lag, counts, why they are paused."""
+    database, name = split_table(job) if job is not None else (None, None)
+    with open_store(ctx) as store:
+        from loaders.routine.jobs import RoutineJobs
+
+        found = RoutineJobs(store.catalog)
+        if database is not None and name is not None:
+            found.find(database, name)
+        listed = {i: each for i, each in found.all(database, name).items() if all_jobs or not each.has_ended}
+    rows = _lines(listed, tasks=tasks).rows
+    if rows is not None:
+        output.rows(rows, form)
+
+
+def _lines(jobs: dict[int, RoutineJob], *, tasks: bool) -> Result:
+    from loaders.routine.show import JOB_COLUMNS, TASK_COLUMNS, job_line, task_lines
+    from store.sql.result import text_rows
+
+    if tasks:
+        return text_rows(TASK_COLUMNS, [line for i, job in jobs.items() for line in task_lines(i, job)])
+    return text_rows(JOB_COLUMNS, [job_line(i, job) for i, job in jobs.items()])

@@ -1,0 +1,96 @@
+"""FROM FILES: the files that a pattern matches, each once, in the order of their names.
+
+The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. Which files those
+are is kept beside the job, in the transaction that publishes their rows; whatever else matches is still to
+come. A file counts as read by its name: what is appended to it later is not seen, so files should be put in
+place whole (written elsewhere, then renamed).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from loaders.broker.files import InputFile, check_allowed, find_files
+from loaders.broker.spec import DataDescription
+from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from store.errors import InvalidInputError, NotFoundError
+
+PARTITION: Final = "0"
+_WILDCARD: Final = re.compile(r"[*?\[{]")
+
+
+class FileSource:
+    """See the module.
+
+    Args:
+        path: files or a pattern; complete.
+        allowed: directories and URIs below which files may be read.
+        read_before: names of the files that were read.
+    """
+
+    def __init__(self, path: str, allowed: Sequence[str], read_before: Callable[[], Collection[str]]) -> None:
+        self._description = DataDescription("", (path,))
+        self._allowed = allowed
+        self._read_before = read_before
+
+    def bounds(self) -> dict[str, Bounds]:
+        """See `Source`."""
+        done, waiting = self._state()
+        return {PARTITION: Bounds(0, done + len(waiting))}
+
+    def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
+        """See `Source`: from the first file."""
+        return {name: bounds[name].earliest for name in partitions}
+
+    def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
+        """See `Source`: one file each."""
+        _, waiting = self._state()
+        for span in spans:
+            offsets = range(span.start, span.end)
+            for offset, file in zip(offsets, waiting, strict=False):
+                yield Piece(
+                    Span(span.partition, offset, offset + 1), file.open, file.size, file.uri, (file.uri,)
+                )
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _state(self) -> tuple[int, list[InputFile]]:
+        """How many files were read, and those still to come."""
+        try:
+            found = find_files(self._description, self._allowed)
+        except NotFoundError:
+            found = []
+        except OSError as error:
+            raise SourceUnavailable(
+                f"{self._description.paths[0]}: cannot be listed: {error}", kind="source"
+            ) from error
+        done = self._read_before()
+        waiting = [file for file in found if file.uri not in done]
+        return len(done), sorted(waiting, key=lambda file: file.uri)
+
+
+def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
+    """The path that the source's properties name, absolute.
+
+    Raises:
+        InvalidInputError: there is none, or something else is said.
+        AccessDeniedError: it is not below a directory that loads may read.
+    """
+    for name in properties:
+        if name != "path":
+            raise InvalidInputError(
+                f'{name} is invalid property of FROM FILES, which has only "path"', kind="bad_property"
+            )
+    path = properties.get("path", "").removeprefix("file://")
+    if not path:
+        raise InvalidInputError('FROM FILES needs "path" = "dir/*.json"', kind="bad_property")
+    if "://" not in path:
+        path = os.path.abspath(path)
+    wildcard = _WILDCARD.search(path)
+    folder = path if wildcard is None else path[: path.rfind("/", 0, wildcard.start())] or "/"
+    check_allowed(folder, allowed)
+    return path

@@ -1,0 +1,317 @@
+"""The record of a routine load: states, tasks, progress (R4-R8, R11-R16, R32-R34).
+
+    NEED_SCHEDULE ──tasks divided──▶ RUNNING ──user, errors, source──▶ PAUSED ──resume──▶ NEED_SCHEDULE
+    any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
+
+Everything here is a function from one record to the next; who stores them decides when. A task may commit
+only while the record lists it (R12), so whatever takes it off the list fences it: a pause, a time-out, a
+process that took the job over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from loaders.routine.spec import RoutineSpec
+from store.errors import InvalidInputError
+from store.transaction import now_ms
+
+NEED_SCHEDULE: Final = "NEED_SCHEDULE"
+RUNNING: Final = "RUNNING"
+PAUSED: Final = "PAUSED"
+STOPPED: Final = "STOPPED"
+CANCELLED: Final = "CANCELLED"
+FINAL: Final = frozenset([STOPPED, CANCELLED])
+_MAY_BECOME: Final = {
+    NEED_SCHEDULE: frozenset([RUNNING, PAUSED, STOPPED, CANCELLED]),
+    RUNNING: frozenset([NEED_SCHEDULE, PAUSED, STOPPED, CANCELLED]),
+    PAUSED: frozenset([NEED_SCHEDULE, STOPPED, CANCELLED]),
+}
+# Why a job is paused. Only those of the system end by themselves (R34).
+BY_USER: Final = "USER"
+BY_ERRORS: Final = "ERRORS"
+BY_SYSTEM: Final = "SYSTEM"
+CANNOT_RESUME: Final = "CANNOT_RESUME"
+TOO_MANY_ERRORS: Final = (
+    "current error rows is more than max_error_number or the max_filter_ratio is more than the value set"
+)
+NOBODY: Final = (0, 0)
+_RESUME_AFTER_MS: Final = 5_000  # doubled each time the job pauses again without a commit between
+_RESUME_AFTER_MS_MAX: Final = 300_000  # R34
+_WINDOW_BATCHES: Final = 10  # R16
+_TIMEOUT_BATCHES: Final = 10  # R14; the newest source waits ten intervals, and at least a minute
+_TIMEOUT_MS_MIN: Final = 60_000
+_ERROR_URLS_KEPT: Final = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """Partitions whose next rows are one transaction (R9, R10).
+
+    Attributes:
+        partitions: names.
+        txn_id: of the transaction that runs, -1 while none does (R37).
+    """
+
+    partitions: tuple[str, ...]
+    created_ms: int
+    txn_id: int = -1
+    started_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What SHOW tells of all tasks so far (R31), and the error window (R16)."""
+
+    received_bytes: int = 0
+    error_rows: int = 0
+    loaded_rows: int = 0
+    unselected_rows: int = 0
+    committed_tasks: int = 0
+    aborted_tasks: int = 0
+    task_ms: int = 0
+    error_rows_after_resumed: int = 0
+    window_rows: int = 0
+    window_error_rows: int = 0
+
+    @property
+    def total_rows(self) -> int:
+        return self.loaded_rows + self.error_rows + self.unselected_rows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one task brought.
+
+    Attributes:
+        offsets: the next offset of each partition it read.
+        marks: names to keep beside the job.
+        loaded, filtered, unselected: rows.
+        error_url: of the log of the filtered ones.
+    """
+
+    offsets: Mapping[str, int]
+    marks: Sequence[tuple[str, int]] = ()
+    bytes: int = 0
+    loaded: int = 0
+    filtered: int = 0
+    unselected: int = 0
+    milliseconds: int = 0
+    error_url: str = ""
+
+
+@dataclass(frozen=True)
+class RoutineJob:
+    """One job.
+
+    Attributes:
+        spec: what was asked for.
+        table_id: of the table it was made for, whatever its name is now.
+        owner: process that runs it, `NOBODY` when none does.
+        pause_kind, reason: why it is PAUSED or CANCELLED (R33).
+        other_message: why the last task was aborted (R33).
+        progress: next offset of each partition.
+        latest: end of each partition when it was last looked at.
+        tasks: by id; the generation that may commit.
+        wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
+        allowed: where files may be read beside what the settings allow.
+        auto_resumes: how often it resumed by itself since rows last came.
+        timeouts: tasks in a row that took too long; each doubles the time for the next.
+    """
+
+    spec: RoutineSpec
+    table_id: int
+    created_ms: int
+    state: str = NEED_SCHEDULE
+    owner: tuple[int, int] = NOBODY
+    paused_ms: int = 0
+    ended_ms: int = 0
+    resumed_ms: int = 0
+    pause_kind: str = ""
+    reason: str = ""
+    other_message: str = ""
+    progress: Mapping[str, int] = field(default_factory=dict)
+    latest: Mapping[str, int] = field(default_factory=dict)
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    statistic: Statistic = Statistic()
+    error_urls: tuple[str, ...] = ()
+    wanted_offsets: Mapping[str, str] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+    user: str = "root"
+    auto_resumes: int = 0
+    timeouts: int = 0
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> RoutineJob:
+        tasks = {
+            name: Task(**{**task, "partitions": tuple(task["partitions"])})
+            for name, task in record["tasks"].items()
+        }
+        lists = {name: tuple(record[name]) for name in ("owner", "error_urls", "allowed")}
+        spec, statistic = RoutineSpec.from_record(record["spec"]), Statistic(**record["statistic"])
+        return cls(**{**record, **lists, "tasks": tasks, "spec": spec, "statistic": statistic})
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a task may take (R14)."""
+        plain = max(self.spec.limits.seconds * 1000 * _TIMEOUT_BATCHES, _TIMEOUT_MS_MIN)
+        return int(plain << min(self.timeouts, 10))
+
+    @property
+    def resumes_at_ms(self) -> int | None:
+        """When a pause ends by itself, None when it does not (R34)."""
+        if self.state != PAUSED or self.pause_kind != BY_SYSTEM:
+            return None
+        return self.paused_ms + min(_RESUME_AFTER_MS << min(self.auto_resumes, 16), _RESUME_AFTER_MS_MAX)
+
+    # ------------------------------------------------------------------------------------------ states
+
+    def to(self, state: str) -> RoutineJob:
+        """The job in another state.
+
+        Raises:
+            InvalidInputError: there is no way there (R5).
+        """
+        if state not in _MAY_BECOME.get(self.state, ()):
+            raise InvalidInputError(
+                f"Could not transform {self.state} to {state}", kind="bad_state", job=self.spec.name
+            )
+        ended = now_ms() if state in FINAL else 0
+        return replace(self, state=state, ended_ms=ended)
+
+    def paused(self, kind: str, reason: str) -> RoutineJob:
+        """R6, R33."""
+        return replace(self.to(PAUSED), tasks={}, paused_ms=now_ms(), pause_kind=kind, reason=reason)
+
+    def resumed(self, *, by_itself: bool = False) -> RoutineJob:
+        """R6, R34."""
+        if self.state != PAUSED:  # NEED_SCHEDULE follows RUNNING too, but nobody asks for it
+            raise InvalidInputError(
+                f"Could not transform {self.state} to {NEED_SCHEDULE}", kind="bad_state", job=self.spec.name
+            )
+        statistic = replace(self.statistic, error_rows_after_resumed=0, window_rows=0, window_error_rows=0)
+        resumes = self.auto_resumes + 1 if by_itself else 0
+        return replace(
+            self.to(NEED_SCHEDULE),
+            tasks={},
+            paused_ms=0,
+            resumed_ms=now_ms(),
+            pause_kind="",
+            reason="",
+            statistic=self.statistic if by_itself else statistic,
+            auto_resumes=resumes,
+        )
+
+    def stopped(self) -> RoutineJob:
+        return replace(self.to(STOPPED), tasks={}, reason="", owner=NOBODY)
+
+    def cancelled(self, reason: str) -> RoutineJob:
+        """R8."""
+        return replace(self.to(CANCELLED), tasks={}, reason=reason, owner=NOBODY)
+
+    def taken_over(self, owner: tuple[int, int]) -> RoutineJob:
+        """With another process to run it: tasks of the one before cannot commit any more (R12)."""
+        state = NEED_SCHEDULE if self.state == RUNNING else self.state
+        return replace(self, state=state, owner=owner, tasks={})
+
+    # ------------------------------------------------------------------------------------------ tasks
+
+    def divided(self, first_offsets: Mapping[str, int], latest: Mapping[str, int]) -> RoutineJob:
+        """RUNNING: partitions dealt to tasks in turn (R9).
+
+        Args:
+            first_offsets: where new partitions begin.
+            latest: ends of all partitions.
+        """
+        progress = {**first_offsets, **self.progress}
+        names = sorted(latest, key=lambda name: (len(name), name))
+        count = min(len(names), self.spec.limits.concurrency)
+        now = now_ms()
+        tasks = {str(uuid.uuid4()): Task(tuple(names[i::count]), now) for i in range(count)}
+        return replace(self.to(RUNNING), progress=progress, latest=dict(latest), tasks=tasks)
+
+    def started(self, task_id: str, txn_id: int) -> RoutineJob:
+        """R37."""
+        if task_id not in self.tasks:
+            return self
+        begun = replace(self.tasks[task_id], txn_id=txn_id, started_ms=now_ms())
+        return replace(self, tasks={**self.tasks, task_id: begun})
+
+    def committed(self, task_id: str, txn_id: int, label: str, batch: Batch) -> RoutineJob:
+        """What a task's rows make of the job, in the transaction that publishes them (R11).
+
+        Raises:
+            InvalidInputError: the task is none of the job's any more (R12).
+        """
+        if self.state != RUNNING or task_id not in self.tasks:
+            raise InvalidInputError(
+                f"txn {txn_id} could not be COMMITTED while task {label} has been aborted.",
+                kind="task_aborted",
+                job=self.spec.name,
+            )
+        progress = {**self.progress, **batch.offsets}
+        urls = (*self.error_urls, batch.error_url) if batch.error_url else self.error_urls
+        moved = replace(
+            self,
+            progress=progress,
+            latest={name: max(self.latest.get(name, 0), end) for name, end in progress.items()},
+            tasks=_renewed(self.tasks, task_id),
+            statistic=_counted(self.statistic, batch),
+            error_urls=urls[-_ERROR_URLS_KEPT:],
+            auto_resumes=0,
+            timeouts=0,
+        )
+        return _within_budget(moved)
+
+    def aborted(self, task_id: str, reason: str, *, timed_out: bool = False) -> RoutineJob:
+        """A task that failed is renewed, from unchanged offsets (R13)."""
+        statistic = replace(self.statistic, aborted_tasks=self.statistic.aborted_tasks + 1)
+        tasks = _renewed(self.tasks, task_id) if task_id in self.tasks else self.tasks
+        return replace(
+            self,
+            tasks=tasks,
+            statistic=statistic,
+            other_message=reason,
+            timeouts=self.timeouts + timed_out,
+        )
+
+
+def _renewed(tasks: Mapping[str, Task], task_id: str) -> dict[str, Task]:
+    kept = {name: task for name, task in tasks.items() if name != task_id}
+    return {**kept, str(uuid.uuid4()): Task(tasks[task_id].partitions, now_ms())}
+
+
+def _counted(before: Statistic, batch: Batch) -> Statistic:
+    return replace(
+        before,
+        received_bytes=before.received_bytes + batch.bytes,
+        error_rows=before.error_rows + batch.filtered,
+        loaded_rows=before.loaded_rows + batch.loaded,
+        unselected_rows=before.unselected_rows + batch.unselected,
+        committed_tasks=before.committed_tasks + 1,
+        task_ms=before.task_ms + batch.milliseconds,
+        error_rows_after_resumed=before.error_rows_after_resumed + batch.filtered,
+        window_rows=before.window_rows + batch.loaded + batch.filtered + batch.unselected,
+        window_error_rows=before.window_error_rows + batch.filtered,
+    )
+
+
+def _within_budget(job: RoutineJob) -> RoutineJob:
+    """R16: the batch that broke the budget is kept, the job pauses after it."""
+    limits, found = job.spec.limits, job.statistic
+    is_over = found.window_error_rows > limits.errors_max or (
+        found.window_rows > 0 and found.window_error_rows / found.window_rows > limits.error_ratio_max
+    )
+    if is_over or found.window_rows > limits.rows * _WINDOW_BATCHES:
+        job = replace(job, statistic=replace(found, window_rows=0, window_error_rows=0))
+    return job.paused(BY_ERRORS, TOO_MANY_ERRORS) if is_over else job

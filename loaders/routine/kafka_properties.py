@@ -1,0 +1,127 @@
+"""What FROM KAFKA says: brokers, topic, partitions, where to begin, what is passed to the client (R24)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from store.errors import InvalidInputError
+
+BEGINNING: Final = "OFFSET_BEGINNING"
+END: Final = "OFFSET_END"
+_PREFIX: Final = "property."
+_NAMES: Final = frozenset(["kafka_broker_list", "kafka_topic", "kafka_partitions", "kafka_offsets"])
+_DEFAULT_OFFSETS: Final = "property.kafka_default_offsets"
+# What the job decides itself: offsets are the catalog's, and only committed messages are read.
+_OURS: Final = frozenset(["kafka_default_offsets", "group.id", "auto.offset.reset", "enable.auto.commit"])
+_SECRET: Final = re.compile(r"password|secret|jaas", re.IGNORECASE)
+_TIME: Final = "%Y-%m-%d %H:%M:%S"
+
+
+@dataclass(frozen=True)
+class KafkaProperties:
+    """`kafka_properties` makes it.
+
+    Attributes:
+        partitions: those that are read; empty means all, new ones too (R26).
+        offsets: where partitions begin: a number, OFFSET_BEGINNING, OFFSET_END or a time; by partition.
+        default_offset: where the others begin.
+        client: properties of the client, without `property.`.
+    """
+
+    brokers: str
+    topic: str
+    partitions: tuple[int, ...] = ()
+    offsets: Mapping[int, str] = field(default_factory=dict)
+    default_offset: str = END
+    group_id: str = ""
+    client: Mapping[str, str] = field(default_factory=dict)
+
+
+def kafka_properties(given: Mapping[str, str]) -> KafkaProperties:
+    """Reads and checks them.
+
+    Raises:
+        InvalidInputError: names the property.
+    """
+    for name in given:
+        if name not in _NAMES and not name.startswith(_PREFIX):
+            raise _bad(f"{name} is invalid kafka property")
+    for name in ("kafka_broker_list", "kafka_topic"):
+        if not given.get(name, "").strip():
+            raise _bad(f"{name} is a required property of FROM KAFKA")
+    for broker in given["kafka_broker_list"].split(","):
+        if not re.fullmatch(r"\s*(\[[0-9a-fA-F:]+\]|[^\s:]+):\d{1,5}\s*", broker):
+            raise _bad(f"kafka_broker_list: expected host:port, found {broker.strip()!r}")
+    client = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
+    stored = next((name for name, value in client.items() if value.startswith("FILE:")), None)
+    if stored is not None:
+        raise _bad(
+            f"property.{stored}: FILE: names a file kept by CREATE FILE, which does not exist here; give the "
+            "path of a file of this host"
+        )
+    policy = client.get("auto.offset.reset", "earliest").lower()
+    if policy not in ("earliest", "latest", "error", "none"):
+        raise _bad(f"property.auto.offset.reset: expected earliest, latest or none, found {policy}")
+    partitions = _partitions(given.get("kafka_partitions", ""))
+    return KafkaProperties(
+        brokers=given["kafka_broker_list"],
+        topic=given["kafka_topic"].strip(),
+        partitions=partitions,
+        offsets=_offsets(partitions, given.get("kafka_offsets", "")),
+        default_offset=_offset(given.get(_DEFAULT_OFFSETS, END)),
+        group_id=client.get("group.id", ""),
+        client={name: value for name, value in client.items() if name not in _OURS},
+    )
+
+
+def shown(given: Mapping[str, str]) -> dict[str, str]:
+    """Properties as they may be shown: secrets are left out."""
+    return {name: "******" if _SECRET.search(name) else value for name, value in given.items()}
+
+
+def time_ms(offset: str) -> int | None:
+    """Unix time of an offset that is a time, None of any other."""
+    try:
+        return round(datetime.strptime(offset, _TIME).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _partitions(text: str) -> tuple[int, ...]:
+    if not text.strip():
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
+        raise _bad(f"Invalid kafka partition: expected different numbers such as 0,1,2, found {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def _offsets(partitions: tuple[int, ...], text: str) -> dict[int, str]:
+    if not text.strip():
+        return {}
+    offsets = [_offset(part) for part in text.split(",")]
+    if len(offsets) != len(partitions):
+        raise _bad("Partitions number should be equals to offsets number")
+    is_time = [time_ms(offset) is not None for offset in offsets]
+    if any(is_time) and not all(is_time):
+        raise _bad("The offset of the partition cannot be specified by the timestamp and the offset at once")
+    return dict(zip(partitions, offsets, strict=True))
+
+
+def _offset(text: str) -> str:
+    offset = text.strip()
+    if offset.upper() in (BEGINNING, END):
+        return offset.upper()
+    if offset.isdigit() or time_ms(offset) is not None:
+        return offset
+    raise _bad(
+        f"Invalid kafka offset {offset!r}: expected a number, {BEGINNING}, {END} or yyyy-mm-dd hh:mm:ss"
+    )
+
+
+def _bad(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_property")

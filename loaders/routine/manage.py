@@ -1,0 +1,158 @@
+"""What people do with routine loads: create, pause, resume, stop, alter (R2-R8, R29)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from loaders.routine.file_source import complete_path
+from loaders.routine.job import BY_USER, PAUSED, RoutineJob
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.kafka_properties import kafka_properties
+from loaders.routine.properties import ALTERABLE, check_properties
+from loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from loaders.row_source import Target
+from store.errors import InvalidInputError
+from store.store import Store
+from store.transaction import now_ms
+
+PAUSED_BY_USER: Final = "User pauses routine load job"
+_OFFSETS: Final = frozenset(["kafka_partitions", "kafka_offsets"])
+
+
+def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequence[str] = ()) -> int:
+    """Keeps a new job, for a runner to find (R4); returns its number.
+
+    Args:
+        allowed: directories and URIs below which files may be read, beside those of the settings.
+
+    Raises:
+        NotFoundError: no such table.
+        AlreadyExistsError: the name is taken (R2).
+        InvalidInputError, AccessDeniedError: it cannot be as asked for.
+    """
+    table = store.table(f"{spec.database}.{spec.table}")
+    spec.check(Target(table.schema, table.name))
+    if spec.source == FILES:
+        path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed])
+        spec = replace(spec, source_properties={"path": path})
+    else:
+        kafka_properties(spec.source_properties)
+    job = RoutineJob(spec, table.id, now_ms(), allowed=tuple(allowed), user=user)
+    return RoutineJobs(store.catalog).add(job)
+
+
+def pause(jobs: RoutineJobs, database: str, name: str) -> None:
+    """Pauses a job until somebody resumes it; what its tasks have not committed is dropped (R6, R12).
+
+    Raises:
+        NotFoundError: there is no such job.
+        InvalidInputError: it is paused or has ended (R5).
+    """
+    job_id, _ = jobs.find(database, name)
+    jobs.change(job_id, lambda job: job.paused(BY_USER, PAUSED_BY_USER))
+
+
+def resume(jobs: RoutineJobs, database: str, name: str) -> None:
+    """Lets a paused job go on from where it was (R6).
+
+    Raises:
+        NotFoundError: there is no such job.
+        InvalidInputError: it is not paused (R5).
+    """
+    job_id, _ = jobs.find(database, name)
+    jobs.change(job_id, lambda job: job.resumed())
+
+
+def stop(jobs: RoutineJobs, database: str, name: str) -> None:
+    """Ends a job for good (R7).
+
+    Raises:
+        NotFoundError: there is no such job.
+        InvalidInputError: it has ended (R5).
+    """
+    job_id, _ = jobs.find(database, name)
+    jobs.change(job_id, lambda job: job.stopped())
+
+
+def alter(
+    store: Store,
+    database: str,
+    name: str,
+    properties: Mapping[str, str],
+    source: str,
+    source_properties: Mapping[str, str],
+) -> None:
+    """Changes a paused job (R29).
+
+    Raises:
+        NotFoundError: there is no such job.
+        InvalidInputError: it is not paused, or what is given cannot be changed.
+    """
+    jobs = RoutineJobs(store.catalog)
+    job_id, found = jobs.find(database, name)
+    for each in properties:
+        if each not in ALTERABLE:
+            raise InvalidInputError(
+                f"{each} is invalid property; ALTER ROUTINE LOAD changes {', '.join(sorted(ALTERABLE))}",
+                kind="bad_property",
+            )
+    if source and source != found.spec.source:
+        raise InvalidInputError(
+            f"The specified job type {source} is not the type of job {name}, {found.spec.source}",
+            kind="bad_property",
+        )
+    if source == FILES and source_properties:
+        raise InvalidInputError(
+            "ALTER ROUTINE LOAD ... FROM FILES: nothing of it can be changed; make a new job",
+            kind="not_supported",
+        )
+
+    def altered(job: RoutineJob) -> RoutineJob:
+        if job.state != PAUSED:
+            raise InvalidInputError("Only supports modification of PAUSED jobs", kind="bad_state")
+        spec = replace(job.spec, properties={**job.spec.properties, **properties})
+        check_properties(spec.properties)
+        spec.options("")
+        job = replace(job, spec=spec)
+        return _with_kafka(job, source_properties) if source == KAFKA else job
+
+    jobs.change(job_id, altered)
+
+
+def _with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
+    """New offsets of partitions that were read, brokers, topic, client properties."""
+    before = job.spec.source_properties
+    if "kafka_topic" in given and given["kafka_topic"] != before["kafka_topic"]:
+        kept = {name: value for name, value in before.items() if name not in _OFFSETS}
+        source = {**kept, **given}
+        kafka_properties(source)
+        spec = replace(job.spec, source_properties=source)
+        return replace(job, spec=spec, progress={}, latest={}, wanted_offsets={})
+    others = {name: value for name, value in given.items() if name not in _OFFSETS}
+    spec = replace(job.spec, source_properties={**before, **others})
+    kafka_properties(spec.source_properties)
+    offsets = kafka_properties(
+        {**spec.source_properties, "kafka_partitions": "", "kafka_offsets": "", **given}
+    ).offsets
+    if not offsets and _OFFSETS & given.keys():
+        raise InvalidInputError(
+            "kafka_partitions and kafka_offsets are altered together, one offset for each partition",
+            kind="bad_property",
+        )
+    wanted = {str(partition): offset for partition, offset in offsets.items()}
+    for name in wanted:
+        if name not in job.progress and name not in job.wanted_offsets:
+            raise InvalidInputError(
+                f"The specified partition {name} is not in the consumed partitions", kind="bad_property"
+            )
+    progress = {name: offset for name, offset in job.progress.items() if name not in wanted}
+    numbers = {name: int(offset) for name, offset in wanted.items() if offset.isdigit()}
+    words = {name: offset for name, offset in wanted.items() if not offset.isdigit()}
+    return replace(
+        job,
+        spec=spec,
+        progress={**progress, **numbers},
+        wanted_offsets={**job.wanted_offsets, **words},
+    )

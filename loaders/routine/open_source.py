@@ -1,0 +1,24 @@
+"""The source a routine load names."""
+
+from __future__ import annotations
+
+from loaders.routine.file_source import FileSource
+from loaders.routine.job import RoutineJob
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.kafka_source import KafkaSource
+from loaders.routine.source import Source
+from loaders.routine.spec import FILES
+from store.store import Store
+
+
+def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
+    """Opens it.
+
+    Raises:
+        StoreError: what the source needs is not there.
+    """
+    if job.spec.source == FILES:
+        allowed = [*store.settings.load_paths, *job.allowed]
+        marks = RoutineJobs(store.catalog)
+        return FileSource(job.spec.source_properties["path"], allowed, lambda: marks.marks(job_id))
+    return KafkaSource(job.spec, job.wanted_offsets)

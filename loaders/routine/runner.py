@@ -1,0 +1,125 @@
+"""What runs the routine loads of a store: `seqstore serve` and `seqstore routine-load start`.
+
+One thread for each job that has not ended. It looks at the record often, for pauses and resumes come from
+other processes too. A round begins when rows are waiting, but no sooner than `max_batch_interval` after the
+one before, so that a steady stream becomes one version an interval; full batches follow each other at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from loaders.routine.job import NEED_SCHEDULE, RoutineJob
+from loaders.routine.job_runner import JobRunner, OpenSource, Round
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.open_source import open_source
+from store.store import Store
+
+_LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
+_STOP_SECONDS: Final = 30.0  # what tasks get to finish; those that need longer are aborted
+_log: Final = logging.getLogger(__name__)
+
+
+class RoutineRunner:
+    """The jobs of one store.
+
+    Args:
+        names: of jobs, as `db.name`; None means all.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        names: Collection[str] | None = None,
+        open_source: OpenSource = open_source,
+    ) -> None:
+        self._store = store
+        self._jobs = RoutineJobs(store.catalog)
+        self._names = names
+        self._open_source = open_source
+        self._ending = threading.Event()
+        self._master: threading.Thread | None = None
+        self._threads: dict[int, threading.Thread] = {}
+
+    def start(self) -> None:
+        """Runs jobs, those made later too, until `stop`."""
+        self._master = threading.Thread(target=self._watch, name="routine loads", daemon=True)
+        self._master.start()
+
+    def stop(self) -> None:
+        """Lets running tasks finish, and leaves the jobs to the next runner."""
+        self._ending.set()
+        deadline = time.monotonic() + _STOP_SECONDS
+        if self._master is not None:
+            self._master.join()
+        for thread in self._threads.values():
+            thread.join(max(deadline - time.monotonic(), 0))
+
+    def drain(self) -> dict[int, RoutineJob]:
+        """Runs every job until its source has nothing more to give or it is not running any more.
+
+        Returns:
+            The jobs, by number.
+        """
+        runners = {job_id: JobRunner(self._store, job_id, self._open_source) for job_id in self._wanted()}
+        for runner in runners.values():
+            try:
+                done = runner.round()
+                while done.committed and not done.failed:
+                    done = runner.round()
+            finally:
+                runner.release()
+        return {job_id: self._jobs.get(job_id) for job_id in runners}
+
+    def _wanted(self) -> list[int]:
+        return [
+            job_id
+            for job_id, job in self._jobs.all().items()
+            if not job.has_ended
+            and (self._names is None or f"{job.spec.database}.{job.spec.name}" in self._names)
+        ]
+
+    def _watch(self) -> None:
+        while not self._ending.is_set():
+            self._guarded(self._begin_new)
+            self._ending.wait(_LOOK_SECONDS)
+
+    def _begin_new(self) -> None:
+        for job_id in self._wanted():
+            running = self._threads.get(job_id)
+            if running is None or not running.is_alive():
+                thread = threading.Thread(
+                    target=self._run_job, args=(job_id,), name=f"routine load {job_id}", daemon=True
+                )
+                self._threads[job_id] = thread
+                thread.start()
+
+    def _run_job(self, job_id: int) -> None:
+        runner = JobRunner(self._store, job_id, self._open_source)
+        due = 0.0
+        while not self._ending.is_set():
+            job = runner.look()
+            if job.has_ended:
+                break
+            done = Round()
+            if runner.is_ours(job) and (job.state == NEED_SCHEDULE or time.monotonic() >= due):
+                begun = time.monotonic()
+                done = runner.round()
+                has_run = done.committed or done.failed
+                due = begun + job.spec.limits.seconds if has_run else begun
+            if done.is_full:
+                due = 0.0
+            else:
+                self._ending.wait(_LOOK_SECONDS)
+        runner.release()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # the next look may do better; a runner that ends would stop every job
+            _log.exception("routine loads cannot be looked at")

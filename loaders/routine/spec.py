@@ -1,0 +1,128 @@
+"""What a routine load was asked to do: one value, whether it came from SQL or from a TOML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from loaders.broker.spec import format_of
+from loaders.headers import StreamLoadOptions, parse_headers
+from loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
+from loaders.row_source import Target
+from store.errors import InvalidInputError
+
+KAFKA: Final = "KAFKA"
+FILES: Final = "FILES"
+_NAME: Final = re.compile(r"[A-Za-z][-_A-Za-z0-9]{0,63}")
+_LISTS: Final = ("partitions", "columns", "assignments")
+
+
+@dataclass(frozen=True)
+class RoutineSpec:
+    """One job (R1).
+
+    Attributes:
+        name: unique among the jobs of the database that have not ended (R2).
+        table: its name within the database.
+        merge_type: APPEND, DELETE or MERGE.
+        columns: fields of a row, in order.
+        assignments: `column = expression`, in order.
+        preceding_filter, where, delete_on: conditions.
+        order_by: the column that gives the sequence.
+        properties: by lower-case name.
+        source: KAFKA or FILES.
+        source_properties: as the source wants them, by name.
+    """
+
+    database: str
+    name: str
+    table: str
+    merge_type: str = "APPEND"
+    partitions: tuple[str, ...] = ()
+    column_separator: str = ""
+    line_delimiter: str = ""
+    columns: tuple[str, ...] = ()
+    assignments: tuple[str, ...] = ()
+    preceding_filter: str = ""
+    where: str = ""
+    delete_on: str = ""
+    order_by: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    source: str = FILES
+    source_properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> RoutineSpec:
+        return cls(**{**record, **{name: tuple(record[name]) for name in _LISTS}})
+
+    @property
+    def limits(self) -> Limits:
+        return limits_of(self.properties)
+
+    def check(self, target: Target) -> None:
+        """What can be told before the source is looked at.
+
+        Raises:
+            InvalidInputError: names what is at fault.
+        """
+        if not _NAME.fullmatch(self.name):  # R2
+            raise InvalidInputError(
+                f"Incorrect job name {self.name[:80]!r}: expected a letter, then at most 63 letters, digits, "
+                "'_' and '-'",
+                kind="bad_name",
+            )
+        if self.source not in (KAFKA, FILES):
+            raise InvalidInputError(f"source: expected KAFKA or FILES, found {self.source}", kind="bad_load")
+        if self.merge_type != "MERGE" and self.delete_on:  # R23
+            raise InvalidInputError(
+                "not support DELETE ON clause when merge type is not MERGE.", kind="bad_load"
+            )
+        if self.merge_type == "MERGE" and not self.delete_on:
+            raise InvalidInputError("Excepted DELETE ON clause when merge type is MERGE.", kind="bad_load")
+        check_properties(self.properties)
+        partitioning = target.schema.partitioning
+        for name in self.partitions:
+            if partitioning is not None:
+                partitioning.find(name)
+            elif name != self.table:  # LH8: a table without partitions has one, of its own name
+                raise InvalidInputError(
+                    f"partitions: unknown partition {name!r} of table {target.name}", kind="unknown_partition"
+                )
+        file_format = self.options("").format
+        if self.source == KAFKA and file_format not in ("csv", "json"):
+            raise InvalidInputError(
+                f"format: expected csv or json from Kafka, found {file_format}", kind="bad_property"
+            )
+
+    def options(self, path: str) -> StreamLoadOptions:
+        """How a body is read and mapped: what a stream load with these headers would do.
+
+        Args:
+            path: of the file the body is, whose suffix tells the format where no property does; empty when
+                it is none.
+
+        Raises:
+            InvalidInputError: as the stream load would answer.
+        """
+        headers = {name: self.properties[name] for name in HEADERS if name in self.properties}
+        if path:
+            file_format, headers["compress_type"] = format_of(path)
+            headers.setdefault("format", file_format)
+        elif self.source == KAFKA:
+            headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever is taken out of it
+        headers["columns"] = ", ".join([*(f"`{name}`" for name in self.columns), *self.assignments])
+        headers["merge_type"] = self.merge_type
+        headers["partitions"] = ",".join(self.partitions)
+        headers["column_separator"] = self.column_separator
+        headers["line_delimiter"] = self.line_delimiter
+        headers["where"] = self.where
+        headers["delete"] = self.delete_on
+        headers["function_column.sequence_col"] = self.order_by
+        options = parse_headers({name: value for name, value in headers.items() if value})
+        return replace(options, preceding_filter=self.preceding_filter)

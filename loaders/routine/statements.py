@@ -1,0 +1,157 @@
+"""CREATE, ALTER, PAUSE, RESUME, STOP and SHOW ROUTINE LOAD, run (R1-R7, R29-R37)."""
+
+from __future__ import annotations
+
+import re
+
+from loaders.routine import manage
+from loaders.routine.job import PAUSED, RoutineJob
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.show import (
+    CREATE_COLUMNS,
+    JOB_COLUMNS,
+    TASK_COLUMNS,
+    create_text,
+    job_line,
+    task_lines,
+)
+from loaders.routine.spec import RoutineSpec
+from store.errors import InvalidInputError
+from store.sql import load_jobs as sql
+from store.sql.result import Result, text_rows
+from store.store import Store
+
+
+class RoutineStatements:
+    """Runs the statements of one store.
+
+    Args:
+        user: who is said to have made a job.
+    """
+
+    def __init__(self, store: Store, user: str = "root") -> None:
+        self._store = store
+        self._user = user
+        self._routine = RoutineJobs(store.catalog)
+
+    def create_routine(self, statement: sql.CreateRoutineLoad, database: str) -> Result:
+        """Keeps the job; `seqstore serve` or `seqstore routine-load start` runs it."""
+        manage.create(self._store, spec_of(statement, database), user=self._user)
+        return Result()
+
+    def alter_routine(self, statement: sql.AlterRoutineLoad, database: str) -> Result:
+        """R29."""
+        if statement.clauses != sql.LoadClauses():
+            raise InvalidInputError(
+                "ALTER ROUTINE LOAD changes PROPERTIES and source properties; columns and conditions cannot "
+                "be changed, make a new job",
+                kind="not_supported",
+            )
+        properties = {name.lower(): value for name, value in statement.properties.items()}
+        manage.alter(
+            self._store,
+            database,
+            statement.job.name,
+            properties,
+            statement.source,
+            _source_names(statement.source_properties),
+        )
+        return Result()
+
+    def control_routine(self, statement: sql.ControlRoutineLoad, database: str) -> Result:
+        """R5-R7. ALL means every job of the database that can be paused, or resumed."""
+        action = {"PAUSE": manage.pause, "RESUME": manage.resume, "STOP": manage.stop}[statement.action]
+        if statement.job is not None:
+            action(self._routine, database, statement.job.name)
+            return Result(affected_rows=1)
+        if statement.action == "STOP":
+            raise InvalidInputError("STOP ROUTINE LOAD needs FOR job; it cannot be undone", kind="bad_load")
+        wants_paused = statement.action == "RESUME"
+        names = [
+            job.spec.name
+            for job in self._routine.all(database).values()
+            if not job.has_ended and (job.state == PAUSED) == wants_paused
+        ]
+        for name in names:
+            action(self._routine, database, name)
+        return Result(affected_rows=len(names))
+
+    def show_routine(self, statement: sql.ShowRoutineLoad, database: str) -> Result:
+        """R30, R37."""
+        name = statement.job.name if statement.job is not None else None
+        if name is not None:
+            self._routine.find(database, name)
+        found = {
+            job_id: job
+            for job_id, job in self._routine.all(database, name).items()
+            if (statement.is_all or not job.has_ended) and _is_like(statement.like, job.spec.name)
+        }
+        if statement.what == "TASKS":
+            return text_rows(TASK_COLUMNS, [line for i, job in found.items() for line in task_lines(i, job)])
+        if statement.what == "CREATE":
+            return text_rows(CREATE_COLUMNS, [_create_line(i, job) for i, job in found.items()])
+        return text_rows(JOB_COLUMNS, [job_line(i, job) for i, job in found.items()])
+
+
+def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
+    """The job a CREATE ROUTINE LOAD asks for.
+
+    Raises:
+        InvalidInputError: it has no table, or a clause that routine loads do not have.
+    """
+    said = statement.clauses
+    if statement.table is None:  # R3
+        raise InvalidInputError(
+            "CREATE ROUTINE LOAD without ON (many tables from one topic) is not supported; make a job for "
+            "each table",
+            kind="not_supported",
+        )
+    for value, clause in (
+        (said.columns_from_path, "COLUMNS FROM PATH AS"),
+        (said.set_columns, "SET"),
+        (said.format, "FORMAT AS"),
+        (said.compress_type, "COMPRESS_TYPE AS"),
+    ):
+        if value:
+            raise InvalidInputError(f"CREATE ROUTINE LOAD has no clause {clause}", kind="bad_load")
+    return RoutineSpec(
+        database=database,
+        name=statement.job.name,
+        table=statement.table,
+        merge_type=said.merge_type,
+        partitions=said.partitions,
+        column_separator=said.column_separator or "",
+        line_delimiter=said.line_delimiter or "",
+        columns=tuple(name.strip("`") for name in said.columns if _is_name(name)),
+        assignments=tuple(text for text in said.columns if not _is_name(text)),
+        preceding_filter=said.preceding_filter or "",
+        where=said.where or "",
+        delete_on=said.delete_on or "",
+        order_by=(said.order_by or "").strip("`"),
+        properties={name.lower(): value for name, value in statement.properties.items()},
+        source=statement.source,
+        source_properties=_source_names(statement.source_properties),
+        comment=statement.comment,
+    )
+
+
+def _source_names(given: dict[str, str]) -> dict[str, str]:
+    """Names of our own in lower case; what is passed to the client keeps its case."""
+    return {
+        name if name.lower().startswith("property.") else name.lower(): value for name, value in given.items()
+    }
+
+
+def _create_line(job_id: int, job: RoutineJob) -> tuple[str, str, str]:
+    return str(job_id), job.spec.name, create_text(job)
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"`[^`]+`|\w+", text.strip()) is not None
+
+
+def _is_like(pattern: str | None, name: str) -> bool:
+    if pattern is None:
+        return True
+    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)
+    return re.fullmatch("".join(parts), name, re.DOTALL) is not None

@@ -1,0 +1,188 @@
+"""`seqstore routine-load`, with the job in conf/routine, and killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaders.routine.job import RoutineJob
+from loaders.routine.jobs import RoutineJobs
+from store import Store
+from store.sql import Session
+
+ROOT = Path(__file__).parents[2]
+CLICKS = ROOT / "conf" / "routine" / "clicks.toml"
+POINTS = ["disk.written", "load.staged", "publish.before_switch", "publish.after_switch"]
+JOB = """
+database = "db"
+name = "events"
+table = "events"
+order_by = "s"
+[properties]
+max_batch_interval = 1
+max_error_number = 1000
+[files]
+path = "in/*.json"
+"""
+
+
+def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(data), *arguments]
+    given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=given, check=False)
+
+
+def create(data: Path, columns: str, properties: str = "") -> None:
+    with Store.open(data) as store, Session(store) as session:
+        database, _, table = columns.partition(".")
+        properties = f"PROPERTIES ({properties})" if properties else ""
+        list(
+            session.execute(f"CREATE DATABASE {database}; USE {database}; CREATE TABLE {table} {properties}")
+        )
+
+
+def ask(data: Path, statement: str) -> list[tuple[Any, ...]]:
+    with Store.open(data) as store, Session(store) as session:
+        (result,) = session.execute(statement)
+        assert result.rows is not None
+        return [tuple(row.values()) for row in result.rows.to_pylist()]
+
+
+def test_the_example_job_runs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    create(
+        data,
+        "shop.clicks (click_id BIGINT, page VARCHAR(100), at DATETIME) UNIQUE KEY (click_id) "
+        "DISTRIBUTED BY HASH (click_id)",
+        "'function_column.sequence_col' = 'at'",
+    )
+    made = seqstore(data, "routine-load", "create", str(CLICKS))
+    assert json.loads(made.stdout)["State"] == "NEED_SCHEDULE", made.stderr
+    run = seqstore(data, "routine-load", "start", "--once")
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert {name: told[name] for name in ("LoadedRows", "FilteredRows", "UnselectedRows")} == {
+        "LoadedRows": 5,
+        "FilteredRows": 1,
+        "UnselectedRows": 1,
+    }
+    assert ask(data, "SELECT click_id, page FROM shop.clicks ORDER BY click_id") == [(1, "/"), (4, "/pay")]
+    for action, state in (("pause", "PAUSED"), ("resume", "NEED_SCHEDULE"), ("stop", "STOPPED")):
+        done = seqstore(data, "routine-load", action, "shop.clicks")
+        assert done.returncode == 0, done.stderr
+        shown = seqstore(data, "routine-load", "show", "shop.clicks", "--all", "--format", "json")
+        assert f'"{state}"' in shown.stdout
+    refused = seqstore(data, "routine-load", "resume", "shop.clicks")
+    assert (refused.returncode, "Could not transform STOPPED" in refused.stderr) == (1, True)
+
+
+def job_of(data: Path) -> RoutineJob:
+    with Store.open(data) as store:
+        (job,) = RoutineJobs(store.catalog).all().values()
+        return job
+
+
+class Feed:
+    """Files of events and what the table must hold when all of them were loaded once."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._files = 0
+        self.rows = 0
+        self.newest: dict[int, int] = {}
+
+    def put(self, files: int) -> None:
+        for _ in range(files):
+            events = [(self._random.randrange(200), self._random.randrange(10**6)) for _ in range(50)]
+            for key, sequence in events:
+                self.newest[key] = max(self.newest.get(key, -1), sequence)
+            text = "".join(f'{{"k": {key}, "s": {sequence}}}\n' for key, sequence in events)
+            hidden = self._folder / ".next"
+            hidden.write_text(text)
+            # names do not grow with time: late files come before ones that were read
+            hidden.rename(self._folder / f"{self._random.randrange(10**6):06}-{self._files}.json")
+            self._files += 1
+            self.rows += len(events)
+
+    def check(self, data: Path) -> None:
+        """R11: the table, the counts and the progress tell of the same files."""
+        assert dict(ask(data, "SELECT k, s FROM db.events")) == self.newest
+        job = job_of(data)
+        assert (job.statistic.loaded_rows, dict(job.progress)) == (self.rows, {"0": self._files})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    create(
+        path,
+        "db.events (k BIGINT, s BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)",
+        "'function_column.sequence_col' = 's'",
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "job.toml").write_text(JOB)
+    assert seqstore(path, "routine-load", "create", str(tmp_path / "job.toml")).returncode == 0
+    return path
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", POINTS)
+def test_rows_and_offsets_survive_a_kill_together(data: Path, tmp_path: Path, point: str) -> None:
+    """R11, R12: killed at a point of the commit, then run again: each file is loaded once."""
+    feed = Feed(tmp_path / "in", seed=7)
+    feed.put(3)
+    killed = seqstore(data, "routine-load", "start", "--once", SEQSTORE_FAILPOINT=point)
+    before = job_of(data)
+    if killed.returncode == -signal.SIGKILL:
+        moved = 3 if point == "publish.after_switch" else 0
+        assert before.progress == {"0": moved}
+        assert before.statistic.loaded_rows == moved * 50
+    else:  # small batches live in the catalog: no file is written
+        assert (killed.returncode, point in ("disk.written", "load.staged")) == (0, True), killed.stderr
+    feed.put(2)
+    again = seqstore(data, "routine-load", "start", "--once")
+    assert again.returncode == 0, again.stderr
+    feed.check(data)
+
+
+@pytest.mark.crash
+def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path, tmp_path: Path) -> None:
+    """R11, R12, R13: five kills -9 of a running `routine-load start` while files keep coming."""
+    seed = random.randrange(10**9)
+    print(f"seed {seed}")
+    random_moment = random.Random(seed)
+    feed = Feed(tmp_path / "in", seed)
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(data), "routine-load", "start"]
+    committed = 0
+    for _ in range(5):
+        feed.put(3)
+        runner = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            text=True,
+        )
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        try:
+            runner.wait(random_moment.uniform(0.0, 0.5))
+        except subprocess.TimeoutExpired:
+            feed.put(2)
+        runner.kill()
+        runner.communicate()
+        job = job_of(data)
+        assert job.statistic.loaded_rows == job.progress.get("0", 0) * 50
+        committed = job.statistic.committed_tasks
+    assert committed > 0, "no run got as far as a commit"
+    again = seqstore(data, "routine-load", "start", "--once")
+    assert again.returncode == 0, again.stderr
+    feed.check(data)

@@ -1,0 +1,324 @@
+"""Routine loads as SQL: made, run, paused, resumed, altered, stopped, shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaders.load_jobs import StoreLoadJobs
+from loaders.routine.job import RoutineJob
+from loaders.routine.job_runner import JobRunner
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.open_source import open_source
+from loaders.routine.runner import RoutineRunner
+from store import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Settings, Store
+from store.sql import Session
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    (tmp_path / "in").mkdir()
+    settings = Settings(load_paths=(str(tmp_path / "in"),))
+    with Store.open(tmp_path / "data", settings=settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(store: Store) -> Session:
+    opened = Session(store, load_jobs=StoreLoadJobs(store))
+    create = (
+        "CREATE TABLE db.t (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
+        "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
+    )
+    list(opened.execute(f"CREATE DATABASE db; {create}; USE db"))
+    return opened
+
+
+def ask(session: Session, statement: str) -> list[dict[str, Any]]:
+    (result,) = session.execute(statement)
+    return [] if result.rows is None else result.rows.to_pylist()
+
+
+def make(session: Session, folder: Path, clauses: str = "", properties: str = "", name: str = "job") -> None:
+    properties = f"PROPERTIES ({properties})" if properties else ""
+    ask(
+        session,
+        f'CREATE ROUTINE LOAD {name} ON t {clauses} {properties} FROM FILES ("path" = "{folder}/in/*.json")',
+    )
+
+
+def drain(store: Store) -> RoutineJob:
+    (job,) = RoutineRunner(store).drain().values()
+    return job
+
+
+def put(folder: Path, name: str, *rows: Any) -> None:
+    """A file of rows, put in place whole."""
+    text = "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    (folder / name).write_text(text)
+    (folder / name).rename(folder / "in" / name)
+
+
+def line(session: Session, name: str = "job") -> dict[str, Any]:
+    (found,) = ask(session, f"SHOW ALL ROUTINE LOAD FOR {name}")
+    return found
+
+
+def rows(session: Session) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in ask(session, "SELECT k, v, s FROM t ORDER BY k")]
+
+
+def test_files_are_loaded_once_in_the_order_of_their_names(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R4, R10, R11, R32, R38"""
+    make(session, tmp_path)
+    assert line(session)["State"] == "NEED_SCHEDULE"
+    put(tmp_path, "b.json", {"k": 1, "v": "b", "s": 5}, {"k": 2, "v": "b", "s": 1})
+    put(tmp_path, "a.json", {"k": 1, "v": "a", "s": 5}, {"k": 2, "v": "a", "s": 2})
+    drain(store)
+    assert rows(session) == [(1, "b", 5), (2, "a", 2)], "the later file wins a tie, never the smaller one"
+    put(tmp_path, "0.json", {"k": 3, "v": "0", "s": 1})  # before all others by name, but new
+    drain(store)
+    drain(store)
+    found = line(session)
+    assert rows(session)[2:] == [(3, "0", 1)]
+    assert (found["Progress"], found["Lag"]) == ('{"0": "2"}', '{"0": 0}')
+    statistic = json.loads(found["Statistic"])
+    assert {name: statistic[name] for name in ("loadedRows", "totalRows", "committedTaskNum")} == {
+        "loadedRows": 5,
+        "totalRows": 5,
+        "committedTaskNum": 2,
+    }
+
+
+def test_clauses_map_filter_and_delete(store: Store, session: Session, tmp_path: Path) -> None:
+    """R1, R16: rows that WHERE removes are no errors."""
+    clauses = (
+        "WITH MERGE COLUMNS(k, t, s, op, v = upper(t)), PRECEDING FILTER k <> 9, WHERE k < 8, "
+        "DELETE ON op = 'd', ORDER BY s"
+    )
+    make(session, tmp_path, clauses, "'format' = 'json'")
+    one = {"t": "x", "s": 1, "op": "u"}
+    put(tmp_path, "1.json", *({"k": k, **one} for k in (1, 2, 8, 9)))
+    put(tmp_path, "2.json", {"k": 1, "t": "x", "s": 2, "op": "d"}, {"k": 2, "t": "x", "s": 0, "op": "d"})
+    job = drain(store)
+    assert rows(session) == [(2, "X", 1)]
+    assert (job.state, job.statistic.error_rows, job.statistic.unselected_rows) == ("NEED_SCHEDULE", 0, 2)
+
+
+def test_a_batch_of_bad_rows_moves_on_and_what_breaks_the_budget_is_kept(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R15, R16, R17, R33, R34"""
+    make(session, tmp_path, properties="'max_error_number' = '2'")
+    put(tmp_path, "1.json", {"k": "x", "v": "a", "s": 1}, {"k": "y", "v": "a", "s": 1})
+    job = drain(store)
+    assert (job.state, dict(job.progress), job.statistic.error_rows) == ("NEED_SCHEDULE", {"0": 1}, 2)
+    put(tmp_path, "2.json", {"k": "x", "v": "a", "s": 1}, {"k": 1, "v": "a", "s": 1})
+    drain(store)
+    found = line(session)
+    assert rows(session) == [(1, "a", 1)]
+    assert found["State"] == "PAUSED"
+    assert found["ReasonOfStateChanged"] == (
+        "current error rows is more than max_error_number or the max_filter_ratio is more than the value set"
+    )
+    assert found["Progress"] == '{"0": "1"}'
+    assert "2.json" in Path(found["ErrorLogUrls"].split(", ")[-1]).read_text()
+    put(tmp_path, "3.json", {"k": 3, "v": "a", "s": 1})
+    assert drain(store).state == "PAUSED", "too many errors are no pause that ends by itself"
+    ask(session, "RESUME ROUTINE LOAD FOR job")
+    assert drain(store).statistic.error_rows_after_resumed == 0
+    assert rows(session) == [(1, "a", 1), (3, "a", 1)]
+    assert line(session)["ReasonOfStateChanged"] == ""
+
+
+def test_states_and_their_illegal_transitions(store: Store, session: Session, tmp_path: Path) -> None:
+    """R4, R5, R6, R7"""
+    make(session, tmp_path)
+    with pytest.raises(InvalidInputError, match="Could not transform NEED_SCHEDULE to NEED_SCHEDULE"):
+        ask(session, "RESUME ROUTINE LOAD FOR job")
+    ask(session, "PAUSE ROUTINE LOAD FOR db.job")
+    assert line(session)["PauseTime"] is not None
+    with pytest.raises(InvalidInputError, match="Could not transform PAUSED to PAUSED"):
+        ask(session, "PAUSE ROUTINE LOAD FOR job")
+    put(tmp_path, "1.json", {"k": 1, "v": "a", "s": 1})
+    assert (drain(store).state, rows(session)) == ("PAUSED", [])
+    ask(session, "RESUME ALL ROUTINE LOAD")
+    assert (drain(store).state, rows(session)) == ("NEED_SCHEDULE", [(1, "a", 1)])
+    ask(session, "PAUSE ALL ROUTINE LOAD")
+    assert ask(session, "SHOW ROUTINE LOAD TASK WHERE JobName = 'job'") == []
+    ask(session, "STOP ROUTINE LOAD FOR job")
+    for action, state in (("PAUSE", "PAUSED"), ("RESUME", "NEED_SCHEDULE"), ("STOP", "STOPPED")):
+        with pytest.raises(InvalidInputError, match=f"Could not transform STOPPED to {state}"):
+            ask(session, f"{action} ROUTINE LOAD FOR job")
+    assert ask(session, "SHOW ROUTINE LOAD") == []
+    assert line(session)["EndTime"] is not None
+    with pytest.raises(NotFoundError, match="no"):
+        ask(session, "STOP ROUTINE LOAD FOR other")
+
+
+def test_a_name_is_free_again_when_its_job_has_ended(session: Session, tmp_path: Path) -> None:
+    """R2"""
+    make(session, tmp_path)
+    with pytest.raises(AlreadyExistsError, match="Name job already used in db db"):
+        make(session, tmp_path)
+    ask(session, "STOP ROUTINE LOAD FOR job")
+    make(session, tmp_path)
+    assert len(ask(session, "SHOW ALL ROUTINE LOAD FOR job")) == 2
+    for name in ("j" * 65, "`a b`", "`1a`"):
+        with pytest.raises(InvalidInputError, match="Incorrect job name"):
+            make(session, tmp_path, name=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("no_such", "1", "no_such is invalid property"),
+        ("desired_concurrent_number", "0", "desired_concurrent_number must be greater than 0"),
+        ("max_error_number", "-1", "max_error_number should >= 0"),
+        ("max_filter_ratio", "1.5", "max_filter_ratio should between 0 and 1"),
+        ("max_batch_interval", "0", "max_batch_interval should >= 1"),
+        ("max_batch_rows", "199999", "max_batch_rows should > 200000"),
+        ("max_batch_size", "1000", "max_batch_size should between 100MB and 10GB"),
+        ("strict_mode", "maybe", "strict_mode should be a boolean"),
+        (
+            "unique_key_update_mode",
+            "SOME",
+            r"unique_key_update_mode should be one of \{'UPSERT', 'UPDATE_FIXED_COLUMNS', "
+            r"'UPDATE_FLEXIBLE_COLUMNS'\}, but found SOME",
+        ),
+        (
+            "partial_update_new_key_behavior",
+            "ERROR",
+            "partial_update_new_key_behavior can only be set when partial update is enabled",
+        ),
+    ],
+)
+def test_properties_are_checked(
+    session: Session, tmp_path: Path, name: str, value: str, message: str
+) -> None:
+    """R20, R21, R22, P13"""
+    with pytest.raises(InvalidInputError, match=f"^{message}$"):
+        make(session, tmp_path, properties=f"'{name}' = '{value}'")
+    assert ask(session, "SHOW ALL ROUTINE LOAD") == []
+
+
+def test_limits_themselves_are_accepted(session: Session, tmp_path: Path) -> None:
+    """R18, R20"""
+    make(session, tmp_path, properties="'max_batch_rows' = '200000', 'max_batch_size' = '104857600'")
+    found = json.loads(line(session)["JobProperties"])
+    assert (found["max_batch_rows"], found["max_batch_interval"]) == ("200000", "60")
+
+
+def test_what_is_not_there_is_refused_by_name(session: Session, tmp_path: Path) -> None:
+    """R3, R24"""
+    path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
+    with pytest.raises(InvalidInputError, match=r"without ON .* is not supported"):
+        ask(session, f"CREATE ROUTINE LOAD job {path}")
+    with pytest.raises(NotFoundError, match="nothing"):
+        ask(session, f"CREATE ROUTINE LOAD job ON nothing {path}")
+    with pytest.raises(AccessDeniedError, match="load_paths"):
+        ask(session, 'CREATE ROUTINE LOAD job ON t FROM FILES ("path" = "/etc/*.json")')
+    with pytest.raises(InvalidInputError, match="kafka_topic is a required property"):
+        ask(session, 'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "b:9092")')
+
+
+def test_only_a_paused_job_is_altered(store: Store, session: Session, tmp_path: Path) -> None:
+    """R29"""
+    make(session, tmp_path)
+    alter = "ALTER ROUTINE LOAD FOR job PROPERTIES ('{}' = '{}')"
+    with pytest.raises(InvalidInputError, match="Only supports modification of PAUSED jobs"):
+        ask(session, alter.format("max_error_number", 1))
+    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    with pytest.raises(InvalidInputError, match="format is invalid property"):
+        ask(session, alter.format("format", "csv"))
+    with pytest.raises(InvalidInputError, match="max_error_number should >= 0"):
+        ask(session, alter.format("max_error_number", -1))
+    ask(session, alter.format("max_error_number", 1))
+    ask(session, "RESUME ROUTINE LOAD FOR job")
+    put(tmp_path, "1.json", {"k": "x", "v": "a", "s": 1})
+    assert drain(store).state == "NEED_SCHEDULE", "one bad row is within the altered budget"
+
+
+def test_a_job_of_a_table_that_was_dropped_is_cancelled(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R8, R33"""
+    make(session, tmp_path)
+    ask(session, "DROP TABLE t")
+    drain(store)
+    found = line(session)
+    assert (found["State"], found["ReasonOfStateChanged"]) == ("CANCELLED", "table does not exist")
+
+
+def test_bad_jsonpaths_pause_the_job(store: Store, session: Session, tmp_path: Path) -> None:
+    """R28"""
+    make(session, tmp_path, properties="""'format' = 'json', 'jsonpaths' = '["$.k", "$.v", "$.s["]'""")
+    put(tmp_path, "1.json", {"k": 1, "v": "a", "s": 1})
+    job = drain(store)
+    assert (job.state, rows(session)) == ("PAUSED", [])
+    assert job.reason.endswith("please check the jsonpaths")
+    ask(session, """ALTER ROUTINE LOAD FOR job PROPERTIES ('jsonpaths' = '["$.k", "$.v", "$.s"]')""")
+    ask(session, "RESUME ROUTINE LOAD FOR job")
+    drain(store)
+    assert rows(session) == [(1, "a", 1)]
+
+
+def test_a_new_key_under_the_error_policy_aborts_the_whole_batch(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R13, R33, R35"""
+    ask(session, "INSERT INTO t VALUES (1, 'old', 1)")
+    properties = "'partial_columns' = 'true', 'partial_update_new_key_behavior' = 'ERROR', 'format' = 'json'"
+    make(session, tmp_path, "COLUMNS(k, v)", properties)
+    put(tmp_path, "1.json", {"k": 1, "v": "new"}, {"k": 2, "v": "new"})
+    for tries in (1, 2):
+        job = drain(store)
+        assert (job.statistic.aborted_tasks, dict(job.progress)) == (tries, {"0": 0})
+    assert rows(session) == [(1, "old", 1)]
+    found = line(session)
+    assert (found["State"], found["OtherMsg"] != "") == ("NEED_SCHEDULE", True)
+    (tmp_path / "in" / "1.json").unlink()
+    put(tmp_path, "2.json", {"k": 1, "v": "newer"})
+    drain(store)
+    assert rows(session) == [(1, "newer", 1)]
+
+
+def test_show_create_makes_the_same_job(session: Session, tmp_path: Path) -> None:
+    clauses = (
+        'WITH MERGE COLUMNS TERMINATED BY "|", COLUMNS(k, v = upper("a")), WHERE k < 8, DELETE ON k = 1, '
+        "ORDER BY s"
+    )
+    make(session, tmp_path, clauses, "'strict_mode' = 'true', 'format' = 'csv'")
+    (shown,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    ask(session, "STOP ROUTINE LOAD FOR job")
+    ask(session, shown["CreateStmt"].rstrip(";"))
+    (again,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    assert again["CreateStmt"] == shown["CreateStmt"]
+    assert again["JobId"] != shown["JobId"]
+
+
+def test_tasks_are_shown_and_a_pause_takes_them_away(store: Store, session: Session, tmp_path: Path) -> None:
+    """R4, R6, R37"""
+    make(session, tmp_path)
+    show = "SHOW ROUTINE LOAD TASK WHERE JobName = 'job'"
+    assert ask(session, show) == []
+    ((job_id, _),) = RoutineJobs(store.catalog).all().items()
+    runner = JobRunner(store, job_id, open_source)
+    runner.round()
+    assert line(session)["State"] == "RUNNING"
+    (before,) = ask(session, show)
+    assert (before["TxnId"], before["DataSourceProperties"]) == ("-1", '{"0": 0}')
+    put(tmp_path, "1.json", {"k": 1, "v": "a", "s": 1})
+    assert runner.round().committed == 1
+    (after,) = ask(session, show)
+    assert (after["TxnId"], after["DataSourceProperties"]) == ("-1", '{"0": 1}')
+    assert after["TaskId"] != before["TaskId"]
+    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    assert (ask(session, show), line(session)["CurrentTaskNum"]) == ([], "0")
+    runner.release()
