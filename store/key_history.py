@@ -33,6 +33,7 @@ from store.lookup import key_arrays
 from store.records import unpack
 from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from store.segment import Segment
+from store.snapshot import as_table
 from store.table_state import LiveSegment, TableState, read_hidden
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class _Write:
 def key_history(table: Table, key: Mapping[str, Any]) -> list[KeyEvent]:
     """What became of every write of a key, oldest first; see the module."""
     state, lease = table.hold()
-    arrays = key_arrays(state, pa.table({name: [value] for name, value in key.items()}))
+    arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
     with table.catalog.read() as tx:
         oldest = oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +15,8 @@ from store.readers import Lease
 from store.scan import MarkedScan, Projection, ScanFigures, scan_figures, scan_state, unpruned
 from store.schema import TableSchema
 from store.table_state import TableState
+
+_LARGEINT_DIGITS: Final = 39
 
 
 class Snapshot:
@@ -125,10 +127,20 @@ def as_table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     try:
+        if isinstance(data, Mapping):
+            return pa.table({name: _column(values) for name, values in data.items()})
         return pa.table(data)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise InvalidInputError(
             f"keys come as an Arrow table or batch, a dictionary of columns, or an object with the Arrow "
             f"PyCapsule interface; found {type(data).__name__}",
             kind="bad_data",
         ) from error
+
+
+def _column(values: Any) -> Any:
+    """A column of a dictionary; Arrow guesses no type for integers beyond 64 bits, such as LARGEINT keys."""
+    try:
+        return pa.array(values) if isinstance(values, list) else values
+    except OverflowError:
+        return pa.array(values, pa.decimal256(_LARGEINT_DIGITS, 0))

@@ -10,7 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import InvalidInputError, Settings, Store, Table, VersionExpiredError
+from store import (
+    Column,
+    InvalidInputError,
+    Settings,
+    Store,
+    Table,
+    TableSchema,
+    VersionExpiredError,
+    parse_type,
+)
 from tests.support.rows import rows_of, schema_of
 
 
@@ -206,6 +215,16 @@ def test_get_takes_keys_of_other_types_and_beside_other_columns(table: Table) ->
 def test_keys_that_do_not_fit_are_named(table: Table, keys: Any, text: str) -> None:
     with pytest.raises(InvalidInputError, match=text):
         table.get(keys)
+
+
+def test_keys_beyond_64_bits_are_found_by_python_integers(tmp_path: Path) -> None:
+    schema = TableSchema.create([Column("k", parse_type("LARGEINT"), nullable=False)], ["k"])
+    with Store.open(tmp_path) as store:
+        store.create_database("db")
+        large = store.create_table("db.t", schema)
+        large.upsert(pa.table({"k": [str(2**100), "5"]}))
+        assert large.get({"k": [2**100, 2**64]}).num_rows == 1
+        assert len(large.key_history({"k": 2**100})) == 1
 
 
 def test_reading_a_part_and_leaving_is_fine(table: Table) -> None:
