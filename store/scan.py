@@ -9,8 +9,8 @@ For each live segment, batch by batch (64 Ki rows):
    without either passes through untouched.
 4. Apply the filter to what is left, in Arrow's own scanner.
 
-Rows come segment by segment; no order is promised. Batches are prepared by a few threads ahead of the
-consumer.
+Rows come segment by segment; no order is promised. Batches that have to be decoded are prepared by a few
+threads ahead of the consumer.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def _reader(projection: Projection, deleted: bool) -> Callable[[LiveSegment, int
 def _read_all(
     tasks: Sequence[LiveBatch], read: Callable[[LiveSegment, int], pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    if len(tasks) <= 2:
+    # Batches that need no decoding are copied at the speed of memory, which threads do not make faster.
+    if len(tasks) <= 2 or all(live.segment.meta.is_plain for live, _ in tasks):
         yield from _non_empty(read(live, number) for live, number in tasks)
         return
     threads = pool()

@@ -94,6 +94,11 @@ class SegmentMeta:
         return self.file or self.id
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its batches are used as they are stored."""
+        return self.home == INLINE or (self.home == "arrow" and self.compression == "none")
+
+    @property
     def batches(self) -> int:
         return -(-self.rows // self.batch_rows) if self.rows else 0
 
