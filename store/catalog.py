@@ -146,6 +146,9 @@ class Catalog:
     Args:
         path: the LMDB directory; made when absent.
 
+    Attributes:
+        data_dir: the store's directory, its real path.
+
     Raises:
         FormatError: the directory holds something else, or a newer program's catalog.
         UnavailableError: it cannot be opened or written.
@@ -155,6 +158,7 @@ class Catalog:
         self.path = path
         self._settings = settings
         self._real_path = os.path.realpath(path)
+        self.data_dir = Path(self._real_path).parent
         forget_replaced(self._real_path)
         self._environment()
 

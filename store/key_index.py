@@ -172,9 +172,10 @@ class Run:
         first, last = self._bounds
         if int(needles[-1]) < first or int(needles[0]) > last:
             return None
-        low = int(needles.searchsorted(np.uint64(first)))
-        high = int(needles.searchsorted(np.uint64(last), side="right"))
-        wanted = needles[low:high]
+        low, wanted = 0, needles
+        if int(needles[0]) < first or int(needles[-1]) > last:
+            low = int(needles.searchsorted(np.uint64(first)))
+            wanted = needles[low : int(needles.searchsorted(np.uint64(last), side="right"))]
         at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
         if not len(hits):

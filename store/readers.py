@@ -29,7 +29,7 @@ from store.transaction import is_alive, this_process
 _SLOT: Final = struct.Struct("<QQ")
 _SLOTS: Final = 4096
 _lock = new_lock()
-_of_directory: dict[str, Leases] = {}
+_of_directory: dict[Path, Leases] = {}
 
 
 class Lease:
@@ -146,10 +146,9 @@ class Leases:
 
 
 def leases_of(data_dir: Path) -> Leases:
-    """The leases of a data directory, one object per process and directory."""
-    name = os.path.realpath(data_dir)
+    """The leases of a data directory, by its real path; one object per process and directory."""
     with _lock:
-        found = _of_directory.get(name)
+        found = _of_directory.get(data_dir)
         if found is None:
-            found = _of_directory[name] = Leases(Path(name) / "readers")
+            found = _of_directory[data_dir] = Leases(data_dir / "readers")
         return found

@@ -65,7 +65,7 @@ def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool 
         retention_seconds: instead of the table's own.
         dry_run: only tell what would go.
     """
-    leases = leases_of(table.catalog.path.parent)
+    leases = leases_of(table.catalog.data_dir)
     held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, _ = catalog.head(tx, table.id, table.name)

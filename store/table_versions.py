@@ -175,7 +175,7 @@ class VersionedTable:
 
     def lease(self, version: int) -> Lease:
         """Holds a version that is known to be readable still."""
-        return leases_of(self.catalog.path.parent).acquire(self.id, version)
+        return leases_of(self.catalog.data_dir).acquire(self.id, version)
 
     @property
     def oldest_version(self) -> int:
