@@ -57,12 +57,13 @@ def start(
     ] = False,
 ) -> None:
     """Run jobs here until a signal ends it. A job runs in one process at a time; others wait for that."""
+    from loaders.routine.jobs import RoutineJobs
     from loaders.routine.runner import RoutineRunner
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    for name in jobs or []:
-        split_table(name)
     with open_store(ctx) as store:
+        for name in jobs or []:
+            RoutineJobs(store.catalog).find(*split_table(name))
         runner = RoutineRunner(store, names=jobs or None)
         if once:
             _report(list(runner.drain().values()))
@@ -78,9 +79,11 @@ def start(
 
 def _report(jobs: list[RoutineJob]) -> None:
     from loaders.routine.job import PAUSED
+    from loaders.routine.show import lag
 
     for job in jobs:
         counts = job.statistic
+        elsewhere = f"runs in process {job.owner[0]}" if job.owner[0] else ""
         output.reply(
             {
                 "Name": job.spec.name,
@@ -89,10 +92,10 @@ def _report(jobs: list[RoutineJob]) -> None:
                 "FilteredRows": counts.error_rows,
                 "UnselectedRows": counts.unselected_rows,
                 "CommittedTasks": counts.committed_tasks,
-                "Reason": job.reason or job.other_message,
+                "Reason": job.reason or elsewhere or job.other_message,
             }
         )
-    if any(job.state == PAUSED or job.other_message for job in jobs):
+    if any(job.state == PAUSED or sum(lag(job).values()) for job in jobs):
         raise typer.Exit(_FAILED)
 
 

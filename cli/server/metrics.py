@@ -56,16 +56,16 @@ class Metrics:
             lines: list[str] = []
             statuses = {f'status="{name}"': count for name, count in sorted(self._by_status.items())}
             rows = {f'outcome="{name}"': count for name, count in self._rows.items()}
-            _add(lines, "stream_loads_total", "counter", "finished stream loads", statuses)
-            _add(lines, "stream_load_rows_total", "counter", "rows of stream loads", rows)
-            _add(lines, "stream_load_bytes_total", "counter", "bytes of bodies read", {"": self._bytes})
-            _add(lines, "stream_loads_running", "gauge", "stream loads on their way", {"": self._running})
+            add_metric(lines, "stream_loads_total", "counter", "finished stream loads", statuses)
+            add_metric(lines, "stream_load_rows_total", "counter", "rows of stream loads", rows)
+            add_metric(lines, "stream_load_bytes_total", "counter", "bytes of bodies read", {"": self._bytes})
+            running = {"": self._running}
+            add_metric(lines, "stream_loads_running", "gauge", "stream loads on their way", running)
             self._add_histogram(lines)
-            _add(
-                lines, "start_time_seconds", "gauge", "Unix time of the start", {"": round(self._started, 3)}
-            )
+            started = {"": round(self._started, 3)}
+            add_metric(lines, "start_time_seconds", "gauge", "Unix time of the start", started)
             if (resident := _resident_bytes()) is not None:
-                _add(lines, "resident_memory_bytes", "gauge", "memory of the server", {"": resident})
+                add_metric(lines, "resident_memory_bytes", "gauge", "memory of the server", {"": resident})
             return "\n".join(lines) + "\n"
 
     def _add_histogram(self, lines: list[str]) -> None:
@@ -78,7 +78,8 @@ class Metrics:
         lines += [f"{name}_sum {self._seconds:.6f}", f"{name}_count {total}"]
 
 
-def _add(lines: list[str], name: str, kind: str, text: str, values: Mapping[str, float]) -> None:
+def add_metric(lines: list[str], name: str, kind: str, text: str, values: Mapping[str, float]) -> None:
+    """Adds one metric with a value for each set of labels."""
     lines += [f"# HELP seqstore_{name} {text}", f"# TYPE seqstore_{name} {kind}"]
     for labels, value in values.items():
         lines.append(f"seqstore_{name}{{{labels}}} {value}" if labels else f"seqstore_{name} {value}")

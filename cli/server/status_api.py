@@ -13,6 +13,7 @@ from aiohttp import web
 
 from cli.server.metrics import Metrics
 from cli.server.replies import failure, json_reply, manager_reply
+from cli.server.routine_metrics import routine_text
 from loaders.error_log import log_path
 from store import Store
 from store.transaction import TransactionRecord
@@ -96,7 +97,9 @@ class StatusApi:
 
     async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """GET /metrics."""
-        return web.Response(text=self._metrics.to_text(), content_type="text/plain", charset="utf-8")
+        routine = await asyncio.to_thread(routine_text, self._store)
+        text = self._metrics.to_text() + routine
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     async def bootstrap(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """GET /api/bootstrap: whether the service is up."""

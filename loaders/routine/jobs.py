@@ -81,6 +81,10 @@ class RoutineJobs:
         for name, offset in batch.marks:
             self._jobs.mark_within(tx, job_id, name, offset)
 
+    def remove(self, job_id: int) -> None:
+        """Forgets a job and what is kept beside it."""
+        self._jobs.remove(job_id)
+
     def marks(self, job_id: int) -> dict[str, int]:
         """What tasks kept beside a job, by name."""
         return self._jobs.marks(job_id)

@@ -29,6 +29,7 @@ class KafkaProperties:
         partitions: those that are read; empty means all, new ones too (R26).
         offsets: where partitions begin: a number, OFFSET_BEGINNING, OFFSET_END or a time; by partition.
         default_offset: where the others begin.
+        group_id: as given, or empty.
         client: properties of the client, without `property.`.
     """
 

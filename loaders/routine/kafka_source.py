@@ -33,7 +33,9 @@ from store.errors import InvalidInputError, UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PIECE_OFFSETS: Final = 200_000  # what the driver holds at a time
+_PIECE_BYTES: Final = 64 << 20  # what the driver is to hold at a time, by the size of the messages before
+_PIECE_OFFSETS: Final = 10_000  # of the first piece, whose messages may be of any size
+_PIECE_OFFSETS_MAX: Final = 500_000
 _ANSWER_MS: Final = 20_000
 _SCALA: Final = "2.13"
 _session_lock: Final = threading.Lock()
@@ -55,8 +57,10 @@ class KafkaSource:
         if missing is not None:
             raise UnavailableError(f"FROM KAFKA: {missing}", kind="no_spark")
         self._given: KafkaProperties = kafka_properties(spec.source_properties)
+        self._group = self._given.group_id or spec.name  # R24; Spark adds a number of its own to it
         self._wanted_offsets = wanted_offsets
         self._is_json = spec.options("").format == "json"
+        self._offsets = _PIECE_OFFSETS
         self._spark = _session()
 
     def bounds(self) -> dict[str, Bounds]:
@@ -77,7 +81,7 @@ class KafkaSource:
             wanted = {p: found[p] for p in (self._given.partitions or sorted(found))}
             asked = self._java_list(wanted.values())
             first, last = consumer.beginningOffsets(asked), consumer.endOffsets(asked)
-            return {str(p): Bounds(int(first[at]), int(last[at])) for p, at in wanted.items()}
+            return {str(p): Bounds(int(first.get(at)), int(last.get(at))) for p, at in wanted.items()}
 
     def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
         """See `Source`."""
@@ -99,8 +103,14 @@ class KafkaSource:
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
         """See `Source`: ranges that fit the driver."""
         for span in spans:
-            for start in range(span.start, span.end, _PIECE_OFFSETS):
-                yield self._piece(Span(span.partition, start, min(start + _PIECE_OFFSETS, span.end)))
+            start = span.start
+            while start < span.end:
+                piece = self._piece(Span(span.partition, start, min(start + self._offsets, span.end)))
+                yield piece
+                start = piece.span.end
+                if piece.size:
+                    each = piece.size / (start - piece.span.start)
+                    self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
 
     def close(self) -> None:
         """The session is shared; it ends with the process."""
@@ -113,7 +123,8 @@ class KafkaSource:
         for name, value in self._client().items():
             reader = reader.option(f"kafka.{name}", value)
         rows = (
-            reader.option("assign", json.dumps({topic: [int(span.partition)]}))
+            reader.option("groupIdPrefix", self._group)
+            .option("assign", json.dumps({topic: [int(span.partition)]}))
             .option("startingOffsets", json.dumps({topic: {span.partition: span.start}}))
             .option("endingOffsets", json.dumps({topic: {span.partition: span.end}}))
             .option("failOnDataLoss", "true")
@@ -122,19 +133,8 @@ class KafkaSource:
             .toArrow()
             .sort_by("offset")
         )
-        values = rows.column("value").combine_chunks()
-        body, empty = self._body(values)
+        body, empty = lines_of(rows.column("value").combine_chunks(), is_json=self._is_json)
         return Piece(span, lambda: BytesIO(body), len(body), empty=empty)
-
-    def _body(self, values: pa.Array) -> tuple[bytes, int]:
-        """Messages as lines, and how many are empty (R36)."""
-        texts = pc.fill_null(values.cast(pa.large_binary()), b"")
-        if self._is_json:  # line ends between the tokens of a document mean nothing
-            for end in (b"\n", b"\r"):
-                texts = pc.replace_substring(texts, end, b" ")
-        kept = texts.filter(pc.greater(pc.binary_length(texts), 0))
-        joined = pc.binary_join(pa.LargeListArray.from_arrays([0, len(kept)], kept), b"\n")
-        return (joined[0].as_py() or b"") + b"\n" if len(kept) else b"", len(texts) - len(kept)
 
     # ------------------------------------------------------------------------------------------ offsets
 
@@ -160,6 +160,7 @@ class KafkaSource:
             "value.deserializer": bytes_reader,
             "default.api.timeout.ms": str(_ANSWER_MS),
             "enable.auto.commit": "false",
+            "allow.auto.create.topics": "false",
         }
         for name, value in {**self._client(), **ours}.items():
             settings.setProperty(name, value)
@@ -192,7 +193,7 @@ class KafkaSource:
             at = jvm.org.apache.kafka.common.TopicPartition(self._given.topic, partition)
             asked = jvm.java.util.HashMap()
             asked.put(at, jvm.java.lang.Long.valueOf(moment))
-            found = consumer.offsetsForTimes(asked)[at]
+            found = consumer.offsetsForTimes(asked).get(at)
             return bounds.latest if found is None else int(found.offset())
 
     def _jvm(self) -> Any:
@@ -203,6 +204,19 @@ class KafkaSource:
         for value in values:
             made.add(value)
         return made
+
+
+def lines_of(messages: pa.Array, *, is_json: bool) -> tuple[bytes, int]:
+    """Messages as lines, and how many are empty (R36)."""
+    texts = pc.fill_null(messages.cast(pa.large_binary()), b"")
+    if is_json:  # line ends between the tokens of a document mean nothing, within them there are none
+        for end in (b"\n", b"\r"):
+            texts = pc.replace_substring(texts, end, b" ")
+    kept = texts.filter(pc.greater(pc.binary_length(texts), 0))
+    if not len(kept):
+        return b"", len(texts)
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(kept)], kept), pa.scalar(b"\n", kept.type))
+    return joined[0].as_py() + b"\n", len(texts) - len(kept)
 
 
 def _session() -> SparkSession:

@@ -18,8 +18,10 @@ from loaders.routine.job_runner import JobRunner, OpenSource, Round
 from loaders.routine.jobs import RoutineJobs
 from loaders.routine.open_source import open_source
 from store.store import Store
+from store.transaction import now_ms
 
 _LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
+_AGAIN_SECONDS: Final = 5.0  # after an error of the store
 _STOP_SECONDS: Final = 30.0  # what tasks get to finish; those that need longer are aborted
 _log: Final = logging.getLogger(__name__)
 
@@ -76,6 +78,13 @@ class RoutineRunner:
                 runner.release()
         return {job_id: self._jobs.get(job_id) for job_id in runners}
 
+    def _forget_ended(self) -> None:
+        """Jobs that ended as long ago as labels are kept are not shown any more."""
+        before = now_ms() - self._store.settings.label_keep_seconds * 1000
+        for job_id, job in self._jobs.all().items():
+            if job.has_ended and job.ended_ms < before:
+                self._jobs.remove(job_id)
+
     def _wanted(self) -> list[int]:
         return [
             job_id
@@ -86,6 +95,7 @@ class RoutineRunner:
 
     def _watch(self) -> None:
         while not self._ending.is_set():
+            self._guarded(self._forget_ended)
             self._guarded(self._begin_new)
             self._ending.wait(_LOOK_SECONDS)
 
@@ -100,7 +110,13 @@ class RoutineRunner:
                 thread.start()
 
     def _run_job(self, job_id: int) -> None:
-        runner = JobRunner(self._store, job_id, self._open_source)
+        try:
+            self._run_rounds(JobRunner(self._store, job_id, self._open_source))
+        except Exception:  # such as a full catalog; the job is looked at again
+            _log.exception("routine load job %d cannot be run", job_id)
+            self._ending.wait(_AGAIN_SECONDS)
+
+    def _run_rounds(self, runner: JobRunner) -> None:
         due = 0.0
         while not self._ending.is_set():
             job = runner.look()

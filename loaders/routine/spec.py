@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from loaders.broker.spec import format_of
 from loaders.headers import StreamLoadOptions, parse_headers
+from loaders.mapping import parse_columns
 from loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from loaders.row_source import Target
+from store.check_partial import check_flexible
 from store.errors import InvalidInputError
 
 KAFKA: Final = "KAFKA"
@@ -94,7 +96,11 @@ class RoutineSpec:
                 raise InvalidInputError(
                     f"partitions: unknown partition {name!r} of table {target.name}", kind="unknown_partition"
                 )
-        file_format = self.options("").format
+        options = self.options("")
+        parse_columns(options.columns)
+        if options.is_flexible:
+            check_flexible(target.schema)
+        file_format = options.format
         if self.source == KAFKA and file_format not in ("csv", "json"):
             raise InvalidInputError(
                 f"format: expected csv or json from Kafka, found {file_format}", kind="bad_property"
@@ -117,7 +123,7 @@ class RoutineSpec:
         elif self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever is taken out of it
         headers["columns"] = ", ".join([*(f"`{name}`" for name in self.columns), *self.assignments])
-        headers["merge_type"] = self.merge_type
+        headers["merge_type"] = "" if self.merge_type == "APPEND" else self.merge_type  # F4
         headers["partitions"] = ",".join(self.partitions)
         headers["column_separator"] = self.column_separator
         headers["line_delimiter"] = self.line_delimiter

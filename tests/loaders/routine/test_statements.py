@@ -289,6 +289,22 @@ def test_a_new_key_under_the_error_policy_aborts_the_whole_batch(
     assert rows(session) == [(1, "newer", 1)]
 
 
+def test_rows_may_say_which_columns_they_update(store: Store, session: Session, tmp_path: Path) -> None:
+    """R22, F4: a flexible partial update, which allows no merge type and no sequence column of its own."""
+    create = "CREATE TABLE f (k BIGINT, a INT NULL, b INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+    ask(session, f"{create} PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true')")
+    ask(session, "INSERT INTO f VALUES (1, 1, 1), (2, 2, 2)")
+    ask(
+        session,
+        "CREATE ROUTINE LOAD job ON f PROPERTIES ('unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS', "
+        f"'format' = 'json') FROM FILES ('path' = '{tmp_path}/in/*.json')",
+    )
+    put(tmp_path, "1.json", {"k": 1, "a": 10}, {"k": 2, "b": 20}, {"k": 3, "b": 30})
+    drain(store)
+    found = [tuple(row.values()) for row in ask(session, "SELECT k, a, b FROM f ORDER BY k")]
+    assert found == [(1, 10, 1), (2, 2, 20), (3, None, 30)]
+
+
 def test_show_create_makes_the_same_job(session: Session, tmp_path: Path) -> None:
     clauses = (
         'WITH MERGE COLUMNS TERMINATED BY "|", COLUMNS(k, v = upper("a")), WHERE k < 8, DELETE ON k = 1, '
@@ -322,3 +338,25 @@ def test_tasks_are_shown_and_a_pause_takes_them_away(store: Store, session: Sess
     ask(session, "PAUSE ROUTINE LOAD FOR job")
     assert (ask(session, show), line(session)["CurrentTaskNum"]) == ([], "0")
     runner.release()
+
+
+def test_a_job_of_another_database_needs_the_privilege_there(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    ask(session, "CREATE DATABASE mine")
+    store.accounts.create("ann", "a-secret")
+    store.accounts.grant("ann", ["LOAD", "SELECT"], "mine")
+    make(session, tmp_path)
+    ann = Session(store, user="ann", load_jobs=StoreLoadJobs(store, "ann"))
+    ask(ann, "USE mine")
+    path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
+    for statement in (
+        f"CREATE ROUTINE LOAD db.other ON t {path}",
+        "PAUSE ROUTINE LOAD FOR db.job",
+        "STOP ROUTINE LOAD FOR db.job",
+        "ALTER ROUTINE LOAD FOR db.job PROPERTIES ('max_error_number' = '1')",
+        f'LOAD LABEL db.a (DATA INFILE ("{tmp_path}/in/a.csv") INTO TABLE t) WITH LOCAL',
+    ):
+        with pytest.raises(AccessDeniedError, match="LOAD"):
+            ask(ann, statement)
+    assert line(session)["State"] == "NEED_SCHEDULE"

@@ -1,0 +1,345 @@
+"""What runs a job, against a log that tests write and that forgets: tasks, fences, offsets, pauses."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaders.load_jobs import StoreLoadJobs
+from loaders.routine.job import RoutineJob
+from loaders.routine.job_runner import JobRunner
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.runner import RoutineRunner
+from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from store import InvalidInputError, Store
+from store.sql import Session
+from store.transaction import ABORTED, identity_of, now_ms
+
+
+class Log:
+    """A source in memory: partitions of CSV lines whose oldest can go."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[str]] = {}
+        self.earliest: dict[str, int] = {}
+        self.piece_offsets = 10
+        self.is_away = False
+        self.reading = threading.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def add(self, partition: int, *lines: str) -> None:
+        self.lines.setdefault(str(partition), []).extend(lines)
+
+    def bounds(self) -> dict[str, Bounds]:
+        if self.is_away:
+            raise SourceUnavailable("nobody answers")
+        return {name: Bounds(self.earliest.get(name, 0), len(lines)) for name, lines in self.lines.items()}
+
+    def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
+        return {name: bounds[name].earliest for name in partitions}
+
+    def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
+        for span in spans:
+            for start in range(span.start, span.end, self.piece_offsets):
+                self.reading.set()
+                self.go_on.wait(60)
+                end = min(start + self.piece_offsets, span.end)
+                body = "".join(f"{line}\n" for line in self.lines[span.partition][start:end]).encode()
+                yield Piece(Span(span.partition, start, end), lambda body=body: BytesIO(body), len(body))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Job:
+    """A job over a log, as SQL and its runner see it."""
+
+    def __init__(self, store: Store, properties: str = "", source_properties: str = "") -> None:
+        self.store = store
+        self.log = Log()
+        self.session = Session(store, load_jobs=StoreLoadJobs(store))
+        create = "CREATE TABLE db.t (k BIGINT, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+        list(self.session.execute(f"CREATE DATABASE db; {create}; USE db"))
+        self.ask(
+            f"""CREATE ROUTINE LOAD job ON t COLUMNS TERMINATED BY ","
+            PROPERTIES ("strict_mode" = "false" {properties})
+            FROM KAFKA ("kafka_broker_list" = "b:9092", "kafka_topic" = "t" {source_properties})"""
+        )
+        self.jobs = RoutineJobs(store.catalog)
+        ((self.id, _),) = self.jobs.all().items()
+        self.runner = self.new_runner()
+
+    def new_runner(self) -> JobRunner:
+        return JobRunner(self.store, self.id, lambda *_: self.log)
+
+    def ask(self, statement: str) -> list[dict[str, Any]]:
+        (result,) = self.session.execute(statement)
+        return [] if result.rows is None else result.rows.to_pylist()
+
+    @property
+    def now(self) -> RoutineJob:
+        return self.jobs.get(self.id)
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        return [(row["k"], row["v"]) for row in self.ask("SELECT k, v FROM t ORDER BY k")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data") as opened:
+        yield opened
+
+
+def test_partitions_are_dealt_in_turn_and_new_ones_are_found(store: Store) -> None:
+    """R9, R26, R32"""
+    job = Job(store, ', "desired_concurrent_number" = "2"')
+    for partition in range(5):
+        job.log.add(partition, f"{partition},0")
+    assert job.runner.round().committed == 2
+    assert sorted(task.partitions for task in job.now.tasks.values()) == [("0", "2", "4"), ("1", "3")]
+    job.log.add(5, "5,0")
+    job.log.add(0, "0,1")
+    job.runner.round()
+    assert sorted(task.partitions for task in job.now.tasks.values()) == [("0", "2", "4"), ("1", "3", "5")]
+    assert job.rows == [(0, 1), *((k, 0) for k in range(1, 6))]
+    (line,) = job.ask("SHOW ROUTINE LOAD FOR job")
+    assert json.loads(line["Progress"]) == {"0": "1", **{str(p): "0" for p in range(1, 6)}}
+    assert set(json.loads(line["Lag"]).values()) == {0}
+
+
+def test_a_task_ends_when_its_batch_is_full(store: Store) -> None:
+    """R10: batches of 200000 rows, the rest in a batch of its own."""
+    job = Job(store, ', "max_batch_rows" = "200000"')
+    job.log.piece_offsets = 100_000
+    job.log.add(0, *(f"{k},0" for k in range(250_000)))
+    job.log.add(1, *(f"{k},1" for k in range(250_000, 300_000)))
+    job.ask("PAUSE ROUTINE LOAD FOR job")
+    job.ask('ALTER ROUTINE LOAD FOR job PROPERTIES ("desired_concurrent_number" = "1")')
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    first = job.runner.round()
+    assert (first.is_full, job.now.statistic.loaded_rows) == (True, 200_000)
+    second = job.runner.round()
+    assert (second.is_full, job.now.statistic.loaded_rows) == (False, 300_000)
+    assert job.now.progress == {"0": 250_000, "1": 50_000}
+
+
+def test_a_task_of_a_paused_job_cannot_commit(store: Store) -> None:
+    """R6, R12, R13: paused while it read; after the resume the same rows are read again, once."""
+    job = Job(store)
+    job.log.add(0, "1,1", "2,1")
+    job.log.go_on.clear()
+    running = threading.Thread(target=job.runner.round)
+    running.start()
+    assert job.log.reading.wait(60)
+    ((_, task),) = job.now.tasks.items()
+    assert task.txn_id > 0
+    (line,) = job.ask("SHOW ROUTINE LOAD TASK WHERE JobName = 'job'")
+    assert (line["TxnId"], line["TxnStatus"]) == (str(task.txn_id), "PREPARE")
+    job.ask("PAUSE ROUTINE LOAD FOR job")
+    job.log.go_on.set()
+    running.join()
+    assert (job.rows, dict(job.now.progress)) == ([], {"0": 0})
+    label = job.now.other_message.partition("could not be COMMITTED while task ")[2].partition(" ")[0]
+    record = store.find_transaction("db", label)
+    assert record is None or record.status == ABORTED
+    assert job.now.other_message == (
+        f"txn {task.txn_id} could not be COMMITTED while task {label} has been aborted."
+    )
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    job.runner.round()
+    assert (job.rows, job.now.statistic.loaded_rows) == ([(1, 1), (2, 1)], 2)
+
+
+def test_a_task_that_takes_too_long_is_replaced_and_cannot_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12, R14"""
+    job = Job(store)
+    job.log.add(0, "1,1")
+    job.log.go_on.clear()
+    assert job.now.timeout_ms == 600_000
+    monkeypatch.setattr(RoutineJob, "timeout_ms", property(lambda job: 300))
+    assert job.runner.round().failed == 1
+    monkeypatch.undo()
+    assert job.now.timeout_ms == 1_200_000, "the next one gets twice the time"
+    late = [thread for thread in threading.enumerate() if thread.name == "routine load job"]
+    job.log.go_on.set()
+    for thread in late:
+        thread.join()
+    assert (job.rows, job.now.statistic.aborted_tasks) == ([], 2)
+    job.runner.round()
+    assert (job.rows, job.now.timeout_ms) == ([(1, 1)], 600_000)
+
+
+def test_the_tasks_of_a_process_that_is_gone_cannot_commit(store: Store) -> None:
+    """R12: its job is taken over, which makes a new generation of tasks."""
+    job = Job(store)
+    job.log.add(0, "1,1")
+    job.runner.round()
+    before = set(job.now.tasks)
+    job.jobs.change(job.id, lambda found: replace(found, owner=(1 << 22, 1)))
+    successor = job.new_runner()
+    assert successor.look().tasks == {}
+    successor.round()
+    assert before.isdisjoint(job.now.tasks)
+    assert (job.rows, job.now.statistic.loaded_rows) == ([(1, 1)], 1)
+
+
+def test_a_job_that_runs_elsewhere_is_left_alone(store: Store) -> None:
+    job = Job(store)
+    job.log.add(0, "1,1")
+    job.jobs.change(job.id, lambda found: replace(found, owner=identity_of(os.getppid())))
+    assert (job.runner.round().committed, job.rows) == (0, [])
+
+
+def test_offsets_that_are_gone_pause_the_job_until_they_are_altered(store: Store) -> None:
+    """R27, R29, R34"""
+    job = Job(store)
+    job.log.add(0, *(f"{k},0" for k in range(10)))
+    job.runner.round()
+    job.log.add(0, *(f"{k},1" for k in range(10)))
+    job.log.earliest["0"] = 15
+    job.runner.round()
+    now = job.now
+    assert (now.state, now.resumes_at_ms) == ("PAUSED", None)
+    assert "offset out of range: 10 to 14 are gone" in now.reason
+    assert "ALTER ROUTINE LOAD" in now.reason
+    assert "RESUME ROUTINE LOAD" in now.reason
+    alter = 'ALTER ROUTINE LOAD FOR job FROM KAFKA ("kafka_partitions" = "{}", "kafka_offsets" = "{}")'
+    with pytest.raises(InvalidInputError, match="partition 7 is not in the consumed partitions"):
+        job.ask(alter.format(7, 15))
+    job.ask(alter.format(0, 15))
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    job.runner.round()
+    assert job.rows == [*((k, 0) for k in range(5)), *((k, 1) for k in range(5, 10))]
+    assert job.now.statistic.loaded_rows == 15
+    job.ask("PAUSE ROUTINE LOAD FOR job")
+    job.ask(alter.format(0, 100))
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    job.runner.round()
+    assert "greater than kafka latest offset 20" in job.now.reason
+
+
+def test_a_reset_policy_moves_offsets_and_says_so(store: Store) -> None:
+    """R27: never silently."""
+    job = Job(store, source_properties=', "property.auto.offset.reset" = "earliest"')
+    job.log.add(0, "1,0")
+    job.runner.round()
+    job.log.add(0, "2,0", "3,0")
+    job.log.earliest["0"] = 2
+    job.runner.round()
+    assert (job.now.state, job.rows) == ("RUNNING", [(1, 0), (3, 0)])
+    assert "1 to 1 are gone" in job.now.other_message
+    assert "moved to 2" in job.now.other_message
+
+
+def test_a_source_that_is_away_pauses_the_job_until_it_is_back(store: Store, tmp_path: Path) -> None:
+    """R34: the pause ends by itself, later each time, at most five minutes; its reason is stored."""
+    job = Job(store)
+    job.log.add(0, "1,1")
+    job.log.is_away = True
+    job.runner.round()
+    now = job.now
+    assert (now.state, now.reason, now.pause_kind) == ("PAUSED", "nobody answers", "SYSTEM")
+    waits = []
+    for _ in range(9):
+        assert job.now.resumes_at_ms is not None
+        waits.append(job.now.resumes_at_ms - job.now.paused_ms)
+        assert job.new_runner().look().state == "PAUSED", "not yet"
+        job.jobs.change(job.id, lambda found: replace(found, paused_ms=now_ms() - waits[-1]))
+        job.new_runner().round()  # another runner, as after a restart: all it knows is the record
+    assert waits == sorted(waits)
+    assert waits[0] < waits[-1] == 300_000
+    job.log.is_away = False
+    job.jobs.change(job.id, lambda found: replace(found, paused_ms=0))
+    job.runner.round()
+    assert (job.now.state, job.rows, job.now.auto_resumes) == ("RUNNING", [(1, 1)], 0)
+
+
+def test_a_pause_by_the_user_does_not_end_by_itself(store: Store) -> None:
+    """R34"""
+    job = Job(store)
+    job.ask("PAUSE ROUTINE LOAD FOR job")
+    job.jobs.change(job.id, lambda found: replace(found, paused_ms=1))
+    assert job.runner.look().state == "PAUSED"
+
+
+def test_the_error_window_begins_anew_after_ten_batches(store: Store) -> None:
+    """R16"""
+    job = Job(store, ', "max_batch_rows" = "200000", "max_error_number" = "1"')
+    job.log.add(0, "x,0")
+    job.runner.round()
+    assert job.now.statistic.window_error_rows == 1
+    statistic = replace(job.now.statistic, window_rows=2_000_000)
+    job.jobs.change(job.id, lambda found: replace(found, statistic=statistic))
+    job.log.add(0, "1,0")
+    job.runner.round()
+    assert (job.now.statistic.window_rows, job.now.statistic.window_error_rows) == (0, 0)
+    job.log.add(0, "x,0")
+    job.runner.round()
+    assert (job.now.state, job.now.statistic.error_rows) == ("RUNNING", 2)
+
+
+def test_the_share_of_errors_pauses_too(store: Store) -> None:
+    """R16, R17"""
+    job = Job(store, ', "max_error_number" = "100", "max_filter_ratio" = "0.5"')
+    job.log.add(0, "x,0", "1,0")
+    job.runner.round()
+    assert job.now.state == "RUNNING", "the ratio itself is still allowed"
+    job.log.add(0, "x,0")
+    job.runner.round()
+    assert (job.now.state, job.now.pause_kind) == ("PAUSED", "ERRORS")
+
+
+def test_a_runner_follows_jobs_as_they_come_pause_and_resume(store: Store) -> None:
+    """R4: what `serve` does; the runner is told nothing but what the catalog says."""
+    job = Job(store, ', "max_batch_interval" = "1"')
+    job.log.add(0, "1,1")
+    runner = RoutineRunner(store, open_source=lambda *_: job.log)
+    runner.start()
+    try:
+        _until(lambda: job.now.progress == {"0": 1})
+        job.ask("PAUSE ROUTINE LOAD FOR job")
+        job.log.add(0, "2,1")
+        job.ask("RESUME ROUTINE LOAD FOR job")
+        _until(lambda: job.now.progress == {"0": 2})
+    finally:
+        runner.stop()
+    assert job.rows == [(1, 1), (2, 1)]
+    assert (job.now.state, job.now.owner) == ("NEED_SCHEDULE", (0, 0)), "left for the next runner"
+
+
+def test_an_ended_job_is_forgotten_when_labels_are(store: Store) -> None:
+    job = Job(store)
+    job.ask("STOP ROUTINE LOAD FOR job")
+    runner = RoutineRunner(store, open_source=lambda *_: job.log)
+    runner.start()
+    runner.stop()
+    assert len(job.ask("SHOW ALL ROUTINE LOAD")) == 1
+    job.jobs.change(job.id, lambda found: replace(found, ended_ms=1))
+    runner = RoutineRunner(store, open_source=lambda *_: job.log)
+    runner.start()
+    try:
+        _until(lambda: job.jobs.all() == {})
+    finally:
+        runner.stop()
+
+
+def _until(condition: Any) -> None:
+    """Waits for what another thread does to the catalog, which tells nobody."""
+    waiting = threading.Event()
+    for _ in range(600):
+        if condition():
+            return
+        waiting.wait(0.05)
+    pytest.fail("it did not come to that within 30 s")

@@ -1,0 +1,78 @@
+"""FROM KAFKA: what it may say, and messages as bodies. Brokers are another test's business."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from loaders.routine.kafka_properties import kafka_properties, shown, time_ms
+from loaders.routine.kafka_source import lines_of
+from store import InvalidInputError
+
+PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
+
+
+def test_partitions_and_offsets_belong_together() -> None:
+    """R24"""
+    given = {**PLAIN, "kafka_partitions": "0, 2,1", "kafka_offsets": "5,OFFSET_END, offset_beginning"}
+    found = kafka_properties(given)
+    assert found.partitions == (0, 2, 1)
+    assert found.offsets == {0: "5", 2: "OFFSET_END", 1: "OFFSET_BEGINNING"}
+    assert (kafka_properties(PLAIN).partitions, kafka_properties(PLAIN).default_offset) == ((), "OFFSET_END")
+    begin = {**PLAIN, "property.kafka_default_offsets": "OFFSET_BEGINNING"}
+    assert kafka_properties(begin).default_offset == "OFFSET_BEGINNING"
+
+
+def test_what_is_for_the_client_is_passed_on() -> None:
+    """R24: all but what the job decides itself."""
+    given = {
+        **PLAIN,
+        "property.security.protocol": "SASL_SSL",
+        "property.sasl.jaas.config": "secret words",
+        "property.group.id": "g",
+        "property.auto.offset.reset": "latest",
+    }
+    found = kafka_properties(given)
+    assert found.client == {"security.protocol": "SASL_SSL", "sasl.jaas.config": "secret words"}
+    assert found.group_id == "g"
+    assert "secret words" not in str(shown(given))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kafka_topic": ""}, "kafka_topic is a required property"),
+        ({"kafka_broker_list": "nothing"}, "expected host:port, found 'nothing'"),
+        ({"kafka_brokers": "a:1"}, "kafka_brokers is invalid kafka property"),
+        ({"kafka_partitions": "0,x"}, "Invalid kafka partition"),
+        ({"kafka_partitions": "0,1", "kafka_offsets": "5"}, "Partitions number should be equals to offsets"),
+        ({"kafka_partitions": "0", "kafka_offsets": "soon"}, "Invalid kafka offset 'soon'"),
+        ({"kafka_partitions": "0,1", "kafka_offsets": "2024-05-01 10:00:00,5"}, "by the timestamp and the"),
+        ({"property.ssl.ca": "FILE:ca.pem"}, "CREATE FILE"),
+        ({"property.auto.offset.reset": "sometimes"}, "expected earliest, latest or none"),
+    ],
+)
+def test_wrong_properties_are_refused(changed: dict[str, str], message: str) -> None:
+    """R24"""
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        kafka_properties({**PLAIN, **changed})
+
+
+def test_times_are_offsets() -> None:
+    """R24"""
+    assert time_ms("OFFSET_END") is None
+    first, second = time_ms("2024-05-01 10:00:00"), time_ms("2024-05-01 10:00:01")
+    assert first is not None
+    assert second is not None
+    assert second - first == 1000
+
+
+def test_a_message_is_a_line_and_empty_ones_are_counted() -> None:
+    """R36: a document may have line ends between its tokens; CSV is left as it is."""
+    messages = pa.array([b'{"a":\r\n1}', b"", None, b'{"b": "x\\n"}'])
+    assert lines_of(messages, is_json=True) == (b'{"a":  1}\n{"b": "x\\n"}\n', 2)
+    assert lines_of(pa.array([b"1,2", b"3,4"]), is_json=False) == (b"1,2\n3,4\n", 0)
+    assert lines_of(pa.array([b"", None], pa.binary()), is_json=True) == (b"", 2)
+    assert lines_of(pa.array([], pa.binary()), is_json=True) == (b"", 0)

@@ -1,0 +1,66 @@
+"""Routine loads as TOML files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loaders.routine.spec import FILES, KAFKA
+from loaders.routine.toml_spec import read_spec
+from store import InvalidInputError, NotFoundError
+
+PLAIN = 'database = "d"\nname = "n"\ntable = "t"\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "job.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_says_what_the_statement_says(tmp_path: Path) -> None:
+    text = f"""{PLAIN}
+merge_type = "merge"
+columns = ["a", "b"]
+set = ["c = a + 1"]
+delete_on = "b = 1"
+[properties]
+max_error_number = 5
+strict_mode = true
+[files]
+path = "in/*.json"
+"""
+    spec = read_spec(write(tmp_path, text), name="other")
+    assert (spec.name, spec.merge_type, spec.source) == ("other", "MERGE", FILES)
+    assert (spec.columns, spec.assignments, spec.delete_on) == (("a", "b"), ("c = a + 1",), "b = 1")
+    assert spec.properties == {"max_error_number": "5", "strict_mode": "true"}
+    assert spec.source_properties == {"path": str(tmp_path / "in" / "*.json")}
+
+
+def test_kafka_is_a_table_of_its_own(tmp_path: Path) -> None:
+    text = f'{PLAIN}[kafka]\nkafka_topic = "x"\n"property.client.id" = "me"\n'
+    spec = read_spec(write(tmp_path, text))
+    assert (spec.source, spec.source_properties) == (KAFKA, {"kafka_topic": "x", "property.client.id": "me"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PLAIN, r"one of the tables \[files\] and \[kafka\]"),
+        ("[files]\n", "database is missing"),
+        (f"nmae = 'x'\n{PLAIN}[files]\n", "unknown name 'nmae'"),
+        (f"where = 5\n{PLAIN}[files]\n", "where: expected a text, found 5"),
+        (f"columns = 'a'\n{PLAIN}[files]\n", "columns: expected a list of texts"),
+        (f"files = 1\n{PLAIN}", "files: expected a table, found 1"),
+        ("database = ", "not TOML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_spec(write(tmp_path, text))
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such file"):
+        read_spec(tmp_path / "nothing.toml")
