@@ -222,46 +222,22 @@ class Table(VersionedTable):
         delete_all = _is_delete(merge_type)
         schema = self.schema if within is None else within.schema
         moment = now or datetime.now().replace(microsecond=0)
-        table_name = self.name.partition(".")[2]
+        mode = parse_mode(mode)
+        checker = self._checker(
+            schema,
+            sequence,
+            delete_all,
+            moment,
+            mode,
+            ignore_null=ignore_null,
+            require_sequence=require_sequence,
+        )
+        refuse = (
+            parse_new_key_behavior(new_keys) == "ERROR" and mode != UPSERT
+        )  # no effect on whole rows (P13)
         filling = None
-        mode, behavior = parse_mode(mode), parse_new_key_behavior(new_keys)
-        checker: RowChecker
-        if schema.groups:
-            checker = GroupChecker(
-                schema,
-                table_name,
-                sequence,
-                delete_all,
-                moment,
-                flexible=mode == FLEXIBLE,
-                ignore_null=ignore_null and mode != UPSERT,
-                whole_rows=mode == UPSERT,
-            )
-            refuse = behavior == "ERROR" and mode != UPSERT
+        if mode != UPSERT or schema.groups:
             filling = FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
-        elif mode == UPSERT:  # ERROR is of no effect here (P13)
-            checker = RowChecker(
-                schema,
-                table_name,
-                sequence,
-                delete_all,
-                moment,
-                require_sequence=require_sequence,
-                ids=self._ids(schema),
-            )
-        else:
-            flexible = mode == FLEXIBLE
-            checker = PartialChecker(
-                schema,
-                table_name,
-                sequence,
-                delete_all,
-                moment,
-                ids=self._ids(schema),
-                flexible=flexible,
-                ignore_null=ignore_null,
-            )
-            filling = FillOptions(flexible, refuse_new_keys=behavior == "ERROR", now=moment)
         for name in partitions:
             if schema.partitioning is None:
                 raise InvalidInputError(f"{self.name} is not partitioned", kind="not_partitioned")
@@ -277,6 +253,46 @@ class Table(VersionedTable):
             filling=filling,
             label_prefix=label_prefix,
             app=find_app(self.catalog, self.id, txn_app_id, txn_version),
+        )
+
+    def _checker(
+        self,
+        schema: TableSchema,
+        sequence: str | None,
+        delete_all: bool,
+        moment: datetime,
+        mode: str,
+        *,
+        ignore_null: bool,
+        require_sequence: bool,
+    ) -> RowChecker:
+        """What checks the rows of a load: whole rows, partial ones, or those of column groups."""
+        name = self.name.partition(".")[2]
+        if schema.groups:
+            return GroupChecker(
+                schema,
+                name,
+                sequence,
+                delete_all,
+                moment,
+                flexible=mode == FLEXIBLE,
+                ignore_null=ignore_null and mode != UPSERT,
+                whole_rows=mode == UPSERT,
+            )
+        ids = self._ids(schema)
+        if mode == UPSERT:
+            return RowChecker(
+                schema, name, sequence, delete_all, moment, require_sequence=require_sequence, ids=ids
+            )
+        return PartialChecker(
+            schema,
+            name,
+            sequence,
+            delete_all,
+            moment,
+            ids=ids,
+            flexible=mode == FLEXIBLE,
+            ignore_null=ignore_null,
         )
 
     def _ids(self, schema: TableSchema) -> IdSource | None:
