@@ -139,14 +139,11 @@ def _parse_steps(stream: TokenStream) -> list[Partition]:
         stream.refuse("a stepped range needs two values and an interval of at least 1", "bad_partition")
     if not unit:
         return _number_steps(stream, begin, end, count)
-    try:
-        low, last = datetime.fromisoformat(begin), datetime.fromisoformat(end)
-    except ValueError as error:
-        stream.refuse(f"a stepped range by {unit} needs dates: {error}", "bad_partition")
+    low, last = (_parse_moment(stream, text, unit) for text in (begin, end))
     has_time = len(begin) > len("2000-01-01") or unit == "HOUR"
     found = []
     while low < last:
-        high = min(_stepped(low, unit, count), last)
+        high = min(_stepped(low, unit, count, last), last)
         bounds = [
             f"{moment:%Y-%m-%d %H:%M:%S}" if has_time else f"{moment:%Y-%m-%d}" for moment in (low, high)
         ]
@@ -156,12 +153,28 @@ def _parse_steps(stream: TokenStream) -> list[Partition]:
     return found
 
 
-def _stepped(moment: datetime, unit: str, count: int) -> datetime:
-    if unit in ("DAY", "WEEK", "HOUR"):
-        hours = {"DAY": 24, "WEEK": 168, "HOUR": 1}[unit]
-        return moment + timedelta(hours=hours * count)
-    months = moment.month - 1 + count * {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
-    return moment.replace(year=moment.year + months // 12, month=months % 12 + 1, day=min(moment.day, 28))
+def _parse_moment(stream: TokenStream, text: str, unit: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        stream.refuse(f"a stepped range by {unit} needs dates: {error}", "bad_partition")
+    if moment.tzinfo is not None:
+        stream.refuse(
+            f"a stepped range by {unit} needs dates without a time zone, not {text}", "bad_partition"
+        )
+    return moment
+
+
+def _stepped(moment: datetime, unit: str, count: int, last: datetime) -> datetime:
+    """`count` units later, `last` when the calendar ends before that."""
+    try:
+        if unit in ("DAY", "WEEK", "HOUR"):
+            hours = {"DAY": 24, "WEEK": 168, "HOUR": 1}[unit]
+            return moment + timedelta(hours=hours * count)
+        months = moment.month - 1 + count * {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
+        return moment.replace(year=moment.year + months // 12, month=months % 12 + 1, day=min(moment.day, 28))
+    except (ValueError, OverflowError):
+        return last
 
 
 def _number_steps(stream: TokenStream, begin: str, end: str, step: int) -> list[Partition]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -196,7 +197,8 @@ def _version(node: exp.Table) -> Version:
     if version.this == "TIMESTAMP" and isinstance(number, exp.Literal) and number.is_string:
         with suppress(ValueError):
             return datetime.fromisoformat(number.this)
-    if version.this != "VERSION" or not isinstance(number, exp.Literal) or not number.this.isdigit():
+    is_number = isinstance(number, exp.Literal) and re.fullmatch("[0-9]{1,18}", number.this)
+    if version.this != "VERSION" or not is_number:
         raise InvalidInputError(
             f"table {node.name!r}: expected FOR VERSION AS OF and a number, or FOR TIME AS OF and a "
             "time such as '2024-05-01 10:00:00'",

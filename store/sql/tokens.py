@@ -14,6 +14,8 @@ from store.errors import InvalidInputError
 from store.sql.dialect import SqlDialect
 
 _FOUND_LENGTH_MAX: Final = 40
+_DIGITS_MAX: Final = 40  # of a whole number; a LARGEINT has 39
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _NAME_WORD: Final = re.compile(r"[^\W\d][\w$-]*|\d+[^\W\d][\w$-]*")
@@ -73,6 +75,10 @@ def is_complete(text: str) -> bool:
 
 
 def _tokenize(text: str) -> list[Token]:
+    if _SURROGATE.search(text):
+        raise InvalidInputError(
+            "the statement is not valid Unicode: it holds half a character", kind="syntax"
+        )
     try:
         tokens = _TOKENIZER.tokenize(text)
     except TokenError as error:
@@ -234,7 +240,7 @@ class TokenStream:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isascii():
             self.fail(what)
         text = self.tokens[self.at].text
-        if not text.isdigit():
+        if not text.isdigit() or len(text) > _DIGITS_MAX:
             self.fail(what)
         self.at += 1
         return int(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from sqlglot.tokens import TokenType
@@ -80,8 +80,13 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
         token = stream.tokens[stream.at + is_negative]
         kind = token.token_type
         if kind is TokenType.NUMBER:
+            try:
+                number = _number("-" + token.text if is_negative else token.text)
+            except (ValueError, InvalidOperation):  # `1e`, or more digits than Python reads
+                stream.at += is_negative
+                stream.fail("a number")
             stream.at += 1 + is_negative
-            return _number("-" + token.text if is_negative else token.text)
+            return number
         if not is_negative and kind in _LITERALS:
             stream.at += 1
             return _LITERALS[kind](token.text)

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SMALL = Settings(inline_bytes_max=2_000, segment_rows=5_000, batch_rows_max=1_000, clustered_rows_min=1_000)
+# No compaction between: the versions a write makes are counted.
+SMALL = Settings(
+    inline_bytes_max=2_000,
+    segment_rows=5_000,
+    batch_rows_max=1_000,
+    clustered_rows_min=1_000,
+    auto_compaction=0,
+)
 TYPES = {
     "id": "BIGINT",
     "flag": "BOOLEAN",

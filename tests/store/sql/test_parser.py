@@ -202,6 +202,13 @@ def test_a_prompt_waits_for_the_semicolon(text: str, complete: bool) -> None:
         ("CREATE TABLE t (k INTT) UNIQUE KEY(k)", "line 1, column 19: type 'INTT': no such type"),
         ("CREATE TABLE t (k INT) UNIQUE KEY k", "line 1, column 35: expected (, found 'k'"),
         ("INSERT INTO t (a) VALUES (1, 2", "expected ',' or ')', found the end of the statement"),
+        ("INSERT INTO t VALUES (-1e)", "line 1, column 24: expected a number, found '1e'"),
+        (f"INSERT INTO t VALUES ({'9' * 5000})", "line 1, column 23: expected a number"),
+        (
+            "CREATE TABLE t (d DATE) UNIQUE KEY(d) PARTITION BY RANGE(d) (FROM ('2020-01-01') TO "
+            "('2020-02-01 00:00:00+05:00') INTERVAL 1 DAY)",
+            "a stepped range by DAY needs dates without a time zone, not 2020-02-01 00:00:00+05:00",
+        ),
         ("INSERT t VALUES (1)", "line 1, column 8: expected INTO or OVERWRITE, found 't'"),
         ("SET a", "line 1, column 6: expected '=', found the end of the statement"),
         ("SHOW TABLES LIKE x", "line 1, column 18: expected a pattern in quotes, found 'x'"),
@@ -214,6 +221,11 @@ def test_an_error_tells_the_place_and_what_was_expected(text: str, message: str)
         parse(text)
     assert message in str(caught.value)
     assert caught.value.line == int(str(caught.value).split("line ")[1].split(",")[0])
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not valid Unicode"):
+        parse("SELECT '\ud800'")
 
 
 @pytest.mark.parametrize(

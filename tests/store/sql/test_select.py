@@ -241,6 +241,8 @@ def test_an_older_version_can_be_read(session: Session, rows: Run) -> None:
     assert rows("SELECT count(*) FROM u FOR VERSION AS OF 1") == [(0,)]
     with pytest.raises(VersionExpiredError):
         rows("SELECT * FROM u FOR VERSION AS OF 99")
+    with pytest.raises(InvalidInputError, match="expected FOR VERSION AS OF and a number"):
+        rows(f"SELECT * FROM u FOR VERSION AS OF {'9' * 5000}")
 
 
 def test_every_mention_of_a_table_in_a_statement_reads_the_same_version(
