@@ -45,8 +45,14 @@ class _Commands(TyperGroup):
             settings = ctx.obj
             if code is None or (isinstance(settings, Settings) and settings.debug):
                 raise
-            output.error(str(error))
+            output.error(_message(error))
             raise typer.Exit(code) from None
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fspath(error.filename)}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return str(error)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,6 +45,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol, and run the routine loads."""
+    _need_aiohttp()
     from cli.server.http import HttpService
     from cli.server.memory import give_back_freed_memory
     from cli.server.mysql_service import MysqlService
@@ -70,6 +72,16 @@ def serve(
             RoutineService(store),
         ]
         asyncio.run(run_services(services, _say_where))
+
+
+def _need_aiohttp() -> None:
+    from store.errors import InvalidInputError
+
+    if importlib.util.find_spec("aiohttp") is None:
+        raise InvalidInputError(
+            "serving needs the package 'aiohttp', which is not installed; pip install 'seqstore[server]'",
+            kind="missing_extra",
+        )
 
 
 def _say_where(services: Sequence[Service]) -> None:
