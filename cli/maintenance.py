@@ -63,10 +63,12 @@ def vacuum(
             held = f", held: {', '.join(map(str, result.held))}" if result.held else ""
             output.say(
                 f"{name}: {'would be ' if dry_run else ''}readable from version {result.oldest}, "
-                f"{len(result.files)} files of {result.bytes / _MIB:.1f} MiB deleted{held}"
+                f"{len(result.files)} files of {result.bytes / _MIB:.1f} MiB and "
+                f"{len(result.orphans)} orphans deleted, "
+                f"{result.transactions} old transactions forgotten{held}"
             )
             if dry_run:
-                for file in result.files:
+                for file in (*result.files, *result.orphans):
                     output.say(f"  {file}")
 
 

@@ -44,9 +44,10 @@ def serve(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings, as in conf/default.toml.")
     ] = None,
 ) -> None:
-    """Serve stream load over HTTP and SQL over the MySQL protocol, and run the routine loads."""
+    """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_aiohttp()
     from cli.server.http import HttpService
+    from cli.server.maintenance_service import MaintenanceService
     from cli.server.memory import give_back_freed_memory
     from cli.server.mysql_service import MysqlService
     from cli.server.routine_service import RoutineService
@@ -70,6 +71,7 @@ def serve(
             HttpService(store, settings, http_port),
             MysqlService(store, settings, mysql_port),
             RoutineService(store),
+            MaintenanceService(store, settings.maintenance_seconds),
         ]
         asyncio.run(run_services(services, _say_where))
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from store.compaction import OPTIMIZE, Compaction, CompactionResult
 from store.compaction_policy import choose_segments
-from store.errors import StoreError
+from store.errors import NotFoundError, StoreError
 from store.forks import new_lock
 from store.merge import MergeCancelled
 from store.table_state import LiveSegment, TableState
@@ -119,6 +119,34 @@ class Maintainer:
         if now - self._vacuumed.get(table.id, -_VACUUM_EVERY_SECONDS) >= _VACUUM_EVERY_SECONDS:
             self._vacuumed[table.id] = now
             table.vacuum()
+
+    def maintain_all(
+        self, names: Sequence[str], open_table: Callable[[str], Table], is_cancelled: Callable[[], bool]
+    ) -> dict[str, int]:
+        """Looks at every table, whether anybody loaded it through this handle or not; see `Store.maintain`."""
+
+        def stops() -> bool:
+            return self._is_closed or is_cancelled()
+
+        done: dict[str, int] = {}
+        failure: StoreError | None = None
+        for name in names:
+            if stops():
+                break
+            try:
+                table = open_table(name)
+                if table.policy(table.schema).is_automatic:
+                    done[name] = len(maintain(table, is_cancelled=stops))
+                    self.compactions += done[name]
+                    self.vacuum(table)
+            except NotFoundError:
+                continue  # dropped meanwhile
+            except StoreError as error:
+                self.last_failure = f"{name}: {error}"
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return done
 
     def _is_cancelled(self) -> bool:
         # At the interpreter's end the main thread stops first and then waits for this one.

@@ -1,4 +1,4 @@
-"""What opening a store repairs after a crash: segment files that no version names.
+"""Segment files that no version names: what a crash leaves. Opening a store removes them, and so does VACUUM.
 
 A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
 removed when the process that made it (its name tells) is gone and neither the catalog's segments nor a
@@ -36,18 +36,27 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
         dropped = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
         for name in dropped:
             disk.delete(f"{directory}/{name}")
-        removed += dropped
+        removed += [f"{directory}/{name}" for name in dropped]
     for table_id, directory in tables.items():
-        abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
-        with store_catalog.read() as tx:
-            kept = prepared_files(tx, table_id) if abandoned else set()
-            unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
-            used = _file_ids(tx, table_id) if unknown else set()
-            unknown = [name for name in unknown if name.rpartition(".")[0] not in used]
-        for name in unknown:
-            disk.delete(f"{directory}/{name}")
-        removed += unknown
+        removed += sweep_table(store_catalog, disk, table_id, directory)
     return removed
+
+
+def sweep_table(
+    store_catalog: Catalog, disk: Disk, table_id: int, directory: str, *, dry_run: bool = False
+) -> list[str]:
+    """Removes orphaned segment files of one table; returns their names below the data directory."""
+    abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
+    if not abandoned:
+        return []
+    with store_catalog.read() as tx:
+        kept = prepared_files(tx, table_id)
+        unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
+        used = _file_ids(tx, table_id) if unknown else set()
+    orphans = [f"{directory}/{name}" for name in unknown if name.rpartition(".")[0] not in used]
+    for name in orphans if not dry_run else ():
+        disk.delete(name)
+    return orphans
 
 
 def _is_abandoned(name: str) -> bool:

@@ -13,8 +13,10 @@ Vacuum then:
    what the kept ones say of those segments (K6). Version records older than `history_retention_seconds` go.
 2. Deletes the files of what lies in the trash, unless a version is held that still has them or a segment
    restored from it uses the same files; then the trash records go.
+3. Deletes files that processes left which died before they published them (store.recovery), and forgets
+   transactions and labels that ended long ago (store.label_retention).
 
-A crash between the two leaves trash, which the next vacuum finds.
+A crash between the first two leaves trash, which the next vacuum finds.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
 from store.delete_bitmap import chain
 from store.horizon import move_oldest, oldest_readable, version_at
+from store.label_retention import forget_transactions
 from store.readers import leases_of
 from store.records import unpack
+from store.recovery import sweep_table
 from store.segment import INLINE, SegmentMeta, data_name, keys_name
 from store.transaction import now_ms
 
@@ -48,6 +52,8 @@ class VacuumResult:
         segments: that no version that can be read has.
         files, bytes: deleted, and their size.
         held: versions that live processes hold.
+        orphans: files of dead processes that no version names, deleted.
+        transactions: of the whole store, ended so long ago that they and their labels are forgotten.
     """
 
     oldest: int
@@ -56,6 +62,8 @@ class VacuumResult:
     files: tuple[str, ...]
     bytes: int
     held: tuple[int, ...]
+    orphans: tuple[str, ...] = ()
+    transactions: int = 0
 
 
 def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
@@ -77,11 +85,22 @@ def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool 
         waiting = _trash(tx, table.id)
     if dry_run:
         files = _files(table, [*doomed.values(), *waiting.values()])
-        return _result(table, before, oldest, len(doomed), files, held)
-    oldest = _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
-    failpoint.hit("vacuum.forgotten")
-    files = _empty_trash(table, leases.held(table.id))
-    return _result(table, before, oldest, len(doomed), files, held)
+    else:
+        oldest = _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+        failpoint.hit("vacuum.forgotten")
+        files = _empty_trash(table, leases.held(table.id))
+    return VacuumResult(
+        oldest,
+        oldest - before,
+        len(doomed),
+        tuple(name for name, _ in files),
+        sum(size for _, size in files),
+        tuple(sorted(held)),
+        tuple(
+            sweep_table(table.catalog, table.loader.disk, table.id, table.loader.directory, dry_run=dry_run)
+        ),
+        forget_transactions(table.catalog, table.settings.label_keep_seconds, dry_run=dry_run),
+    )
 
 
 def _horizon(tx: Transaction, table: int, newest: int, seconds: int, held: Iterable[int]) -> int:
@@ -207,16 +226,3 @@ def _files(table: Table, records: Iterable[dict[str, Any]]) -> list[tuple[str, i
             files[data_name(table.loader.directory, meta)] = meta.data_bytes
             files[keys_name(table.loader.directory, meta)] = meta.keys_bytes
     return sorted(files.items())
-
-
-def _result(
-    table: Table, before: int, oldest: int, segments: int, files: list[tuple[str, int]], held: set[int]
-) -> VacuumResult:
-    return VacuumResult(
-        oldest,
-        oldest - before,
-        segments,
-        tuple(name for name, _ in files),
-        sum(size for _, size in files),
-        tuple(sorted(held)),
-    )

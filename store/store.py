@@ -24,11 +24,12 @@ from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from store.forks import new_lock
 from store.load import LoadResult
-from store.maintenance import Maintainer, maintain
+from store.maintenance import Maintainer
 from store.multi_transaction import MultiTransaction, TransactionResult
 from store.object_disk import ObjectDisk
 from store.prepared import abort_of_table
 from store.publish import Figures
+from store.records import unpack
 from store.recovery import TABLES, sweep_orphans
 from store.retry import retried
 from store.schema import TableSchema, check_name
@@ -383,21 +384,24 @@ class Store:
         self._is_open = False
         self._maintainer.close()
 
-    def maintain(self) -> dict[str, int]:
-        """Compacts every table as its policy says and takes old versions away; for servers and schedules.
+    def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
+        """Compacts every table as its policy says, takes old versions away, and gives up pre-committed
+        transactions whose time is over; for servers and schedules.
+
+        Args:
+            is_cancelled: asked now and then; a compaction stops between two segments.
 
         Returns:
-            Compactions made, by table. Tables that another process is at are left out.
+            Compactions made, by table. Tables that another process is at are left alone.
+
+        Raises:
+            StoreError: of the first table that failed, when all others are done.
         """
-        done: dict[str, int] = {}
-        for database in self.databases():
-            for name in self.tables(database):
-                table = self.table(f"{database}.{name}")
-                if table.policy(table.schema).is_automatic:
-                    results = maintain(table, is_cancelled=lambda: not self._is_open)
-                    done[table.name] = len(results)
-                    self._maintainer.vacuum(table)
-        return done
+        sweep_prepared(self.catalog, self.disk)
+        with self._read() as tx:
+            records_of = [unpack(raw) for _, raw in tx.items("tables")]
+        names = [f"{record['database']}.{record['name']}" for record in records_of]
+        return self._maintainer.maintain_all(names, self.table, is_cancelled)
 
     @property
     def maintainer(self) -> Maintainer:

@@ -11,6 +11,7 @@ from typing import Any
 from store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
+_MAY_BE_ZERO = frozenset(["maintenance_seconds"])
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ServerSettings:
         mysql_connections_max: MySQL clients at a time; more are refused.
         mysql_idle_seconds: a MySQL client that says nothing for this long is disconnected.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
+        maintenance_seconds: how often every table is looked at for compaction and old versions; 0 never.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +45,7 @@ class ServerSettings:
     mysql_connections_max: int = 256
     mysql_idle_seconds: int = 28_800
     mysql_tls_required: bool = False
+    maintenance_seconds: int = 30
 
     @classmethod
     def load(cls, path: Path) -> ServerSettings:
@@ -57,9 +60,11 @@ class ServerSettings:
         for name, value in given.items():
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
-            is_small = isinstance(value, int) and not isinstance(value, bool) and value <= 0
+            least = 0 if name in _MAY_BE_ZERO else 1
+            is_small = isinstance(value, int) and not isinstance(value, bool) and value < least
             if type(value) is not known[name] or is_small:
-                wanted = {str: "a text", bool: "true or false"}.get(known[name], "a positive integer")
+                integer = "a positive integer" if least else "an integer from 0"
+                wanted = {str: "a text", bool: "true or false"}.get(known[name], integer)
                 raise InvalidInputError(
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from store import Column, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
+from store.stage import new_segment_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,3 +169,27 @@ def test_version_as_of_a_moment(store: Store) -> None:
     assert table.version_as_of(datetime.now(UTC) + timedelta(days=1)) == 4
     with pytest.raises(VersionExpiredError):
         table.version_as_of(datetime(2001, 1, 1))
+
+
+def id_of_dead_process() -> str:
+    """A segment id that a process made which is gone."""
+    code = "from store.stage import new_segment_id; print(new_segment_id())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_vacuum_takes_what_dead_processes_left(store: Store) -> None:
+    table = make(store)
+    directory = store.path / "tables" / str(table.id)
+    directory.mkdir(parents=True, exist_ok=True)
+    orphan = directory / f"{id_of_dead_process()}.arrow"
+    ours = directory / f"{new_segment_id()}.arrow"
+    for path in (orphan, ours):
+        path.write_bytes(b"half")
+    name = f"tables/{table.id}/{orphan.name}"
+    assert table.vacuum(dry_run=True).orphans == (name,)
+    assert orphan.exists()
+    assert table.vacuum().orphans == (name,)
+    assert not orphan.exists()
+    assert ours.exists(), "its process may publish it yet"
+    assert table.vacuum().orphans == ()

@@ -23,6 +23,15 @@ from store.sql.tokens import TokenStream
 from store.table import Table
 
 _HOUR: Final = 3600
+_VACUUM_FIGURES: Final = (
+    "oldest_version",
+    "versions",
+    "segments",
+    "files",
+    "bytes",
+    "orphans",
+    "transactions",
+)
 
 
 @dataclass(frozen=True)
@@ -155,11 +164,13 @@ def _vacuum(statement: Vacuum, session: Session) -> Result:
                 "segments": result.segments,
                 "files": len(result.files),
                 "bytes": result.bytes,
+                "orphans": len(result.orphans),
+                "transactions": result.transactions,
                 "held_versions": ",".join(map(str, result.held)),
             }
         )
     fields = [("table", pa.string())]
-    fields += [(n, pa.int64()) for n in ("oldest_version", "versions", "segments", "files", "bytes")]
+    fields += [(n, pa.int64()) for n in _VACUUM_FIGURES]
     return Result(pa.Table.from_pylist(rows, pa.schema([*fields, ("held_versions", pa.string())])))
 
 
