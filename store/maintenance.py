@@ -123,7 +123,7 @@ class Maintainer:
     def maintain_all(
         self, names: Sequence[str], open_table: Callable[[str], Table], is_cancelled: Callable[[], bool]
     ) -> dict[str, int]:
-        """Looks at every table, whether anybody loaded it through this handle or not; see `Store.maintain`."""
+        """Looks at every table, whoever loads it; see `Store.maintain`."""
 
         def stops() -> bool:
             return self._is_closed or is_cancelled()
