@@ -339,7 +339,8 @@ def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) 
 
 
 def set_properties(given: Mapping[str, str]) -> Change:
-    """Sets properties; `delta.feature.<name>` = `supported` lists a table feature."""
+    """Sets properties; `delta.feature.<name>` = `supported` lists a table feature, and so does switching on
+    what a feature is for."""
 
     def change(schema: TableSchema) -> Altered:
         features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
@@ -348,6 +349,11 @@ def set_properties(given: Mapping[str, str]) -> Change:
                 raise InvalidInputError(
                     f"property {FEATURE_PREFIX + name!r}: expected supported", kind="bad_property"
                 )
+        features += [
+            feature
+            for feature, name in _PROPERTY_OF.items()
+            if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
+        ]
         plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
         fixed = [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
         if fixed or props.STORAGE_FORMAT in plain:
@@ -402,7 +408,7 @@ def add_feature(name: str) -> Change:
 
 
 def drop_feature(name: str) -> Change:
-    """Takes a feature off the list, and its property with it (5.4)."""
+    """Takes a feature off the list, and switches off what it is for (5.4)."""
 
     def change(schema: TableSchema) -> Altered:
         if name not in schema.features:
@@ -410,6 +416,8 @@ def drop_feature(name: str) -> Change:
         kept = tuple(feature for feature in schema.features if feature != name)
         properties = dict(schema.properties)
         properties.pop(_PROPERTY_OF.get(name, ""), None)
+        if name in _ON_BY_DEFAULT:
+            properties[_PROPERTY_OF[name]] = "false"
         return Altered(replace(schema, features=kept, properties=properties), (), (f"-{name}",))
 
     return change
@@ -456,6 +464,7 @@ def enable_flexible_updates() -> Change:
 
 
 _PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
+_ON_BY_DEFAULT: Final = frozenset(["deletionVectors"])
 
 
 def _next_id(schema: TableSchema) -> int:

@@ -50,12 +50,44 @@ def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
     return {name: build for name, build in functions.items() if name not in PLAIN_FUNCTIONS}
 
 
+def _parse_group_concat(parser: SqlParser) -> exp.Expr | None:
+    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
+
+    The plain call that comes of it has the separator as its second argument, however it was written.
+    """
+    arguments = parser._parse_csv(parser._parse_lambda)
+    if parser._match(TokenType.SEPARATOR):
+        separator = parser._parse_field()
+        if separator is None:
+            parser.raise_error("Expected a separator in quotes")
+            return None
+        last = arguments[-1] if arguments else None
+        if isinstance(last, exp.Order):
+            arguments.insert(-1, last.this)
+            last.set("this", separator)
+        else:
+            arguments.append(separator)
+    return exp.Anonymous(this="group_concat", expressions=arguments)
+
+
+def _parse_distinct_concat(parser: SqlParser) -> exp.Expr | None:
+    parsed = _parse_group_concat(parser)
+    arguments = parsed.expressions if parsed is not None else []
+    if parsed is not None and arguments and not isinstance(arguments[0], (exp.Distinct, exp.Order)):
+        parsed.set("expressions", [exp.Distinct(expressions=[arguments[0]]), *arguments[1:]])
+    return parsed
+
+
 class SqlParser(DorisParser):
     """sqlglot's parser of expressions and queries."""
 
     VERSION_PHRASES: ClassVar = {**DorisParser.VERSION_PHRASES, ("FOR", "TIME"): "TIMESTAMP"}
     FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
-    FUNCTION_PARSERS = _without_plain(DorisParser.FUNCTION_PARSERS)
+    FUNCTION_PARSERS: ClassVar = {
+        **_without_plain(DorisParser.FUNCTION_PARSERS),
+        "GROUP_CONCAT": _parse_group_concat,
+        "MULTI_DISTINCT_GROUP_CONCAT": _parse_distinct_concat,
+    }
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
 
 

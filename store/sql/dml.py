@@ -203,6 +203,19 @@ class _Merge:
         version = exp.column(shown_name(VERSION_COL), table=self.alias)
         return exp.Not(this=exp.Is(this=version, expression=exp.null()))
 
+    @property
+    def starred_row(self) -> tuple[list[str], list[exp.Expr]]:
+        """`INSERT *`: every column of the target from the source's column of that name."""
+        names = list(self.opened.schema.names)
+        return names, [exp.column(name, table=self.source.alias_or_name, quoted=True) for name in names]
+
+    @property
+    def starred_assignments(self) -> list[exp.Expr]:
+        """`UPDATE SET *`: the same for the columns beside the key."""
+        pairs = zip(*self.starred_row, strict=True)
+        key = self.opened.schema.key
+        return [exp.EQ(this=exp.column(n, quoted=True), expression=item) for n, item in pairs if n not in key]
+
     def joined(self, items: Sequence[exp.Expr], side: str, where: exp.Expr) -> exp.Select:
         """Items of `source JOIN target` where a condition holds."""
         join = exp.Join(this=self.target.copy(), on=self.on.copy(), side=side or None)
@@ -254,14 +267,15 @@ def _clause_rows(
     opened, then = merge.opened, clause.args["then"]
     keys = [exp.column(name, table=merge.alias, quoted=True) for name in opened.schema.key]
     if kind == "insert":
-        names, items = _inserted(then, opened)
+        names, items = merge.starred_row if _is_starred(then) else _inserted(then, opened)
         unmatched = exp.and_(exp.Not(this=merge.is_matched), where)
         rows = _answer(merge.joined(items, "LEFT", unmatched), names, ask)
         return opened.upsert, rows
     names = list(opened.schema.key)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
-        values = _assignments(then.expressions, opened, merge.alias)
+        given = merge.starred_assignments if _is_starred(then) else then.expressions
+        values = _assignments(given, opened, merge.alias)
         opened.log_constraints(values)
     items = [*keys, *values.values()]
     select = merge.joined(items, "", where) if kind == "matched" else merge.unsourced(items, where)
@@ -269,6 +283,10 @@ def _clause_rows(
     if not isinstance(then, exp.Update):
         return opened.delete, _distinct(rows)
     return lambda found: opened.upsert(found, mode=FIXED), rows
+
+
+def _is_starred(then: exp.Expr) -> bool:
+    return isinstance(then.this, exp.Star) or any(isinstance(item, exp.Star) for item in then.expressions)
 
 
 def _kind(clause: exp.When) -> str:

@@ -210,10 +210,23 @@ class TokenStream:
         return token.text
 
     def dotted_name(self, what: str) -> list[str]:
-        parts = [self.name(what)]
+        parts = [self._hyphened_name(what)]
         while self.take("."):
-            parts.append(self.name(f"the rest of the {what}"))
+            parts.append(self._hyphened_name(f"the rest of the {what}"))
         return parts
+
+    def _hyphened_name(self, what: str) -> str:
+        """`table-name` too, written in one piece: where only a name may stand, it is no subtraction."""
+        name = self.name(what)
+        while self.word() == "-" and self._is_glued(0) and self._is_glued(1) and self.kind(1) is not None:
+            self.at += 1
+            name += "-" + self.name(what)
+        return name
+
+    def _is_glued(self, ahead: int) -> bool:
+        """Whether nothing stands between a token and the one before it."""
+        i = self.at + ahead
+        return 0 < i < len(self.tokens) and self.tokens[i].start == self.tokens[i - 1].end + 1
 
     def names(self, what: str) -> list[str]:
         """`( name, .. )`."""
@@ -246,18 +259,32 @@ class TokenStream:
         return int(text)
 
     def properties(self) -> dict[str, str]:
-        """`( "name" = "value", .. [,] )`; one comma too many is allowed, for the documents print it."""
+        """`( "name" = "value", .. [,] )`; one comma too many is allowed, for the documents print it.
+
+        Delta's documents leave the quotes of values and names out now and then.
+        """
         self.need("(")
         found: dict[str, str] = {}
         while not self.take(")"):
-            name = self.string("a property name")
+            is_quoted = self.kind() is TokenType.STRING
+            name = (
+                self.string("a property name") if is_quoted else ".".join(self.dotted_name("property name"))
+            )
             self.need("=")
             if name in found:
                 self.refuse(f"property {name!r} is given twice", "bad_property")
-            found[name] = self.string("a property value")
+            found[name] = self._property_value()
             if not self.take(",") and self.word() != ")":
                 self.fail("',' or ')'")
         return found
+
+    def _property_value(self) -> str:
+        """A string, or `true` and numbers as they are."""
+        is_number = self.kind() is TokenType.NUMBER
+        if not is_number and self.word() not in ("TRUE", "FALSE"):
+            return self.string("a property value")
+        self.at += 1
+        return self.tokens[self.at - 1].text
 
     def slice_to(self, *stops: str) -> tuple[int, int]:
         """Steps over an expression, up to an outermost `,`, `)` or stop word; returns its offsets."""

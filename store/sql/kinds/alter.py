@@ -53,18 +53,28 @@ def _parse(stream: TokenStream) -> AlterTable:
 
 def _parse_change(stream: TokenStream) -> Change:
     word = stream.take_one_of(*_CHANGES)
+    if stream.word() in _REFUSED:
+        stream.refuse(_REFUSED[stream.word()])
     if not word:
         stream.fail(", ".join(_CHANGES))
     return _CHANGES[word](stream)
 
 
 def _parse_add(stream: TokenStream) -> Change:
-    stream.take("COLUMN")
+    _refuse_addition(stream)
+    stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
     column = parse_column(stream)
+    if stream.word() == "FIRST":
+        stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
     return add_column(column, after=after)
+
+
+def _refuse_addition(stream: TokenStream) -> None:
+    if stream.word() in ("ROLLUP", "INDEX"):
+        stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
 
 
 def _parse_add_list(stream: TokenStream) -> Change:
@@ -129,6 +139,10 @@ def _parse_enable(stream: TokenStream) -> Change:
     return enable_sequence_load(properties)
 
 
+_REFUSED: Final = {
+    "ORDER": "ORDER BY is not supported: the order of columns says nothing about storage here",
+    "REPLACE": "ALTER TABLE ... REPLACE is not supported; INSERT OVERWRITE replaces rows at once",
+}
 _CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {
     "ADD": _parse_add,
     "DROP": _parse_drop,

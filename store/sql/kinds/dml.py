@@ -39,6 +39,8 @@ def _tree(stream: TokenStream) -> exp.Expr:
     """sqlglot's tree of the whole statement."""
     text = stream.text
     start, end = stream.tokens[0].start, stream.tokens[-1].end + 1
+    if stream.word(-stream.at) == "DELETE" and stream.word(1 - stream.at) != "FROM":  # Delta's pages say so
+        text, end = f"{text[:start]}DELETE FROM{text[start + len('DELETE') :]}", end + len(" FROM")
     words = stream.tokens
     inserts = [
         after.start
@@ -121,6 +123,6 @@ def _told(done: DmlResult) -> Result:
 
 KINDS: Final = (
     StatementKind(("UPDATE",), Update, _parse_update, _run),
-    StatementKind(("DELETE FROM",), Delete, _parse_delete, _run),
+    StatementKind(("DELETE FROM", "DELETE"), Delete, _parse_delete, _run),
     StatementKind(("MERGE INTO",), Merge, _parse_merge, _run),
 )

@@ -124,7 +124,14 @@ def _compacted(result: CompactionResult) -> Result:
 
 def _parse_reorg(stream: TokenStream) -> ReorgPurge:
     table = parse_table_name(stream)
-    stream.need("APPLY", "(", "PURGE", ")")
+    stream.need("APPLY", "(")
+    if stream.take("UPGRADE"):
+        stream.need("UNIFORM", "(")
+        stream.refuse(
+            "REORG ... UPGRADE UNIFORM writes Iceberg metadata beside a table, and this store writes none; "
+            "other engines read a table as Arrow or Parquet through scan"
+        )
+    stream.need("PURGE", ")")
     return ReorgPurge(table)
 
 
