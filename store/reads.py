@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from store.errors import InvalidInputError
+from store.evaluation import evaluated
 from store.keys import Codes, encode_keys
 from store.schema import SEQUENCE_ID, TableSchema
 
@@ -80,14 +80,11 @@ def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
     Raises:
         InvalidInputError: it does not fit the columns.
     """
-    mask = np.zeros(len(rows), dtype=np.bool_)
-    numbered = rows.append_column("__row", pa.array(np.arange(len(rows))))
     try:
-        kept = ds.dataset(numbered).scanner(columns=["__row"], filter=expression, use_threads=False)
-        found = kept.to_table().column(0)
+        found = evaluated(rows, {"found": expression}).column(0)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidInputError(f"condition {expression} does not fit: {error}", kind="bad_filter") from error
-    mask[np.asarray(found.combine_chunks())] = True
+    mask: Mask = np.asarray(pc.fill_null(found, False)).astype(np.bool_, copy=False)
     return mask
 
 

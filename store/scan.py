@@ -27,6 +27,7 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.errors import InvalidInputError
+from store.evaluation import filtered
 from store.lazy import cached_property
 from store.predicate import check_predicate, columns_of, does_not_fit
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
@@ -35,6 +36,7 @@ from store.table_state import LiveSegment, TableState
 from store.workers import THREADS, pool
 
 _AHEAD: Final = 2 * THREADS
+_FEW_ROWS: Final = 4096  # below, starting the threads of a scanner costs more than they save
 LIVE: Final = "__LIVE__"
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
@@ -121,6 +123,9 @@ def scan_batches(
     needed = columns_of(predicate, everything)
     names = everything if needed is None else dict.fromkeys([*projection.names, *needed])
     wide = Projection(schema, tuple(names))
+    if sum(batch_rows(live, number) for live, number in batches) <= _FEW_ROWS:
+        few = _filtered_few(batches, wide, projection, predicate, deleted=deleted)
+        return pa.RecordBatchReader.from_batches(projection.arrow, few)
     reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, _reader(wide, deleted)))
     filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
     return pa.RecordBatchReader.from_batches(
@@ -136,6 +141,23 @@ def _filtered(
         yield from ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
     except pa.ArrowException as error:
         raise does_not_fit(predicate, error) from error
+
+
+def _filtered_few(
+    batches: Sequence[LiveBatch],
+    wide: Projection,
+    projection: Projection,
+    predicate: pc.Expression,
+    *,
+    deleted: bool,
+) -> Iterator[pa.RecordBatch]:
+    rows = pa.Table.from_batches(_read_all(batches, _reader(wide, deleted)), wide.arrow)
+    try:
+        found = filtered(rows, predicate)
+    except pa.ArrowException as error:
+        raise does_not_fit(predicate, error) from error
+    for batch in found.to_batches():
+        yield _selected(batch, projection)
 
 
 def _selected(batch: pa.RecordBatch, projection: Projection) -> pa.RecordBatch:

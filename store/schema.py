@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ VERSION_ID: Final = -2
 SEQUENCE_ID: Final = -3
 
 
+@lru_cache(maxsize=4096)
 def hidden_name(name: str) -> str | None:
     """Canonical name of a hidden column in any spelling and case (T7), None for other names."""
     upper = name.upper()

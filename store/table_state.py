@@ -222,7 +222,8 @@ def _grown(
 
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
-    if not len(slots):
+    if len(slots) < 2:
+        yield from ((int(slot), np.zeros(1, dtype=np.intp)) for slot in slots)
         return
     # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
     order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")

@@ -258,7 +258,7 @@ class TableWriter:
         return written_keys(self._parts, self.schema)
 
     def _check(self, state: TableState, tx: Transaction | None) -> None:
-        if self.isolation is None:
+        if self.isolation is None or state.version <= self.isolation.base.version:
             return
         if tx is not None:
             self.isolation.check(tx, state.version, self.written(), self.operation)

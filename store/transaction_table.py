@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RowChecker
 from store.commit import Also
 from store.errors import InvalidInputError
+from store.evaluation import evaluated
 from store.groups import replaced_with
 from store.isolation import Isolation
 from store.load import Load, LoadResult
@@ -304,6 +304,6 @@ def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, An
         else:
             columns[name] = pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value))
     try:
-        return ds.dataset(rows).scanner(columns=columns, use_threads=False).to_table()
+        return evaluated(rows, columns)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidInputError(f"assignment does not fit the table: {error}", kind="bad_value") from error

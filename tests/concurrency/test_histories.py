@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 import pytest
 
 from store import Column, ConflictError, Settings, Store, TableSchema, parse_type
-from tests.support.histories import run_history
+from tests.support.histories import GROUP, run_group
 
 HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "20000"))
 SECONDS = 120.0  # a slow machine does fewer in the suite
 PROCESSES = 2
+GROUPS_PER_STORE = 60
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 
 
@@ -32,20 +33,21 @@ def memory_directory() -> str | None:
 
 
 def run_many(job: tuple[int, int, float]) -> tuple[int, list[str]]:
-    """Runs histories with consecutive seeds; returns how many, and the first failures."""
+    """Runs histories with consecutive seeds, one for each group; returns how many, and the first failures."""
     first, count, seconds = job
     deadline = time.monotonic() + seconds
     failures: list[str] = []
+    groups = -(-count // GROUP)
     done = 0
-    while done < count and time.monotonic() < deadline and len(failures) < 3:
+    while done < groups and time.monotonic() < deadline and len(failures) < 3:
         with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
             with Store.open(Path(directory) / "data", settings=SETTINGS) as store:
                 store.create_database("db")
-                for seed in range(first + done, first + min(done + 250, count)):
-                    failure = run_history(store, "t", seed)
+                for seed in range(first + done, first + min(done + GROUPS_PER_STORE, groups)):
+                    failure = run_group(store, "t", seed)
                     failures += [failure] if failure else []
-            done = min(done + 250, count)
-    return done, failures
+            done = min(done + GROUPS_PER_STORE, groups)
+    return done * GROUP, failures
 
 
 def run_in_processes(first: int, count: int, seconds: float) -> int:

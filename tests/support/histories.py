@@ -2,7 +2,8 @@
 
 A history has 2 to 5 transactions with overlapping windows over 4 keys. Each is of one of these kinds: blind
 upserts of one or two keys, partial updates, deletes by key, conditional UPDATE and DELETE,
-insert-if-absent, copies between keys, count-then-insert. Half of the tables have a sequence column.
+insert-if-absent, copies between keys, count-then-insert. Half of the tables have a sequence column. A few
+histories follow each other on one table, each starting from whatever the last one left, tombstones included.
 
 - Serializable: replaying what committed, in the order of commits, gives every snapshot.
 - WriteSerializable: some order of what committed gives the last one.
@@ -19,8 +20,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import Column, ConflictError, Store, TableSchema, TransactionTable, parse_type
+from store import Column, ConflictError, Store, Table, TableSchema, TransactionTable, parse_type
+from store.multi_transaction import MultiTransaction
+from store.schema import DELETE_SIGN, SEQUENCE_COL
 
+GROUP = 4  # histories on one table
 KEYS = (1, 2, 3, 4)
 COLUMNS = ("a", "b", "c")
 
@@ -88,6 +92,7 @@ class Maker:
     def __init__(self, rng: random.Random, has_sequence: bool) -> None:
         self.rng = rng
         self.has_sequence = has_sequence
+        self.sequence_min = 0
 
     def step(self) -> Step:
         kinds = (
@@ -108,7 +113,7 @@ class Maker:
         return {name: self.rng.randrange(3) for name in COLUMNS}
 
     def _sequence(self) -> int | None:
-        return self.rng.randrange(4) if self.has_sequence else None
+        return self.sequence_min + self.rng.randrange(4) if self.has_sequence else None
 
     def _table(self, rows: Mapping[int, Mapping[str, int]], sequences: Mapping[int, int | None]) -> pa.Table:
         table: dict[str, list[Any]] = {"k": list(rows)}
@@ -150,16 +155,16 @@ class Maker:
 
     def _condition(self) -> tuple[str, pc.Expression, Callable[[int, Mapping[str, Any]], bool]]:
         name, value, key = self.rng.choice(COLUMNS), self.rng.randrange(3), self.rng.choice(KEYS)
-        choices: list[tuple[str, pc.Expression, Callable[[int, Mapping[str, Any]], bool]]] = [
-            (f"k={key}", pc.field("k") == key, lambda k, row: k == key),
-            (f"{name}={value}", pc.field(name) == value, lambda k, row: row[name] == value),
-            (
-                f"{name}>{value}",
-                pc.field(name) > value,
-                lambda k, row: row[name] is not None and row[name] > value,
-            ),
-        ]
-        return self.rng.choice(choices)
+        form = self.rng.randrange(3)
+        if form == 0:
+            return f"k={key}", pc.field("k") == key, lambda k, row: k == key
+        if form == 1:
+            return f"{name}={value}", pc.field(name) == value, lambda k, row: row[name] == value
+        return (
+            f"{name}>{value}",
+            pc.field(name) > value,
+            lambda k, row: row[name] is not None and row[name] > value,
+        )
 
     def update(self) -> Step:
         text, where, test = self._condition()
@@ -253,11 +258,11 @@ def _written(_result: object) -> None:
     return None
 
 
-def run_history(store: Store, name: str, seed: int) -> str:
-    """Runs one history and checks it.
+def run_group(store: Store, name: str, seed: int) -> str:
+    """Runs `GROUP` histories one after the other on one table and checks them.
 
     Returns:
-        Empty when an order explains it, else what happened.
+        Empty when an order explains each of them, else what happened in the first that has none.
     """
     rng = random.Random(seed)
     level = rng.choice(("Serializable", "WriteSerializable"))
@@ -265,30 +270,36 @@ def run_history(store: Store, name: str, seed: int) -> str:
     table = store.create_table(f"db.{name}", _schema(has_sequence, level))
     maker = Maker(rng, has_sequence)
     first = {key: maker._row() for key in rng.sample(KEYS, rng.randrange(1, 4))}
-    sequences = {key: maker._sequence() for key in first}
-    table.upsert(maker._table(first, sequences))
-    start: State = {}
-    for key, values in first.items():
-        _upsert(start, key, values, sequences[key])
-    steps = [maker.step() for _ in range(rng.randrange(2, 6))]
-    log, committed, snapshots = (
-        [f"seed {seed} {level} sequence={has_sequence} start {first} {sequences}"],
-        [],
-        [],
-    )
-    open_ = []
+    table.upsert(maker._table(first, {key: maker._sequence() for key in first}))
+    failure = ""
+    for number in range(GROUP):
+        maker.sequence_min = number // 2
+        start = _stored(table)
+        failure = _run_history(store, table, maker, level, start)
+        if failure:
+            failure = f"seed {seed}, history {number}, {level} sequence={has_sequence}, {start}\n{failure}"
+            break
+    store.drop_table(table.name)
+    return failure
+
+
+def _run_history(store: Store, table: Table, maker: Maker, level: str, start: State) -> str:
+    steps = [maker.step() for _ in range(maker.rng.randrange(2, 6))]
+    log: list[str] = []
+    committed: list[Step] = []
+    snapshots: list[dict[int, dict[str, Any]]] = []
+    opened: dict[int, MultiTransaction] = {}
     events = [*range(len(steps))] * 2
-    rng.shuffle(events)
+    maker.rng.shuffle(events)
     for number in events:
-        entry = next((e for e in open_ if e[0] == number), None)
-        if entry is None:
-            transaction = store.transaction(concurrency="optimistic")
+        transaction = opened.get(number)
+        if transaction is None:
+            transaction = opened[number] = store.transaction(concurrency="optimistic")
             steps[number].run(transaction.table(table.name))
-            open_.append((number, transaction))
             log.append(f"begin {number}: {steps[number].text}")
             continue
         try:
-            done = entry[1].commit()
+            done = transaction.commit()
         except ConflictError as error:
             log.append(f"abort {number}: {error}")
             continue
@@ -297,13 +308,25 @@ def run_history(store: Store, name: str, seed: int) -> str:
         committed.append(steps[number])
         snapshots.append(_seen(table.scan(["k", *COLUMNS]).read_all()))
         log.append(f"commit {number}: {snapshots[-1]}")
-    store.drop_table(table.name)
-    if not committed:
+    if not committed or _in_order(start, committed, snapshots):
         return ""
-    explained = _in_order(start, committed, snapshots)
-    if not explained and level == "WriteSerializable":
-        explained = any(_final(start, order) == snapshots[-1] for order in itertools.permutations(committed))
-    return "" if explained else "\n".join(log)
+    orders = itertools.permutations(committed)
+    if level == "WriteSerializable" and any(_final(start, order) == snapshots[-1] for order in orders):
+        return ""
+    return "\n".join(log)
+
+
+def _stored(table: Table) -> State:
+    """What the table holds, with sequences and tombstones."""
+    rows = table.scan(hidden=True, deleted=True).read_all().to_pylist()
+    return {
+        row["k"]: Row(
+            {name: row[name] for name in COLUMNS} if not row[DELETE_SIGN] else dict.fromkeys(COLUMNS),
+            row.get(SEQUENCE_COL),
+            live=not row[DELETE_SIGN],
+        )
+        for row in rows
+    }
 
 
 def _seen(rows: pa.Table) -> dict[int, dict[str, Any]]:
