@@ -2,10 +2,13 @@
 
 1. Load 1M rows, then LOADS times 1,000 rows whose keys are drawn from twice as many; with compaction after
    loads, and again without it (a fifth as many loads), for the latency of loads.
-2. Load the rows that are left at once into another table, and compare scan and an upsert of 100k rows.
+2. Load the rows that are left at once into another table, and compare scan and an upsert of 100k rows: as the
+   last load left the table, and when `Store.maintain`, which `serve` calls all the time, has nothing more to
+   do for it.
 3. Read the change feed of one version of 100k rows out of 10M.
 
-Prints one line of JSON.
+Prints one line of JSON. Space is that of the segment files, as a multiple of those of the newest version;
+nothing is vacuumed meanwhile, for versions are kept for a day.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ BASE_ROWS: Final = 1_000_000
 LOAD_ROWS: Final = 1_000
 UPSERT_ROWS: Final = 100_000
 FEED_ROWS: Final = 10_000_000
+SETTLE_SECONDS_MAX: Final = 300.0
 
 
 def rows(keys: Any, number: int) -> pa.Table:
@@ -53,13 +57,14 @@ def small_loads(store: Store, table: Table, loads: int) -> dict[str, float]:
     rng = np.random.default_rng(7)
     table.upsert(rows(np.arange(BASE_ROWS), 0))
     times = []
-    most = 0
+    most, segments = 0, 0
     for number in range(loads):
         data = rows(rng.choice(2 * BASE_ROWS, LOAD_ROWS, replace=False), number)
         started = time.perf_counter()
         table.upsert(data)
         times.append((time.perf_counter() - started) * 1000)
         most = max(most, len(table.state().segments))
+        segments += len(table.state().segments)
     store.maintainer.wait()
     history = table.history()
     loaded = sum(info.bytes_written for info in history if info.has_data_change)
@@ -69,6 +74,7 @@ def small_loads(store: Store, table: Table, loads: int) -> dict[str, float]:
         "p99_ms": round(float(np.percentile(times, 99)), 2),
         "last_tenth_median_ms": round(statistics.median(times[-max(loads // 10, 1) :]), 2),
         "segments_most": most,
+        "segments_mean": round(segments / max(loads, 1), 1),
         "segments_end": len(table.state().segments),
         "compactions": sum(not info.has_data_change for info in history),
         "write_amplification": round((loaded + moved) / max(loaded, 1), 2),
@@ -95,13 +101,42 @@ def touch(table: Table) -> int:
     return total
 
 
+def scan_seconds(table: Table) -> float:
+    """Of a scan that looks at every value."""
+    return round(seconds(lambda: touch(table)), 4)
+
+
 def reads_and_upserts(table: Table) -> dict[str, float]:
     """Scan and upsert of a table as it is."""
     rng = np.random.default_rng(11)
-    scan = seconds(lambda: touch(table))
+    scan = scan_seconds(table)
     batches = [rows(rng.choice(2 * BASE_ROWS, UPSERT_ROWS, replace=False), 1) for _ in range(3)]
     upsert = seconds(lambda: table.upsert(batches.pop()))
-    return {"scan_s": round(scan, 4), "upsert_100k_s": round(upsert, 4)}
+    return {"scan_s": scan, "upsert_100k_s": round(upsert, 4)}
+
+
+def settle(store: Store, table: Table) -> dict[str, float]:
+    """Lets maintenance go on as in a server until it has nothing more to do; how long that took."""
+    started = time.monotonic()
+    state = table.state()
+    share = 0.0
+    while time.monotonic() - started < SETTLE_SECONDS_MAX:
+        store.maintain()
+        state = table.state()
+        rows = sum(live.segment.rows for live in state.segments.values())
+        share = sum(live.deletes.hidden for live in state.segments.values()) / max(rows, 1)
+        if share < 0.01:
+            break
+        time.sleep(1)
+    waited = round(time.monotonic() - started, 1)
+    return {"waited_s": waited, "segments": len(state.segments), "dead_share": round(share, 4)}
+
+
+def space(directory: Path, table: Table) -> float:
+    """Bytes of all segment files as a multiple of those that the newest version has."""
+    used = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    metas = [live.segment.meta for live in table.state().segments.values()]
+    return round(used / max(sum(meta.data_bytes + meta.keys_bytes for meta in metas), 1), 2)
 
 
 def change_feed(store: Store) -> dict[str, float]:
@@ -123,14 +158,15 @@ def run(loads: int, *, with_feed: bool) -> dict[str, Any]:
             store.create_database("db")
             table = make(store, "db.small")
             answers["with_compaction"] = small_loads(store, table, loads)
-            used = sum(file.stat().st_size for file in (directory / "on" / "tables").rglob("*"))
-            metas = [live.segment.meta for live in table.state().segments.values()]
-            live = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
-            answers["space_amplification"] = round(used / max(live, 1), 2)
+            files = directory / "on" / table.loader.directory
+            answers["space_amplification"] = space(files, table)
             at_once = make(store, "db.once")
             at_once.upsert(table.scan())
-            answers["small_loads"] = reads_and_upserts(table)
+            answers["as_left"] = {"scan_s": scan_seconds(table)}
+            answers["settled"] = settle(store, table) | reads_and_upserts(table)
             answers["loaded_once"] = reads_and_upserts(at_once)
+            table.vacuum(retention_seconds=0)
+            answers["space_amplification_after_vacuum"] = space(files, table)
             if with_feed:
                 answers |= change_feed(store)
         with Store.open(directory / "off", settings=Settings(auto_compaction=0)) as store:

@@ -1,20 +1,25 @@
-"""Which segments to merge, and when: the policy of automatic compaction in five lines.
+"""Which segments to merge, and when: the policy of automatic compaction in five rules.
 
-1. A segment with fewer live rows than half of `segment_rows` is small.
-2. More than `compaction_segments_max` small ones: merge the smallest of them, and go on to the next larger as
-   long as it has no more rows than all before it together.
-3. A segment of which `compaction_deleted_percent` of the rows are dead is rewritten, once that are at least
-   `batch_rows_max` rows; smaller ones come along with 2.
-4. Everything else stays: merged segments double in size, so a row is written again a few times at most.
+1. A segment with fewer live rows than half of `segment_rows` is small, one with fewer rows than a tenth tiny.
+   Tiny ones are one piece of work, all others another; both go on beside each other.
+2. More than `compaction_segments_max` tiny ones, or half as many small ones: merge the smallest of them, and
+   go on to the next larger as long as it has no more rows than all before it together.
+3. A larger segment of which `compaction_deleted_percent` of the rows are dead is rewritten.
+4. So is one with a hundredth dead, at leisure: when it is older than a minute, and than rewriting the whole
+   table takes at `compaction_bytes_per_second`.
 5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
 
-In the long run a table has about ten small segments and one per `segment_rows` rows.
+Merged segments double in size, so by rule 2 a row is written again a few times at most; by rule 3 about
+once for every `compaction_deleted_percent` of the table that are replaced; what rule 4 writes is bounded by
+the clock. In the long run a table has about ten small segments and one per `segment_rows` rows.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -23,8 +28,13 @@ from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema
 from store.segment import INLINE
 from store.sequence import SequenceVector
 from store.settings import Settings
+from store.stage import made_at
 from store.table_state import LiveSegment, TableState
 from store.tombstones import Purge
+
+_LEISURE_SHARE: Final = 100  # one row of so many is dead
+_LEISURE_SECONDS_MIN: Final = 60.0
+_SEGMENTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
@@ -64,18 +74,33 @@ class MaintenancePolicy:
         )
 
 
-def choose_segments(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
-    """What automatic compaction merges next, empty when there is nothing to do."""
+def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
+    """What the quick half of automatic compaction merges next, empty when there is nothing to do."""
+    tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
+    rows = sum(live.segment.rows for live in tiny)
+    if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
+        dead = sum(live.deletes.hidden for live in tiny)
+        largest = max(tiny, key=lambda live: live.segment.rows)
+        if dead * _LEISURE_SHARE >= rows and _is_at_leisure(largest, state, settings):
+            return tiny
+    return _smallest(tiny, policy.segments_max)
+
+
+def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
+    """What the slow half merges next: segments with most dead rows first, and not too many at once."""
     guards, small, dirty = [], [], []
     for live in state.segments.values():
         if _is_guard(live):
             guards.append(live)
-        elif _is_dirty(live, policy, settings):
+        elif _is_tiny(live, settings):
+            continue
+        elif _is_dirty(live, policy, settings) or _is_worth_leisure(live, state, settings):
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
-    chosen = dirty + _smallest(small, policy.segments_max)
-    return chosen or _smallest(guards, policy.segments_max)
+    chosen = dirty + _smallest(small, policy.segments_max // 2)
+    chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
+    return _first(chosen, _SEGMENTS_AT_ONCE * settings.segment_rows) or _smallest(guards, policy.segments_max)
 
 
 def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
@@ -141,13 +166,37 @@ def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
     return chosen if len(chosen) > 1 else []
 
 
+def _first(segments: Sequence[LiveSegment], rows_max: int) -> list[LiveSegment]:
+    """As many as have so many rows together, one at least."""
+    rows = np.cumsum([live.segment.rows for live in segments])
+    return list(segments[: max(int(np.searchsorted(rows, rows_max, side="right")), 1)])
+
+
 def _is_small(live: LiveSegment, settings: Settings) -> bool:
     return live.deletes.live_count * 2 < settings.segment_rows
+
+
+def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
+    return live.segment.rows * 10 < settings.segment_rows  # never changes, so the two halves never meet
 
 
 def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:
     dead = live.deletes.hidden
     return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
+
+
+def _is_worth_leisure(live: LiveSegment, state: TableState, settings: Settings) -> bool:
+    """Rule 4."""
+    is_worth_it = live.deletes.hidden * _LEISURE_SHARE >= live.segment.rows
+    return is_worth_it and _is_at_leisure(live, state, settings)
+
+
+def _is_at_leisure(live: LiveSegment, state: TableState, settings: Settings) -> bool:
+    size = sum(
+        other.segment.meta.data_bytes + other.segment.meta.keys_bytes for other in state.segments.values()
+    )
+    seconds = max(size / settings.compaction_bytes_per_second, _LEISURE_SECONDS_MIN)
+    return time.time() - made_at(live.segment.meta.id) >= seconds
 
 
 def _is_guard(live: LiveSegment) -> bool:

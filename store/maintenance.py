@@ -1,9 +1,11 @@
 """Maintenance without being asked: compaction after loads, and vacuum now and then.
 
 1. A load that was published looks at the table's segments (store.compaction_policy); when there is something
-   to merge, the table is put on the list of its store handle. The load's reply does not wait.
-2. One thread per store handle works the list off, table by table, and ends when it is empty. A file lock
-   makes it one compaction per table at a time over all processes; who finds it taken leaves the table alone.
+   to merge, the table is put on a list of its store handle. The load's reply does not wait.
+2. There are two lists, for tiny segments and for large ones, so that small loads do not pile up while a large
+   segment is rewritten. One thread each works its list off, table by table, and ends when it is empty. A file
+   lock makes it one compaction per table and list at a time over all processes; who finds it taken leaves the
+   table alone.
 3. After a compaction old versions are taken away, at most every few minutes.
 
 A failure changes nothing and is kept in `last_failure`; the next load tries again. When the store is closed
@@ -18,13 +20,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from store.compaction import OPTIMIZE, Compaction, CompactionResult
-from store.compaction_policy import choose_segments
+from store.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
 from store.errors import NotFoundError, StoreError
 from store.forks import new_lock
 from store.merge import MergeCancelled
+from store.settings import Settings
 from store.table_state import LiveSegment, TableState
 
 if TYPE_CHECKING:
@@ -34,17 +38,39 @@ _ROUNDS_MAX: Final = 4
 _VACUUM_EVERY_SECONDS: Final = 300.0
 
 
+Choose = Callable[[TableState, MaintenancePolicy, Settings], list[LiveSegment]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One of the two kinds of compaction that go on beside each other."""
+
+    name: str
+    choose: Choose
+
+    def chosen(self, table: Table, state: TableState) -> list[LiveSegment]:
+        """What there is to merge in a state of a table."""
+        return self.choose(state, table.policy(state.schema), table.settings)
+
+
+TINY: Final = Work("tiny", choose_tiny)
+LARGE: Final = Work("large", choose_large)
+
+
 def maintain(table: Table, *, is_cancelled: Callable[[], bool] = lambda: False) -> list[CompactionResult]:
     """Compacts a table as its policy says, until it is in order; nothing when another process is at it."""
+    return [result for work in (TINY, LARGE) for result in _compact(table, work, is_cancelled)]
 
-    def choose(state: TableState) -> list[LiveSegment]:
-        return choose_segments(state, table.policy(state.schema), table.settings)
 
+def _compact(table: Table, work: Work, is_cancelled: Callable[[], bool]) -> list[CompactionResult]:
     done: list[CompactionResult] = []
-    with _alone(table) as is_alone:
+    with _alone(table, work) as is_alone:
         while is_alone and len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
+            compaction = Compaction(
+                table, OPTIMIZE, lambda state: work.chosen(table, state), is_cancelled=is_cancelled
+            )
             try:
-                result = Compaction(table, OPTIMIZE, choose, is_cancelled=is_cancelled).run()
+                result = compaction.run()
             except MergeCancelled:
                 break
             if not result.made_version:
@@ -54,11 +80,12 @@ def maintain(table: Table, *, is_cancelled: Callable[[], bool] = lambda: False) 
 
 
 @contextmanager
-def _alone(table: Table) -> Iterator[bool]:
-    """Whether nobody else maintains the table; keeps others away meanwhile, also after a crash of ours."""
+def _alone(table: Table, work: Work) -> Iterator[bool]:
+    """Whether nobody else does this work on the table; keeps others away meanwhile, also after a crash of
+    ours."""
     directory = table.catalog.path.parent / "locks"
     directory.mkdir(exist_ok=True)
-    with (directory / f"maintain-{table.id}").open("w") as file:
+    with (directory / f"maintain-{table.id}-{work.name}").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,7 +98,7 @@ def _alone(table: Table) -> Iterator[bool]:
 
 
 class Maintainer:
-    """The list of tables to maintain of one store handle, and the thread that works it off.
+    """The lists of tables to maintain of one store handle, and the threads that work them off.
 
     Attributes:
         last_failure: what went wrong last, empty if nothing did.
@@ -82,43 +109,61 @@ class Maintainer:
         self.last_failure = ""
         self.compactions = 0
         self._lock = new_lock()
-        self._waiting: dict[int, Table] = {}
-        self._thread: threading.Thread | None = None
+        self._waiting: dict[Work, dict[int, Table]] = {TINY: {}, LARGE: {}}
+        self._threads: dict[Work, threading.Thread] = {}
         self._is_closed = False
         self._vacuumed: dict[int, float] = {}
 
     def after_load(self, table: Table, state: TableState) -> None:
-        """Puts a table on the list when a load made it need maintenance."""
-        policy = table.policy(state.schema)
-        if not policy.is_automatic or not choose_segments(state, policy, table.settings):
+        """Puts a table on the lists when a load made it need maintenance."""
+        if not table.policy(state.schema).is_automatic:
             return
+        for work in (TINY, LARGE):
+            if work.chosen(table, state):
+                self._put(table, work)
+
+    def _put(self, table: Table, work: Work) -> None:
         with self._lock:
             if self._is_closed:
                 return
-            self._waiting[table.id] = table
-            if self._thread is None or not self._thread.is_alive():  # in a forked child it is not
-                self._thread = threading.Thread(target=self._work, name="seqstore-maintenance")
-                self._thread.start()
+            self._waiting[work][table.id] = table
+            thread = self._threads.get(work)
+            if thread is None or not thread.is_alive():  # in a forked child it is not
+                name = f"seqstore-maintenance-{work.name}"
+                thread = threading.Thread(target=self._work_off, args=(work,), name=name)
+                self._threads[work] = thread
+                thread.start()
 
     def wait(self) -> None:
-        """Until the list is worked off."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        """Until the lists are worked off."""
+        while any(self.wait_for(work) for work in (TINY, LARGE)):  # one may leave work for the other
+            pass
+
+    def wait_for(self, work: Work) -> bool:
+        """Until one list is worked off; whether there was anything to wait for."""
+        thread = self._threads.get(work)
+        if thread is None or thread is threading.current_thread():
+            return False
+        thread.join()
+        return True
 
     def close(self) -> None:
         """Takes nothing more; waits until the compaction at work has stopped."""
         with self._lock:
             self._is_closed = True
-            self._waiting.clear()
+            for waiting in self._waiting.values():
+                waiting.clear()
         self.wait()
 
     def vacuum(self, table: Table) -> None:
         """Takes old versions away unless that was done a moment ago."""
         now = time.monotonic()
-        if now - self._vacuumed.get(table.id, -_VACUUM_EVERY_SECONDS) >= _VACUUM_EVERY_SECONDS:
+        with self._lock:
+            last = self._vacuumed.get(table.id)
+            if last is not None and now - last < _VACUUM_EVERY_SECONDS:
+                return
             self._vacuumed[table.id] = now
-            table.vacuum()
+        table.vacuum()
 
     def maintain_all(
         self, names: Sequence[str], open_table: Callable[[str], Table], is_cancelled: Callable[[], bool]
@@ -152,17 +197,19 @@ class Maintainer:
         # At the interpreter's end the main thread stops first and then waits for this one.
         return self._is_closed or not threading.main_thread().is_alive()
 
-    def _work(self) -> None:
+    def _work_off(self, work: Work) -> None:
+        waiting = self._waiting[work]
         while True:
             with self._lock:
-                if not self._waiting:
-                    self._thread = None
+                if not waiting:
+                    del self._threads[work]
                     return
-                table = self._waiting.pop(next(iter(self._waiting)))
+                table = waiting.pop(next(iter(waiting)))
             try:
-                done = maintain(table, is_cancelled=self._is_cancelled)
+                done = _compact(table, work, self._is_cancelled)
                 self.compactions += len(done)
                 if done and not self._is_cancelled():
                     self.vacuum(table)
+                    self.after_load(table, table.state())  # what this left may be work for the other
             except (StoreError, OSError) as error:
                 self.last_failure = f"{table.name}: {error}"

@@ -36,6 +36,7 @@ class Settings:
         auto_compaction: tables are compacted after loads without being asked; 0 switches it off.
         compaction_segments_max: small segments a table may have before some are merged.
         compaction_deleted_percent: dead rows a large segment may have before it is rewritten.
+        compaction_bytes_per_second: how fast large segments with few dead rows may be rewritten.
         version_retention_seconds: how long a version can be read after the next one came.
         tombstone_retention_seconds: how late a row may come and still find that its key was deleted.
         history_retention_seconds: how long the history tells of versions that cannot be read any more.
@@ -61,6 +62,7 @@ class Settings:
     auto_compaction: int = 1
     compaction_segments_max: int = 10
     compaction_deleted_percent: int = 30
+    compaction_bytes_per_second: int = 4 * _MIB
     version_retention_seconds: int = 24 * 3600
     tombstone_retention_seconds: int = 7 * 24 * 3600
     history_retention_seconds: int = 30 * 24 * 3600

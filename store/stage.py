@@ -216,6 +216,11 @@ def new_segment_id() -> str:
     return f"{time.time_ns():016x}-{pid:x}-{started:x}-{next(_serial):x}"
 
 
+def made_at(segment_id: str) -> float:
+    """When a segment was made, in seconds of Unix time."""
+    return int(segment_id.partition("-")[0], 16) / 1e9
+
+
 def maker_of(segment_id: str) -> tuple[int, int]:
     """The process that made a segment, for `transaction.is_alive`."""
     _, pid, started, _ = segment_id.split("-")

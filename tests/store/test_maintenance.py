@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, Table, TableSchema, parse_type
-from store.maintenance import maintain
+from store import Column, Settings, Store, Table, TableSchema, compaction_policy, parse_type
+from store.compaction import Compaction
+from store.maintenance import TINY, maintain
+from store.merge import Merged
+from store.table_state import LiveSegment, TableState
+from store.tombstones import Purge
 
 pytestmark = pytest.mark.maintenance
 
@@ -47,6 +52,58 @@ def test_a_large_segment_with_many_dead_rows_is_rewritten(store: Store) -> None:
         small.maintainer.wait()
         assert max(live.deletes.hidden for live in table.state().segments.values()) < max(sizes) * 0.3
         assert table.count() == 800
+        assert table.check() == []
+
+
+def test_few_dead_rows_of_a_large_segment_wait_for_leisure(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(segment_rows=1000, compaction_bytes_per_second=2**40)
+    with Store.open(store.path, settings=settings) as small:
+        table = make(small)
+        load(table, 0, 1000)
+        table.delete(pa.table({"k": list(range(20))}))
+        assert maintain(table) == [], "it was written a moment ago"
+        monkeypatch.setattr(compaction_policy, "_LEISURE_SECONDS_MIN", 0.0)
+        assert [done.rows_removed for done in maintain(table)] == [20]
+        assert maintain(table) == []
+        slow = Settings(segment_rows=1000, compaction_bytes_per_second=1)
+        with Store.open(store.path, settings=slow) as other:
+            other.table("db.t").delete(pa.table({"k": list(range(20, 40))}))
+            assert maintain(other.table("db.t")) == [], "a table is not rewritten faster than the setting"
+        assert table.check() == []
+
+
+def test_small_loads_do_not_pile_up_while_a_large_segment_is_rewritten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, going_on = Compaction.merge, threading.Event()
+    slow: list[int] = []
+
+    def held(self: Compaction, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
+        rows = max(live.segment.rows for live in inputs)
+        if rows >= 100:
+            slow.append(rows)
+            assert going_on.wait(60)
+        return merge(self, state, inputs, rule)
+
+    monkeypatch.setattr(Compaction, "merge", held)
+    with Store.open(store.path, settings=Settings(batch_rows_max=100, segment_rows=1000)) as small:
+        table = make(small, compaction_segments_max="4")
+        load(table, 0, 1000)
+        table.delete(pa.table({"k": list(range(400))}))
+        most = 0
+        for number in range(100, 160):
+            load(table, number, 4)
+            small.maintainer.wait_for(TINY)
+            most = max(most, len(table.state().segments))
+        assert slow == [1000], "still held"
+        assert most <= 8
+        going_on.set()
+        small.maintainer.wait()
+        assert small.maintainer.last_failure == ""
+        assert table.count() == 600 + 60 * 2 + 2
+        assert all(live.deletes.hidden < 100 for live in table.state().segments.values())
         assert table.check() == []
 
 
@@ -87,7 +144,7 @@ def test_who_finds_a_table_being_maintained_leaves_it_alone(store: Store, tmp_pa
         load(table, number)
     locks = store.path / "locks"
     locks.mkdir(exist_ok=True)
-    with (locks / f"maintain-{table.id}").open("w") as other:
+    with (locks / f"maintain-{table.id}-tiny").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert maintain(table) == []
     assert len(maintain(table)) == 1
@@ -117,4 +174,4 @@ def test_closing_a_store_stops_its_maintenance(store: Store) -> None:
     for number in range(12):
         load(table, number)
     store.close()
-    assert not any(thread.name == "seqstore-maintenance" for thread in threading.enumerate())
+    assert not any(thread.name.startswith("seqstore-maintenance") for thread in threading.enumerate())
