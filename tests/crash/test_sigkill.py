@@ -7,11 +7,7 @@ failpoint, reopens the directory and compares the table with the batches up to t
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from store import Column, Settings, Store, TableSchema, parse_type
+from tests.support.dying_child import run_until_dead
 
 KEYS = 1_500
 FAILPOINTS = ["disk.written", "load.staged", "publish.before_switch", "publish.after_switch"]
-ROOT = Path(__file__).parents[2]
 
 CHILD = """
 import sys
@@ -74,33 +70,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run_child(directory: Path, first: int, *, failpoint: str = "", kill_after: int = 0) -> int:
-    """Runs a loading child until it dies; returns the last batch it acknowledged (first - 1 if none).
-
-    Args:
-        failpoint: where the child stops itself, as `store.failpoint` understands it.
-        kill_after: the parent kills the child once it has acknowledged so many batches.
-    """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(directory.parent)])}
-    if failpoint:
-        environment["SEQSTORE_FAILPOINT"] = failpoint
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(directory), str(first)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    last = first - 1
-    assert child.stdout.readline() == "ready\n", child.stderr.read()
-    while not failpoint and last < first - 1 + kill_after:
-        last = int(child.stdout.readline())
-    if not failpoint:
-        child.send_signal(signal.SIGKILL)
-    rest, errors = child.communicate(timeout=120)
-    assert child.returncode == -signal.SIGKILL, errors
-    return max([last, *(int(line) for line in rest.split())])
+    """Runs a loading child until it dies; returns the last batch it acknowledged (first - 1 if none)."""
+    told = run_until_dead(CHILD, directory, first, failpoint=failpoint, kill_after=kill_after)
+    return max([first - 1, *map(int, told)])
 
 
 def assert_sound(directory: Path, acknowledged: int) -> int:

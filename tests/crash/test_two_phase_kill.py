@@ -8,11 +8,7 @@ load, ends what is left, and replays the history.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +17,9 @@ import pytest
 
 from store import Column, InvalidInputError, LabelExistsError, Settings, Store, TableSchema, parse_type
 from store.prepared import prepared_files
+from tests.support.dying_child import run_until_dead
 
 KEYS = 400
-ROOT = Path(__file__).parents[2]
 POINTS = [
     "disk.written",
     "load.staged",
@@ -86,31 +82,6 @@ def directory(tmp_path: Path) -> Path:
     return path
 
 
-def run_child(directory: Path, first: int, *, failpoint: str = "", kill_after: int = 0) -> list[str]:
-    """Runs a child until it dies; returns the lines it told."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(directory.parent)])}
-    if failpoint:
-        environment["SEQSTORE_FAILPOINT"] = failpoint
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(directory), str(first)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    assert child.stdout.readline() == "ready\n", child.stderr.read()
-    told = []
-    while not failpoint and len(told) < kill_after:
-        told.append(child.stdout.readline().strip())
-    if not failpoint:
-        child.send_signal(signal.SIGKILL)
-    rest, errors = child.communicate(timeout=120)
-    assert child.returncode == -signal.SIGKILL, errors
-    return told + rest.split("\n")[:-1]
-
-
 def status_of(store: Store, number: int) -> str:
     """PRECOMMITTED, VISIBLE, or nothing when the label is free."""
     try:
@@ -159,7 +130,7 @@ def test_kill_at_every_step_of_both_phases(directory: Path, failpoint: str) -> N
     """PC1, C14: an answer is either given or not; what is answered stays."""
     number = 1
     for passes in (1, 3):
-        told = run_child(directory, number, failpoint=f"{failpoint}:{passes}")
+        told = run_until_dead(CHILD, directory, number, failpoint=f"{failpoint}:{passes}")
         number = assert_sound(directory, told, number)
 
 
@@ -170,5 +141,5 @@ def test_kill_at_random_moments_of_both_phases(directory: Path) -> None:
     chosen = random.Random(seed)
     number = 1
     for _ in range(5):
-        told = run_child(directory, number, kill_after=chosen.randint(0, 5))
+        told = run_until_dead(CHILD, directory, number, kill_after=chosen.randint(0, 5))
         number = assert_sound(directory, told, number)
