@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from store.compaction import OPTIMIZE, Compaction, CompactionResult
@@ -115,11 +115,17 @@ class Maintainer:
         self._vacuumed: dict[int, float] = {}
 
     def after_load(self, table: Table, state: TableState) -> None:
-        """Puts a table on the lists when a load made it need maintenance."""
-        if not table.policy(state.schema).is_automatic:
+        """Puts a table on the lists when a load made it need maintenance.
+
+        A compaction disturbs the loads beside it, so small segments wait for half as many more than the
+        policy lets stand: then there is a merge after every dozen of loads, not after every few.
+        """
+        policy = table.policy(state.schema)
+        if not policy.is_automatic:
             return
+        patient = replace(policy, segments_max=policy.segments_max * 3 // 2)
         for work in (TINY, LARGE):
-            if work.chosen(table, state):
+            if work.choose(state, patient, table.settings):
                 self._put(table, work)
 
     def _put(self, table: Table, work: Work) -> None:

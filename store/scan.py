@@ -9,15 +9,13 @@ For each live segment, batch by batch (64 Ki rows):
    without either passes through untouched.
 4. Apply the filter to what is left, in Arrow's own scanner.
 
-Rows come segment by segment; no order is promised. Batches that have to be decoded are prepared by a few
-threads ahead of the consumer.
+Rows come segment by segment; no order is promised. Batches that are copied or decoded are prepared by a few
+threads ahead of the consumer (store.read_ahead).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,12 +28,12 @@ from store.errors import InvalidInputError
 from store.evaluation import filtered
 from store.lazy import cached_property
 from store.predicate import check_predicate, columns_of, does_not_fit
+from store.read_ahead import read_ahead
+from store.row_filter import rows_where
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
-from store.workers import THREADS, pool
 
-_AHEAD: Final = 2 * THREADS
 _FEW_ROWS: Final = 4096  # below, starting the threads of a scanner costs more than they save
 LIVE: Final = "__LIVE__"
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
@@ -116,7 +114,7 @@ def scan_batches(
 ) -> pa.RecordBatchReader:
     """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
-        read = _read_all(batches, _reader(projection, deleted))
+        read = _read_all(batches, projection, deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, read)
     schema = projection.schema
     everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
@@ -126,7 +124,7 @@ def scan_batches(
     if sum(batch_rows(live, number) for live, number in batches) <= _FEW_ROWS:
         few = _filtered_few(batches, wide, projection, predicate, deleted=deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, few)
-    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, _reader(wide, deleted)))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
     filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
     return pa.RecordBatchReader.from_batches(
         projection.arrow, (_selected(batch, projection) for batch in filtered)
@@ -151,7 +149,7 @@ def _filtered_few(
     *,
     deleted: bool,
 ) -> Iterator[pa.RecordBatch]:
-    rows = pa.Table.from_batches(_read_all(batches, _reader(wide, deleted)), wide.arrow)
+    rows = pa.Table.from_batches(_read_all(batches, wide, deleted), wide.arrow)
     try:
         found = filtered(rows, predicate)
     except pa.ArrowException as error:
@@ -171,33 +169,17 @@ def _no_columns(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
-def _reader(projection: Projection, deleted: bool) -> Callable[[LiveSegment, int], pa.RecordBatch]:
-    return lambda live, number: read_batch(live, number, projection, deleted=deleted)
-
-
 def _read_all(
-    tasks: Sequence[LiveBatch], read: Callable[[LiveSegment, int], pa.RecordBatch]
+    batches: Sequence[LiveBatch], projection: Projection, deleted: bool
 ) -> Iterator[pa.RecordBatch]:
-    # Batches that need no decoding are copied at the speed of memory, which threads do not make faster.
-    if len(tasks) <= 2 or all(live.segment.meta.is_plain for live, _ in tasks):
-        yield from _non_empty(read(live, number) for live, number in tasks)
-        return
-    threads = pool()
-    pending: deque[Future[pa.RecordBatch]] = deque()
-    try:
-        for live, number in tasks:
-            pending.append(threads.submit(read, live, number))
-            if len(pending) >= _AHEAD:
-                yield from _non_empty([pending.popleft().result()])
-        while pending:
-            yield from _non_empty([pending.popleft().result()])
-    finally:
-        for future in pending:
-            future.cancel()
+    def read(batch: LiveBatch) -> pa.RecordBatch:
+        return read_batch(*batch, projection, deleted=deleted)
 
+    def takes_work(batch: LiveBatch) -> bool:
+        live, number = batch
+        return not live.segment.is_at_hand(number) or _may_hide(live, number, deleted=deleted)
 
-def _non_empty(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return (batch for batch in batches if batch.num_rows)
+    return read_ahead(batches, read, takes_work)
 
 
 def _unpruned(segment: Segment, schema: TableSchema, predicate: pc.Expression | None) -> Sequence[int]:
@@ -210,15 +192,7 @@ def read_batch(live: LiveSegment, number: int, projection: Projection, *, delete
     """Rows of one batch that count, with the projection's columns."""
     mask = live_rows(live, number, deleted=deleted)
     batch = project(live, number, batch_rows(live, number), projection)
-    return batch if mask is None else _chosen(batch, mask)
-
-
-def _chosen(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    """Rows where the mask is true: column by column, for those of a whole batch Arrow takes by position, and
-    that is slow for strings."""
-    if not batch.num_columns:
-        return batch.filter(mask)
-    return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
+    return batch if mask is None else rows_where(batch, mask)
 
 
 def batch_rows(live: LiveSegment, number: int) -> int:
@@ -236,6 +210,13 @@ def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArr
         alive = pc.equal(signs, 0)
         mask = alive if mask is None else pc.and_(mask, alive)
     return mask
+
+
+def _may_hide(live: LiveSegment, number: int, *, deleted: bool) -> bool:
+    """Whether `live_rows` may leave rows out; nothing is read to tell."""
+    if live.segment.meta.tombstones and not deleted:
+        return True
+    return live.deletes.live_mask(number * live.segment.meta.batch_rows, batch_rows(live, number)) is not None
 
 
 @dataclass(frozen=True)
@@ -293,9 +274,11 @@ class MarkedScan:
 
     def open(self) -> pa.RecordBatchReader:
         """Reads from the start; as often as needed."""
-        return pa.RecordBatchReader.from_batches(self.schema, _read_all(self._batches, self._read))
+        rows = read_ahead(self._batches, self._read, lambda batch: not batch[0].segment.is_at_hand(batch[1]))
+        return pa.RecordBatchReader.from_batches(self.schema, rows)
 
-    def _read(self, live: LiveSegment, number: int) -> pa.RecordBatch:
+    def _read(self, asked: LiveBatch) -> pa.RecordBatch:
+        live, number = asked
         rows = batch_rows(live, number)
         batch = project(live, number, rows, self._projection)
         if not self.is_marked:

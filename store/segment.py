@@ -331,6 +331,10 @@ class Segment:
             self._batches[i] = whole
         return whole if columns is None else whole.select(list(columns))
 
+    def is_at_hand(self, i: int) -> bool:
+        """Whether batch i is used as it lies in memory, verified: reading it again is no work."""
+        return self.meta.home == INLINE or i in self._batches
+
     def _plain_batch(self, i: int) -> pa.RecordBatch:
         if self.meta.home == INLINE:
             assert self.payload is not None
