@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,14 @@ from cli.context import open_store
 if TYPE_CHECKING:
     from loaders.broker.job import LoadJob
     from loaders.broker.run import OnProgress
+
+
+class Engine(StrEnum):
+    """Who reads the files."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
 
 _FAILED = 1
 _REJECTED = 4
@@ -31,16 +41,28 @@ def broker_load(
         list[str] | None,
         typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
     ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option("--engine", help="Who reads the files; without it Spark does from 1 GiB on."),
+    ] = None,
+    spark_master: Annotated[
+        str | None,
+        typer.Option("--spark-master", metavar="URL", help="Where Spark runs; else as spark-submit says."),
+    ] = None,
 ) -> None:
     """Load files as a job describes, several tables at once, all or nothing."""
     from loaders.broker.run import BrokerLoad
     from loaders.broker.toml_spec import read_spec
 
     spec = read_spec(file, label=label)
+    if engine is not None:
+        spec = replace(spec, properties={**spec.properties, "engine": engine.value})
     with open_store(ctx) as store, _progress() as on_progress:
+        master = store.settings.load_spark_master if spark_master is None else spark_master
         # Who runs the job file could read what is beside it anyway.
         allowed = [*store.settings.load_paths, *(allow or []), str(file.parent)]
-        _, job = BrokerLoad(store, spec, allowed, on_progress=on_progress).run()
+        load = BrokerLoad(store, spec, allowed, on_progress=on_progress, spark_master=master)
+        _, job = load.run()
     _report(job)
 
 
@@ -72,13 +94,20 @@ def _progress() -> Iterator[OnProgress]:
         yield lambda job: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[files]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        shown = bar.add_task("PENDING", total=None)
+        shown = bar.add_task("PENDING", total=100, files="")
 
         def on_progress(job: LoadJob) -> None:
-            bar.update(shown, description=job.state, total=job.files or None, completed=job.files_done)
+            files = f"{job.files_done}/{job.files} files"
+            bar.update(shown, description=job.state, completed=job.percent, files=files)
 
         yield on_progress

@@ -47,6 +47,7 @@ def serve(
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_aiohttp()
     from cli.server.http import HttpService
+    from cli.server.load_service import LoadService
     from cli.server.maintenance_service import MaintenanceService
     from cli.server.memory import give_back_freed_memory
     from cli.server.mysql_service import MysqlService
@@ -68,6 +69,7 @@ def serve(
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
         services: list[Service] = [
+            LoadService(store),
             HttpService(store, settings, http_port),
             MysqlService(store, settings, mysql_port),
             RoutineService(store),

@@ -12,7 +12,7 @@ publish, or a commit days later, uses the same one (A9).
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,20 @@ from store.forks import new_lock
 from store.schema import Column
 
 _VALUE_MAX: Final = 2**63 - 1
+
+
+class Ids(Protocol):
+    """Where values come from."""
+
+    def take(self, count: int) -> pa.Array:
+        """So many values, ascending."""
+
+
+class AnyIds:
+    """Values that may be anybody's: for rows that are checked and not kept."""
+
+    def take(self, count: int) -> pa.Array:
+        return pa.array(np.arange(1, count + 1, dtype=np.int64))
 
 
 class IdSource:

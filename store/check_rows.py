@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.auto_increment import IdSource
+from store.auto_increment import Ids
 from store.cast import try_cast
 from store.errors import InvalidInputError
 from store.partitions import rows_outside
@@ -77,7 +77,7 @@ class RowChecker:
     delete_all: bool = False
     now: datetime = field(default_factory=lambda: datetime.now().replace(microsecond=0))
     require_sequence: bool = True
-    ids: IdSource | None = None
+    ids: Ids | None = None
     partitions: tuple[str, ...] = ()
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:

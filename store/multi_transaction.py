@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from store import transaction as transactions
 from store.catalog import Catalog
-from store.commit import commit
+from store.commit import Also, commit
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError
 from store.isolation import Isolation, level_of, parse_level
 from store.records import unpack
@@ -162,8 +162,12 @@ class MultiTransaction:
         self._locks.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
         self._locked.add(table_id)
 
-    def commit(self) -> TransactionResult:
+    def commit(self, also: Also | None = None) -> TransactionResult:
         """Publishes everything.
+
+        Args:
+            also: what becomes durable with the rows, or not at all, see `store.commit.commit`. With it a
+                transaction that wrote nothing is committed too, so that its label stays taken.
 
         Raises:
             ConflictError: what was read has changed; nothing was applied, run the whole block again.
@@ -173,7 +177,7 @@ class MultiTransaction:
         tables = [table for table in self._tables.values() if table.takes_part]
         written = [table for table in tables if table.writer.has_written]
         read_versions = {table.name: table.version for table in self._tables.values()}
-        if not written:
+        if not written and also is None:
             self._end("nothing was written")
             return TransactionResult(self.txn_id, self.label, {}, read_versions)
         is_blind = not any(table.isolation.has_read for table in tables)
@@ -181,7 +185,7 @@ class MultiTransaction:
             table.writer.is_blind = is_blind
             table.isolation.tables = len(tables)
         assert self._record is not None
-        record = replace(self._record, table=written[0].name)
+        record = replace(self._record, table=written[0].name) if written else self._record
         ordered = [*written, *(table for table in tables if not table.writer.has_written)]
         try:
             done, writes = commit(
@@ -190,6 +194,7 @@ class MultiTransaction:
                 [table.writer for table in ordered],
                 label_keep_seconds=self._settings.label_keep_seconds,
                 elapsed=lambda: round((time.monotonic() - self._started) * 1000),
+                also=also,
             )
         except CommitUnknownError:
             self._close()  # nothing may be removed: the versions may be there

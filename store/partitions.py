@@ -245,6 +245,19 @@ def checked(schema: TableSchema, partitioning: Partitioning) -> Partitioning:
     )
 
 
+def check_names(table: str, schema: TableSchema, names: Iterable[str]) -> None:
+    """Raises unless a table has partitions of these names.
+
+    Raises:
+        InvalidInputError: it has no partitions.
+        NotFoundError: it has none of that name.
+    """
+    for name in names:
+        if schema.partitioning is None:
+            raise InvalidInputError(f"{table} is not partitioned", kind="not_partitioned")
+        schema.partitioning.find(name)
+
+
 def _with(schema: TableSchema, partitioning: Partitioning) -> TableSchema:
     return replace(schema, partitioning=partitioning)
 

@@ -33,6 +33,8 @@ class Settings:
         rejected_rows_max: rejected rows a result lists; all are counted.
         cache_bytes_max: size of the local cache of segment files that live on an object store.
         load_paths: directories and URIs below which LOAD LABEL and routine loads may read files.
+        load_spark_master: where broker loads run Spark sessions of their own; empty: as `spark-submit`
+            says, else local[*].
         auto_compaction: tables are compacted after loads without being asked; 0 switches it off.
         compaction_segments_max: small segments a table may have before some are merged.
         compaction_deleted_percent: dead rows a large segment may have before it is rewritten.
@@ -59,6 +61,7 @@ class Settings:
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB
     load_paths: tuple[str, ...] = ()
+    load_spark_master: str = ""
     auto_compaction: int = 1
     compaction_segments_max: int = 10
     compaction_deleted_percent: int = 30
@@ -100,6 +103,8 @@ def _expected(name: str, default: Any, value: Any) -> str | None:
     if isinstance(default, tuple):
         is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
         return None if is_list else "a list of texts"
+    if isinstance(default, str):
+        return None if isinstance(value, str) else "a text"
     least = 0 if name in _MAY_BE_ZERO else 1
     if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return None

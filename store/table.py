@@ -26,7 +26,7 @@ from store.key_history import KeyEvent, key_history
 from store.load import MERGE_TYPES, Load, LoadResult
 from store.maintenance import Maintainer
 from store.partial import FillOptions
-from store.partitions import Partitioning
+from store.partitions import Partitioning, check_names
 from store.partitions import checked as check_partitioning
 from store.publish import TableWrite, put_version
 from store.resolve import Plan
@@ -47,7 +47,7 @@ from store.transaction import (
     refuse_used_label,
     this_process,
 )
-from store.write_task import WriteTask
+from store.write_task import WriteTask, check_can_stage
 
 if TYPE_CHECKING:
     from store.transaction_table import TransactionTable
@@ -238,10 +238,7 @@ class Table(VersionedTable):
         filling = None
         if mode != UPSERT or schema.groups:
             filling = FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
-        for name in partitions:
-            if schema.partitioning is None:
-                raise InvalidInputError(f"{self.name} is not partitioned", kind="not_partitioned")
-            schema.partitioning.find(name)
+        check_names(self.name, schema, partitions)
         checker = replace(checker, partitions=tuple(partitions)) if partitions else checker
         if within is not None:
             return within.statement(checker, label=label, operation=operation, filling=filling)
@@ -334,30 +331,37 @@ class Table(VersionedTable):
         sequence: str | None = None,
         merge_type: str = "APPEND",
         now: datetime | None = None,
+        mode: str = UPSERT,
+        ignore_null: bool = False,
+        partitions: Sequence[str] = (),
+        may_stage: bool = True,
     ) -> WriteTask:
         """What other processes need to stage rows of a load of this one; see `store.write_task`.
 
         Args:
             owner: process id and start time of the process that will commit, this one when None.
-            sequence, merge_type, now: see `begin_load`.
+            sequence, merge_type, now, mode, ignore_null, partitions: see `begin_load`.
+            may_stage: False for a task that is only to check rows, see `WriteTask.rejected`.
 
         Raises:
-            InvalidInputError: the table has column groups, whose rows are merged with history first.
+            InvalidInputError: the rows are merged with stored ones first, so they cannot be staged.
+            NotFoundError: no such partition.
         """
-        schema = self.schema
-        if schema.groups:
-            raise InvalidInputError(
-                f"{self.name} has column groups (sequence_mapping): their rows are merged with stored ones, "
-                "which only the process that commits can do; load them by upsert, stream load or INSERT",
-                kind="not_supported",
-            )
-        checker = RowChecker(
+        schema, mode = self.schema, parse_mode(mode)
+        if may_stage:
+            check_can_stage(self.name, schema, mode)
+        checker = self._checker(
             schema,
-            self.name.partition(".")[2],
             sequence,
             _is_delete(merge_type),
             now or datetime.now().replace(microsecond=0),
+            mode,
+            ignore_null=ignore_null,
+            require_sequence=True,
         )
+        check_names(self.name, schema, partitions)
+        # Values of an AUTO_INCREMENT column come from the catalog, which tasks do not open.
+        checker = replace(checker, ids=None, partitions=tuple(partitions))
         staging = StagingId.of(owner or this_process())
         return WriteTask(
             checker, Stager(schema, self.loader.disk, self.loader.directory, self.settings, staging)

@@ -5,19 +5,26 @@ files and never opens the catalog. What it returns, `StagedRows`, travels back t
 catalog, whose load adopts it (`Load.adopt`) and publishes all shares as one version. Shares that nobody
 adopts, of tasks that failed or ran twice, are removed by `discard`, or when the owner that their names tell
 is gone.
+
+Rows that are merged with stored ones before they are staged, and rows that want new AUTO_INCREMENT values,
+cannot be staged so; a task then only tells which of them the load would reject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from store.check_rows import RejectedRow, RowChecker
+from store.auto_increment import AnyIds
+from store.check_partial import UPSERT, PartialChecker
+from store.check_rows import Mask, RejectedRow, RowChecker
 from store.disk import Disk
+from store.errors import InvalidInputError
 from store.rows_in import chunks_of, tables_of
+from store.schema import TableSchema
 from store.segment import INLINE, SegmentMeta
 from store.stage import Stager
 
@@ -91,6 +98,22 @@ class WriteTask:
             self.stager.sync()
         return done
 
+    def rejected(self, rows: pa.Table, supplied: Mapping[str, Mask]) -> list[RejectedRow]:
+        """Rows that the load will not take, in ascending order; nothing is staged.
+
+        Args:
+            supplied: see `Load.write`.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+        """
+        checker = self.checker
+        if self.checker.schema.auto_increment_column is not None:
+            checker = replace(checker, ids=AnyIds())
+        if isinstance(checker, PartialChecker):
+            return checker.check_delta(rows, supplied)[1]
+        return checker.check_pieces(rows)[1]
+
     def discard(self, *, keep: Collection[str] = ()) -> None:
         """Removes the files staged for the load, but for the segments named; the others cannot be adopted
         any more."""
@@ -101,3 +124,22 @@ class WriteTask:
         for name in disk.list(self.stager.directory):
             if staging.owns(name) and name.rpartition(".")[0] not in keep:
                 disk.delete(f"{self.stager.directory}/{name}")
+
+
+def check_can_stage(name: str, schema: TableSchema, mode: str) -> None:
+    """Raises unless rows can be staged without knowing what is stored.
+
+    Raises:
+        InvalidInputError: they are merged with stored rows first.
+    """
+    why = ""
+    if schema.groups:
+        why = "has column groups (sequence_mapping): their rows are merged with stored ones"
+    elif mode != UPSERT:
+        why = "gets a partial update: its rows are filled from stored ones"
+    if why:
+        raise InvalidInputError(
+            f"{name} {why}, which only the process that commits can do; load them by upsert, stream load or "
+            "INSERT",
+            kind="not_supported",
+        )

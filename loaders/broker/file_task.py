@@ -1,14 +1,18 @@
 """One file of a broker load: read, mapped, checked and staged, in whatever process does it.
 
 A `FileTask` is a picklable value. Nothing is raised for bad rows; they come back with file, line and reason.
+Rows that are merged with stored ones (partial updates, column groups) or want new AUTO_INCREMENT values
+cannot be staged here: they are mapped and checked, and come back for the process that commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import BinaryIO, cast
 
+import numpy as np
 import pyarrow as pa
 
 from loaders.broker.files import InputFile
@@ -16,11 +20,13 @@ from loaders.gathered import Gathered
 from loaders.headers import StreamLoadOptions
 from loaders.row_source import Target, open_rows
 from loaders.source import BadRow, SourceBatch
-from store.check_rows import Mask
+from store.check_rows import Mask, RejectedRow
+from store.errors import InvalidInputError, StoreError, UnavailableError
 from store.sql.functions import Moment
 from store.write_task import StagedRows, WriteTask
 
 _BAD_ROWS_MAX = 1_000
+OnRead = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class FileResult:
         description: its number within the job.
         file: the file.
         staged: whole rows that are ready to be published.
-        partial: rows of a partial update and which of them supply a column; they are filled when published.
+        brought: rows that the process that commits writes, and which of them supply a column.
         loaded, filtered, unselected: rows.
         bad: the first filtered ones; their reason names the file.
     """
@@ -39,7 +45,7 @@ class FileResult:
     description: int
     file: InputFile
     staged: StagedRows
-    partial: tuple[tuple[pa.Table, dict[str, Mask]], ...] = ()
+    brought: tuple[tuple[pa.Table, dict[str, Mask]], ...] = ()
     loaded: int = 0
     filtered: int = 0
     unselected: int = 0
@@ -54,7 +60,8 @@ class FileTask:
         description: number of the description the file belongs to.
         options: how it is read and mapped.
         moment: the job's, for CURRENT_TIMESTAMP.
-        write: stages rows of the target.
+        write: stages rows of the target, or only checks them.
+        may_stage: which of the two.
     """
 
     description: int
@@ -63,19 +70,45 @@ class FileTask:
     target: Target
     moment: Moment
     write: WriteTask
+    may_stage: bool = True
 
-    def run(self) -> FileResult:
+    def run(self, on_read: OnRead = lambda count: None) -> FileResult:
         """Stages the whole file.
 
+        Args:
+            on_read: told every now and then how many bytes were read; what it raises ends the task.
+
         Raises:
-            StoreError, OSError: the file cannot be read, or does not fit the table.
+            InvalidInputError: the file does not fit the table, or is none of its format: it will never do.
+            UnavailableError: it cannot be read now.
         """
+        try:
+            return self._run(on_read)
+        except (UnavailableError, FileNotFoundError) as error:
+            text = error.message if isinstance(error, StoreError) else "the file is gone"
+            raise UnavailableError(f"{self.file.name}: {text}", kind="unreadable") from error
+        except StoreError as error:
+            message = f"{self.file.name}: {error.message}"
+            raise type(error)(message, kind=error.kind, **error.fields) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.file.name}: cannot be read: {error.strerror or error}", kind="unreadable"
+            ) from error
+        except pa.ArrowException as error:
+            raise InvalidInputError(f"{self.file.name}: {error}", kind="data_quality") from error
+
+    def _run(self, on_read: OnRead) -> FileResult:
         done = FileResult(self.description, self.file, StagedRows())
         gathered = Gathered()
         with ExitStack() as opened:
-            body = opened.enter_context(self.file.open())
+            body = _CountedBody(opened.enter_context(self.file.open()))
             reader, mapping = open_rows(
-                body, self.options, self.target, self.moment, opened, constants=dict(self.file.path_fields)
+                cast(BinaryIO, body),
+                self.options,
+                self.target,
+                self.moment,
+                opened,
+                constants=dict(self.file.path_fields),
             )
             for batch in reader.batches():
                 mapped = mapping(self._with_path_fields(batch), self.moment.local)
@@ -90,8 +123,9 @@ class FileTask:
                 )
                 gathered.add(batch.places, mapped)
                 if gathered.is_enough:
-                    done, gathered = self._stage(done, gathered), Gathered()
-        return self._stage(done, gathered) if len(gathered) else done
+                    done, gathered = self._write(done, gathered), Gathered()
+                on_read(body.count)
+        return self._write(done, gathered) if len(gathered) else done
 
     def _with_path_fields(self, batch: SourceBatch) -> SourceBatch:
         rows = batch.rows
@@ -100,10 +134,9 @@ class FileTask:
                 rows = rows.append_column(name, pa.repeat(value, len(rows)))
         return replace(batch, rows=rows)
 
-    def _stage(self, done: FileResult, gathered: Gathered) -> FileResult:
-        if self.options.is_partial:
-            rows = (gathered.rows(), gathered.supplied())
-            return replace(done, partial=(*done.partial, rows), loaded=done.loaded + len(gathered))
+    def _write(self, done: FileResult, gathered: Gathered) -> FileResult:
+        if not self.may_stage:
+            return self._bring(done, gathered)
         staged = self.write.run(gathered.rows())
         return replace(
             done,
@@ -113,11 +146,45 @@ class FileTask:
             bad=self._listed(done.bad, gathered.sources_of(staged.rejected)),
         )
 
+    def _bring(self, done: FileResult, gathered: Gathered) -> FileResult:
+        rows, supplied = gathered.rows(), gathered.supplied()
+        rejected = self.write.rejected(rows, supplied)
+        kept = _without(rejected, len(rows))
+        brought = (rows.take(kept), {name: mask[kept] for name, mask in supplied.items()})
+        return replace(
+            done,
+            brought=(*done.brought, brought if rejected else (rows, supplied)),
+            loaded=done.loaded + len(kept),
+            filtered=done.filtered + len(rejected),
+            bad=self._listed(done.bad, gathered.sources_of(rejected[:_BAD_ROWS_MAX])),
+        )
+
     def _listed(self, known: tuple[BadRow, ...], bad: Sequence[BadRow]) -> tuple[BadRow, ...]:
         room = max(_BAD_ROWS_MAX - len(known), 0)
-        return (*known, *(replace(row, reason=f"{self.file.uri}: {row.reason}") for row in bad[:room]))
+        return (*known, *(replace(row, reason=f"{self.file.name}: {row.reason}") for row in bad[:room]))
 
 
-def run_task(task: FileTask) -> FileResult:
-    """For pools, which want a function."""
-    return task.run()
+class _CountedBody:
+    """The file from its start to its end, counting what was read of it."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        self._inner = inner
+        self.count = 0
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._inner.read(size)
+        self.count += len(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _without(rejected: Sequence[RejectedRow], count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    keep = np.ones(count, dtype=np.bool_)
+    keep[[row.row for row in rejected]] = False
+    return np.flatnonzero(keep)

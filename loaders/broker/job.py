@@ -1,16 +1,21 @@
-"""The record of a broker load: its state, how far it is, what SHOW LOAD tells of it (B3, B12-B17)."""
+"""The record of a broker load: its state, how far it is, what SHOW LOAD tells of it (B3, B12-B17).
+
+A job belongs to the process that runs it. FINISHED is written in the switch that publishes the rows, so a job
+that is in any other state when its process dies has published nothing: it can be run again from the start.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from loaders.broker.spec import LoadSpec
-from store.catalog import Catalog
+from store.catalog import Catalog, Transaction
 from store.errors import InvalidInputError, NotFoundError
-from store.jobs import Jobs
+from store.jobs import Jobs, Record
 from store.transaction import is_alive, now_ms
 
 PENDING: Final = "PENDING"
@@ -19,6 +24,7 @@ COMMITTED: Final = "COMMITTED"
 FINISHED: Final = "FINISHED"
 CANCELLED: Final = "CANCELLED"
 ENDED: Final = frozenset([FINISHED, CANCELLED])
+ATTEMPTS_MAX: Final = 3  # a job that ends every process that runs it must not go on for ever
 SHOW_COLUMNS: Final = (
     "JobId",
     "Label",
@@ -40,6 +46,7 @@ SHOW_COLUMNS: Final = (
     "User",
     "Comment",
 )
+OWNER_ENDED: Final = "type:LOAD_RUN_FAIL; msg:the process that ran it ended; submit it again"
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,10 @@ class LoadJob:
         spec: what was asked for.
         state: PENDING, LOADING, COMMITTED, FINISHED or CANCELLED.
         owner: process id and start time of the process that runs it.
+        allowed: directories and URIs below which it may read.
+        attempts: how often it was begun.
         files, files_done: files there are, and those staged already.
+        bytes_total, bytes_done: their sizes, and what was read of them.
         loaded, filtered, unselected: rows; -1 while not counted.
         error: `type:...; msg:...` when cancelled (B14).
         is_cancelling: somebody asked for its end.
@@ -60,12 +70,15 @@ class LoadJob:
     state: str
     owner: tuple[int, int]
     created_ms: int
+    allowed: tuple[str, ...] = ()
+    attempts: int = 1
     started_ms: int = 0
     finished_ms: int = 0
     txn_id: int = 0
     files: int = 0
     files_done: int = 0
     bytes_total: int = 0
+    bytes_done: int = 0
     loaded: int = -1
     filtered: int = -1
     unselected: int = -1
@@ -79,9 +92,12 @@ class LoadJob:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LoadJob:
-        return cls(
-            **{**record, "spec": LoadSpec.from_record(record["spec"]), "owner": tuple(record["owner"])}
-        )
+        made = {
+            "spec": LoadSpec.from_record(record["spec"]),
+            "owner": tuple(record["owner"]),
+            "allowed": tuple(record.get("allowed", ())),
+        }
+        return cls(**{**record, **made})
 
     @property
     def has_ended(self) -> bool:
@@ -89,10 +105,31 @@ class LoadJob:
 
     @property
     def percent(self) -> int:
-        """Share of the files that are staged; 100 once the rows are visible."""
+        """Share of the bytes that are read; 100 once the rows are visible."""
         if self.state == FINISHED:
             return 100
-        return min(self.files_done * 100 // self.files, 99) if self.files else 0
+        return min(self.bytes_done * 100 // self.bytes_total, 99) if self.bytes_total else 0
+
+    def begun_again(self, owner: tuple[int, int]) -> LoadJob:
+        """As it was when it was new, in the hands of another process."""
+        return LoadJob(
+            self.spec,
+            PENDING,
+            owner,
+            self.created_ms,
+            allowed=self.allowed,
+            attempts=self.attempts + 1,
+            user=self.user,
+            is_cancelling=self.is_cancelling,
+        )
+
+    def cancelled(self, reason: str) -> LoadJob:
+        return replace(self, state=CANCELLED, finished_ms=now_ms(), error=reason)
+
+    def finished(self) -> LoadJob:
+        return replace(
+            self, state=FINISHED, finished_ms=now_ms(), files_done=self.files, bytes_done=self.bytes_total
+        )
 
     def show(self, job_id: int) -> tuple[str | None, ...]:
         """Its line in SHOW LOAD."""
@@ -141,6 +178,9 @@ class LoadJob:
         }
 
 
+Change = Callable[[LoadJob], LoadJob]
+
+
 class LoadJobs:
     """The broker loads of a store."""
 
@@ -155,20 +195,46 @@ class LoadJobs:
 
     def all(self) -> dict[int, LoadJob]:
         """Jobs by number; those whose process is gone are cancelled first."""
-        found = {job_id: LoadJob.from_record(record) for job_id, record in self._jobs.all().items()}
+        found = self._stored()
         for job_id, job in found.items():
-            if not job.has_ended and not is_alive(job.owner):
-                found[job_id] = self.change(job_id, _abandoned)
+            if _is_abandoned(job):
+                found[job_id] = self.change(
+                    job_id, lambda job: job.cancelled(OWNER_ENDED) if _is_abandoned(job) else job
+                )
         return found
 
-    def change(self, job_id: int, change: Any) -> LoadJob:
-        """Replaces a job by what a function makes of it."""
+    def abandoned(self) -> list[int]:
+        """Numbers of jobs whose process is gone before they ended."""
+        return [job_id for job_id, job in self._stored().items() if _is_abandoned(job)]
 
-        def on_record(record: dict[str, Any]) -> dict[str, Any]:
-            changed: LoadJob = change(LoadJob.from_record(record))
-            return changed.to_record()
+    def take_over(self, job_id: int, owner: tuple[int, int]) -> bool:
+        """Hands an abandoned job to another process; False when it is none, or was begun too often."""
 
-        return LoadJob.from_record(self._jobs.change(job_id, on_record))
+        def taken(job: LoadJob) -> LoadJob:
+            if not _is_abandoned(job):
+                return job
+            if job.attempts >= ATTEMPTS_MAX:
+                return job.cancelled(
+                    f"type:LOAD_RUN_FAIL; msg:every process that ran it ended, {job.attempts} times"
+                )
+            return job.begun_again(owner)
+
+        return self.change(job_id, taken).owner == owner
+
+    def change(self, job_id: int, change: Change) -> LoadJob:
+        """Replaces a job by what a function makes of it; nothing is written when that is the same."""
+        return LoadJob.from_record(self._jobs.change(job_id, _on_record(change)))
+
+    def change_within(self, tx: Transaction, job_id: int, change: Change) -> None:
+        """`change` as a part of a larger transaction."""
+        self._jobs.change_within(tx, job_id, _on_record(change))
+
+    def forget_ended(self, keep_seconds: int) -> None:
+        """Jobs that ended as long ago as labels are kept are not shown any more."""
+        before = now_ms() - keep_seconds * 1000
+        for job_id, job in self._stored().items():
+            if job.has_ended and job.finished_ms < before:
+                self._jobs.remove(job_id)
 
     def cancel(self, database: str, label: str) -> int:
         """Asks running jobs with a label to end (B17); returns how many were asked.
@@ -186,18 +252,18 @@ class LoadJobs:
             raise NotFoundError(
                 f"Load job does not exist: label [{label}] in database {database}", kind="unknown_job"
             )
-        running = {job_id: job for job_id, job in found.items() if not job.has_ended}
-        if not running:
+        asked = 0
+        for job_id, job in found.items():
+            if not job.has_ended:
+                asked += not self.change(job_id, _cancelling).has_ended
+        if not asked:
             raise InvalidInputError(
                 "Job could not be cancelled when job is finished or cancelled", kind="job_ended"
             )
-        for job_id, job in running.items():
-            if job.state == COMMITTED:
-                raise InvalidInputError(
-                    "Job could not be cancelled while txn is committing", kind="job_committing"
-                )
-            self.change(job_id, lambda found: replace(found, is_cancelling=True))
-        return len(running)
+        return asked
+
+    def _stored(self) -> dict[int, LoadJob]:
+        return {job_id: LoadJob.from_record(record) for job_id, record in self._jobs.all().items()}
 
     def show(self, database: str | None = None) -> list[tuple[str | None, ...]]:
         """Lines of SHOW LOAD, oldest first."""
@@ -218,15 +284,24 @@ def _rank(job: LoadJob) -> int:
     return ("HIGH", "NORMAL", "LOW").index(job.spec.priority)
 
 
-def _abandoned(job: LoadJob) -> LoadJob:
-    if job.has_ended:
-        return job
-    return replace(
-        job,
-        state=CANCELLED,
-        finished_ms=now_ms(),
-        error="type:LOAD_RUN_FAIL; msg:the process that ran it ended; submit it again",
-    )
+def _is_abandoned(job: LoadJob) -> bool:
+    return not job.has_ended and not is_alive(job.owner)
+
+
+def _cancelling(job: LoadJob) -> LoadJob:
+    """Decided within the change: the job may go on to commit meanwhile."""
+    if job.state == COMMITTED:
+        raise InvalidInputError("Job could not be cancelled while txn is committing", kind="job_committing")
+    return job if job.has_ended else replace(job, is_cancelling=True)
+
+
+def _on_record(change: Change) -> Callable[[Record], Record | None]:
+    def changed(record: Record) -> Record | None:
+        before = LoadJob.from_record(record)
+        after = change(before)
+        return None if after == before else after.to_record()
+
+    return changed
 
 
 def _time(milliseconds: int) -> str | None:

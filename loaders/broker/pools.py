@@ -1,33 +1,45 @@
 """Where the files of a broker load are read: processes of this host, or Spark's executors.
 
 Spark starts in some ten seconds, so a load that a few processes can read in about that time does not go
-there.
+there. Either way a file that cannot be read just now is tried again, one that can never be loaded is not
+(B18).
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Final
+from multiprocessing.sharedctypes import SynchronizedArray
+from typing import Final, Protocol
 
-from loaders.broker.file_task import FileResult, FileTask, run_task
+from loaders.broker.file_task import FileResult, FileTask
 from loaders.spark.requirements import missing_requirement
-from store.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from store.errors import InvalidInputError, UnavailableError
 
 SPARK_BYTES_MIN: Final = 2**30
-_POLL_SECONDS: Final = 0.2
+TRIES: Final = 4  # as Spark's own spark.task.maxFailures
+POLL_SECONDS: Final = 0.2
 
 
 class Cancelled(Exception):
     """Somebody asked the job to end. Never leaves the package."""
+
+
+class TimedOut(Cancelled):
+    """Its time is up."""
+
+
+class Watch(Protocol):
+    """What a running job wants to hear, and whether it is still wanted."""
+
+    def __call__(self, files_done: int, bytes_done: int) -> None:
+        """Told how far the files are; raises to end the job."""
 
 
 def choose_engine(asked: str, size: int) -> str:
@@ -46,105 +58,110 @@ def choose_engine(asked: str, size: int) -> str:
     return "local"
 
 
-def run_locally(
-    tasks: Sequence[FileTask],
-    processes: int,
-    on_count: Callable[[int], None],
-    check: Callable[[], None],
-) -> list[FileResult]:
+def run_locally(tasks: Sequence[FileTask], processes: int, watch: Watch) -> list[FileResult]:
     """Runs tasks in processes of this host, in order of the tasks.
 
     Args:
         processes: how many at once; 0 means one a core.
-        on_count: told how many tasks are done as their number grows.
-        check: called every now and then; raises to end the job.
+
+    Raises:
+        StoreError: of the first file that cannot be loaded.
     """
-    if len(tasks) == 1:
-        check()
-        result = run_task(tasks[0])
-        on_count(1)
-        return [result]
-    results: dict[int, FileResult] = {}
     workers = min(processes or os.cpu_count() or 1, len(tasks))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(run_task, task): i for i, task in enumerate(tasks)}
+    if workers == 1:
+        return _run_here(tasks, watch)
+    context = get_context("spawn")
+    counts = context.Array("Q", len(tasks))
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_begin_worker, initargs=(counts,)
+    ) as pool:
         try:
-            while waiting:
-                done, _ = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for future in done:
-                    i = waiting.pop(future)
-                    results[i] = future.result()
-                on_count(len(results))
-                check()
+            return _Pool(pool, tasks, counts, watch).run()
+        except BrokenProcessPool as error:
+            raise UnavailableError(
+                "a process that was reading files ended suddenly; is there enough memory? A smaller "
+                "load_parallelism takes less",
+                kind="worker",
+            ) from error
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return [results[i] for i in range(len(tasks))]
 
 
-def run_on_spark(
-    spark: SparkSession,
-    tasks: Sequence[FileTask],
-    label: str,
-    on_count: Callable[[int], None],
-    check: Callable[[], None],
-) -> list[FileResult]:
-    """Runs tasks in executors, in order of the tasks.
-
-    Args:
-        label: what Spark's pages show the job as.
-        on_count, check: as in `run_locally`.
-    """
-    context = spark.sparkContext
+def _run_here(tasks: Sequence[FileTask], watch: Watch) -> list[FileResult]:
     results: list[FileResult] = []
-    failed: list[BaseException] = []
-
-    def collect() -> None:
-        context.setJobGroup(label, f"seqstore broker load {label}", interruptOnCancel=True)
-        try:
-            results.extend(context.parallelize(tasks, len(tasks)).map(run_task).collect())
-        except BaseException as error:  # handed to the thread that waits
-            failed.append(error)
-
-    thread = threading.Thread(target=collect, name=f"spark {label}")
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            check()
-            on_count(_tasks_done(spark, label))
-    except BaseException:
-        context.cancelJobGroup(label)
-        thread.join()
-        raise
-    if failed:
-        raise failed[0]
+    before = 0
+    for task in tasks:
+        watch(len(results), before)
+        for tries_left in reversed(range(TRIES)):
+            try:
+                results.append(task.run(lambda count, before=before: watch(len(results), before + count)))  # type: ignore[misc]
+                break
+            except UnavailableError:
+                if not tries_left:
+                    raise
+        before += task.file.size
+    watch(len(results), before)
     return results
 
 
-def _tasks_done(spark: SparkSession, label: str) -> int:
-    tracker = spark.sparkContext.statusTracker()
-    done = 0
-    for job_id in tracker.getJobIdsForGroup(label):
-        job = tracker.getJobInfo(job_id)
-        stages = [tracker.getStageInfo(stage) for stage in job.stageIds] if job is not None else []
-        done += sum(stage.numCompletedTasks for stage in stages if stage is not None)
-    return done
+@dataclass
+class _Pool:
+    """Tasks in a pool of processes."""
+
+    pool: ProcessPoolExecutor
+    tasks: Sequence[FileTask]
+    counts: SynchronizedArray[int]
+    watch: Watch
+    results: dict[int, FileResult] = field(default_factory=dict)
+    waiting: dict[Future[FileResult], int] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> list[FileResult]:
+        for number in range(len(self.tasks)):
+            self._submit(number)
+        while self.waiting:
+            done, _ = wait(self.waiting, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._take(future)
+            self.watch(len(self.results), sum(self.counts[:]))
+        return [self.results[number] for number in range(len(self.tasks))]
+
+    def _submit(self, number: int) -> None:
+        self.waiting[self.pool.submit(_run_in_worker, number, self.tasks[number])] = number
+
+    def _take(self, future: Future[FileResult]) -> None:
+        number = self.waiting.pop(future)
+        try:
+            self.results[number] = future.result()
+            self.counts[number] = self.tasks[number].file.size
+        except UnavailableError:
+            failures = self.failures[number] = self.failures.get(number, 0) + 1
+            if failures >= TRIES:
+                raise
+            self._submit(number)
 
 
-@contextmanager
-def spark_session(label: str) -> Iterator[SparkSession]:
-    """The active session, or one of its own that ends with the job. Its master and settings are those of
-    `spark-submit`, of SPARK_CONF_DIR, or local."""
-    from pyspark.sql import SparkSession
+_counts: SynchronizedArray[int] | None = None  # of a worker process: bytes read, by task
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.builder.appName(f"seqstore {label}").getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
+
+def _begin_worker(counts: SynchronizedArray[int]) -> None:
+    global _counts
+    _counts = counts
+    threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run_in_worker(number: int, task: FileTask) -> FileResult:
+    def note(count: int) -> None:
+        if _counts is not None:
+            _counts[number] = count
+
+    return task.run(note)

@@ -3,10 +3,11 @@
 1. The label is taken (B2) and the job recorded as PENDING; it waits for its turn by priority (B9).
 2. LOADING: files are found, read, mapped and staged side by side (loaders.broker.pools). Nothing of it can be
    seen.
-3. Rows of all files and tables join one transaction. If not too many were filtered (Y7) it is published in
-   one switch, on all tables at once (B4): COMMITTED, then FINISHED.
+3. Rows of all files and tables join one transaction. If not too many were filtered (Y7) it is COMMITTED:
+   nobody can cancel it any more. One switch publishes the rows on all tables (B4) and makes it FINISHED.
 4. Anything else ends in CANCELLED with the reason (B14): an error, a cancellation, the time-out. The label is
-   free again and no file is left. So it is when the process dies; whoever looks next finds out.
+   free again and no file is left. When the process dies, nothing was published: the job is run again from the
+   start by the next server of the store, or whoever looks first finds it cancelled.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ import pyarrow as pa
 
 from loaders.broker.file_task import FileResult, FileTask
 from loaders.broker.files import InputFile, find_files
-from loaders.broker.job import CANCELLED, COMMITTED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
-from loaders.broker.pools import Cancelled, choose_engine, run_locally, run_on_spark, spark_session
+from loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob, LoadJobs
+from loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
+from loaders.broker.spark_pool import run_on_spark, spark_session
 from loaders.broker.spec import LoadSpec
 from loaders.error_log import ErrorLog
 from loaders.row_source import Target, moment_in
-from store.errors import CommitUnknownError, LoadRejectedError, StoreError, UnavailableError
+from store.check_partial import check_flexible
+from store.errors import CommitUnknownError, InvalidInputError, LoadRejectedError, StoreError
 from store.multi_transaction import MultiTransaction
+from store.schema import TableSchema
 from store.store import Store
 from store.transaction import now_ms, this_process
 
 RUNNING_MAX: Final = 2  # loads at once; each uses every core it is given
-_POLL_SECONDS: Final = 0.2
+_NOTE_SECONDS: Final = 0.5  # between notes of the progress; each is a durable write
 
 OnProgress = Callable[[LoadJob], None]
 
@@ -43,6 +47,7 @@ class BrokerLoad:
     Attributes:
         allowed: directories and URIs below which files may be read.
         on_progress: told of every change of the job's record.
+        spark_master: where a Spark session of its own runs; empty: see `spark_pool.spark_session`.
     """
 
     store: Store
@@ -50,6 +55,7 @@ class BrokerLoad:
     allowed: Sequence[str]
     user: str = "root"
     on_progress: OnProgress = lambda job: None
+    spark_master: str = ""
 
     def run(self, on_submitted: Callable[[int], None] = lambda job_id: None) -> tuple[int, LoadJob]:
         """Takes the label, then runs the job to its end.
@@ -63,45 +69,80 @@ class BrokerLoad:
         Raises:
             LabelExistsError, InvalidInputError, NotFoundError: it was refused before it became a job.
         """
-        self.spec.check()
-        for each in self.spec.descriptions:
-            self._target(each.table)
-        transaction = self.store.transaction(label=self.spec.label, operation="BROKER LOAD")
-        transaction.table(f"{self.spec.database}.{self.spec.descriptions[0].table}")  # takes the label
+        transaction = self._begin()
         jobs = LoadJobs(self.store.catalog)
-        job = LoadJob(self.spec, PENDING, this_process(), now_ms(), txn_id=transaction.txn_id, user=self.user)
+        jobs.forget_ended(self.store.settings.label_keep_seconds)
+        job = LoadJob(
+            self.spec,
+            PENDING,
+            this_process(),
+            now_ms(),
+            txn_id=transaction.txn_id,
+            allowed=tuple(self.allowed),
+            user=self.user,
+        )
         job_id = jobs.add(job)
         on_submitted(job_id)
+        return job_id, self._finish(job_id, transaction)
+
+    def resume(self, job_id: int) -> LoadJob:
+        """Runs a job again from the start whose process is gone; this process has taken it over."""
+        jobs = LoadJobs(self.store.catalog)
+        try:
+            transaction = self._begin()
+        except StoreError as error:
+            reason = _error_text(error)
+            return jobs.change(job_id, lambda job: job.cancelled(reason))
+        jobs.change(job_id, lambda job: replace(job, txn_id=transaction.txn_id))
+        return self._finish(job_id, transaction)
+
+    def _begin(self) -> MultiTransaction:
+        """Takes the label."""
+        self.spec.check()
+        tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
+        for table, each in zip(tables, self.spec.descriptions, strict=True):
+            if self.spec.options(each).is_flexible:
+                check_flexible(table.schema)
+        transaction = self.store.transaction(label=self.spec.label, operation="BROKER LOAD")
+        transaction.table(tables[0].name)
+        return transaction
+
+    def _finish(self, job_id: int, transaction: MultiTransaction) -> LoadJob:
+        jobs = LoadJobs(self.store.catalog)
         running = _Running(self, jobs, job_id, transaction)
         try:
             running.load()
         except BaseException as error:
             reason = _error_text(error)
             transaction.rollback(reason)
-            ended = running.change(
-                lambda job: replace(job, state=CANCELLED, finished_ms=now_ms(), error=reason)
-            )
+            ended = running.change(lambda job: job if job.has_ended else job.cancelled(reason))
             if not isinstance(error, (StoreError, OSError, pa.ArrowException, Cancelled)):
                 raise
-            return job_id, ended
-        return job_id, jobs.get(job_id)
-
-    def _target(self, table: str) -> Target:
-        name = f"{self.spec.database}.{table}"
-        return Target(self.store.table(name).schema, name)
+            return ended
+        return jobs.get(job_id)
 
     def tasks(self, files: Sequence[Sequence[InputFile]]) -> list[FileTask]:
         """One task a file, in the order of descriptions and files."""
         tasks = []
         for number, (description, found) in enumerate(zip(self.spec.descriptions, files, strict=True)):
-            target = self._target(description.table)
-            moment = moment_in(self.spec.options(description, "").time_zone)
-            write = self.store.table(target.name).write_task(
-                merge_type="DELETE" if description.merge_type == "DELETE" else "APPEND", now=moment.local
+            table = self.store.table(f"{self.spec.database}.{description.table}")
+            schema = table.schema
+            options = self.spec.options(description)
+            moment = moment_in(options.time_zone)
+            partitions = _partitions(description.partitions, schema, table.name)
+            may_stage = not (options.is_partial or schema.groups or schema.auto_increment_column)
+            write = table.write_task(
+                merge_type="DELETE" if description.merge_type == "DELETE" else "APPEND",
+                now=moment.local,
+                mode=options.update_mode,
+                ignore_null=options.ignore_null,
+                partitions=partitions,
+                may_stage=may_stage,
             )
+            target = Target(schema, table.name)
             for file in found:
-                options = self.spec.options(description, file.uri)
-                tasks.append(FileTask(number, file, options, target, moment, write))
+                options = replace(self.spec.options(description, file.name), partitions=partitions)
+                tasks.append(FileTask(number, file, options, target, moment, write, may_stage))
         return tasks
 
 
@@ -114,6 +155,7 @@ class _Running:
         self._job_id = job_id
         self._transaction = transaction
         self._deadline = time.monotonic() + load.spec.timeout_seconds
+        self._noted = time.monotonic()
 
     def change(self, change: Callable[[LoadJob], LoadJob]) -> LoadJob:
         job = self._jobs.change(self._job_id, change)
@@ -132,52 +174,65 @@ class _Running:
             results = self._run(tasks, size)
             self._count(results)
             self._join(tasks, results)
-            self._check()
-            self.change(lambda job: replace(job, state=COMMITTED))
-            self._transaction.commit()
+            self._enter_commit()
+            self._transaction.commit(
+                also=lambda tx, done: self._jobs.change_within(tx, self._job_id, LoadJob.finished)
+            )
         except CommitUnknownError:
             raise  # the rows may be there: nothing may be removed
         except BaseException:
             for task in tasks:
                 task.write.discard()
             raise
+        self._load.on_progress(self._jobs.get(self._job_id))
         published = [meta.id for result in results for meta, _ in result.staged.segments]
         for task in tasks:
             task.write.discard(keep=published)
-        self.change(lambda job: replace(job, state=FINISHED, finished_ms=now_ms(), files_done=job.files))
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):
             self._check()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         self.change(lambda job: replace(job, state=LOADING, started_ms=now_ms()))
+
+    def _enter_commit(self) -> None:
+        """From here on nobody can cancel: decided in one step with what others ask for."""
+        self._check()
+
+        def committed(job: LoadJob) -> LoadJob:
+            if job.is_cancelling:
+                raise Cancelled("user cancel")
+            return replace(job, state=COMMITTED)
+
+        self.change(committed)
 
     def _check(self) -> None:
         """Raises when the job is to end."""
         if self._jobs.get(self._job_id).is_cancelling:
             raise Cancelled("user cancel")
         if time.monotonic() > self._deadline:
-            raise UnavailableError(
-                f"the load took longer than its timeout of {self._load.spec.timeout_seconds} s",
-                kind="timeout",
-            )
+            raise TimedOut(f"the load took longer than its timeout of {self._load.spec.timeout_seconds} s")
 
     def _run(self, tasks: Sequence[FileTask], size: int) -> list[FileResult]:
         spec = self._load.spec
         self._check()
         if choose_engine(spec.properties.get("engine", "auto"), size) == "local":
-            return run_locally(
-                tasks,
-                spec.parallelism,
-                on_count=self._note_done,
-                check=self._check,
-            )
-        with spark_session(spec.label) as spark:
-            return run_on_spark(spark, tasks, spec.label, self._note_done, self._check)
+            return run_locally(tasks, spec.parallelism, self._watch)
+        name = f"seqstore broker load {spec.label}"
+        with spark_session(name, self._load.spark_master) as spark:
+            group = f"{name} ({self._transaction.txn_id})"
+            return run_on_spark(spark, tasks, spec.parallelism, group, self._watch)
 
-    def _note_done(self, count: int) -> None:
-        if count != self._jobs.get(self._job_id).files_done:
-            self.change(lambda job: replace(job, files_done=count))
+    def _watch(self, files_done: int, bytes_done: int) -> None:
+        """Notes how far the files are; raises when the job is to end."""
+        self._check()
+        job = self._jobs.get(self._job_id)
+        noted = replace(job, files_done=files_done, bytes_done=bytes_done)
+        now = time.monotonic()
+        is_due = now - self._noted >= _NOTE_SECONDS and noted.percent != job.percent
+        if is_due or files_done != job.files_done:
+            self._noted = now
+            self.change(lambda job: replace(job, files_done=files_done, bytes_done=bytes_done))
 
     def _count(self, results: Sequence[FileResult]) -> None:
         """Keeps rows and reasons of bad ones, then checks their share.
@@ -201,8 +256,8 @@ class _Running:
             raise LoadRejectedError("quality not good enough to cancel", kind="too_many_filtered")
 
     def _join(self, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> None:
-        """Hands the staged rows to the transaction; those of partial updates are written only now, for
-        filling them from history takes the catalog."""
+        """Hands the staged rows to the transaction; those that are merged with stored ones are written only
+        now, for that takes the catalog."""
         for task, result in zip(tasks, results, strict=True):
             options = task.options
             table = self._transaction.table(task.target.name)
@@ -212,20 +267,37 @@ class _Running:
                 mode=options.update_mode,
                 new_keys=options.new_key_behavior,
                 ignore_null=options.ignore_null,
+                partitions=options.partitions,
             ) as load:
                 load.adopt(result.staged)
-                for rows, supplied in result.partial:
+                for rows, supplied in result.brought:
                     load.write(rows, supplied=supplied)
                 load.commit()
 
 
+def _partitions(names: tuple[str, ...], schema: TableSchema, table: str) -> tuple[str, ...]:
+    """LH8: a table without partitions has one, of its own name.
+
+    Raises:
+        InvalidInputError: there is no such partition.
+    """
+    if schema.partitioning is not None:
+        return names
+    for name in names:
+        if name != table.partition(".")[2]:
+            raise InvalidInputError(
+                f"PARTITION: unknown partition {name!r} of table {table}", kind="unknown_partition"
+            )
+    return ()
+
+
 def _error_text(error: BaseException) -> str:
     """B14."""
+    if isinstance(error, TimedOut):
+        return f"type:TIMEOUT; msg:{error}"
     if isinstance(error, Cancelled):
         return f"type:USER_CANCEL; msg:{error}"
     if isinstance(error, LoadRejectedError):
         return f"type:ETL_QUALITY_UNSATISFIED; msg:{error.message}"
-    if isinstance(error, UnavailableError) and error.kind == "timeout":
-        return f"type:TIMEOUT; msg:{error.message}"
     text = error.message if isinstance(error, StoreError) else str(error) or type(error).__name__
     return f"type:LOAD_RUN_FAIL; msg:{text}"

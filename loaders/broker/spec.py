@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -138,7 +139,9 @@ class LoadSpec:
                 f"engine: expected auto, spark or local, found {engine!r}", kind="bad_property"
             )
         for each in self.descriptions:
-            self.options(each, "x.csv")
+            if not each.paths:
+                raise InvalidInputError(f"{each.table}: a description needs a path", kind="bad_load")
+            self.options(each)
 
     def _check_number(self, name: str, low: int, high: int) -> None:
         text = self.properties.get(name)
@@ -147,24 +150,26 @@ class LoadSpec:
                 f"{name}: expected an integer from {low} to {high}, found {text!r}", kind="bad_property"
             )
 
-    def options(self, description: DataDescription, path: str) -> StreamLoadOptions:
+    def options(self, description: DataDescription, path: str | None = None) -> StreamLoadOptions:
         """How a file is read and mapped: what a stream load with these headers would do.
 
         Args:
-            path: of the file; its suffix tells the format where the description does not (B8).
+            path: of the file; its suffix tells the format where the description does not (B8). None means
+                the first pattern.
 
         Raises:
             InvalidInputError: as the stream load would answer.
         """
         given = {**self.properties, **description.properties}
         headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
-        file_format, compression = format_of(path)
+        file_format, compression = format_of(description.paths[0] if path is None else path)
         headers["format"] = description.format or file_format
         if description.compression or compression:
             headers["compress_type"] = description.compression or compression
         listed = [f"`{name}`" for name in description.columns]
         headers["columns"] = ", ".join([*listed, *description.assignments])
-        headers["merge_type"] = description.merge_type
+        if description.merge_type != "APPEND":  # flexible updates do not want to hear of it (F4)
+            headers["merge_type"] = description.merge_type
         headers["max_filter_ratio"] = given.get("max_filter_ratio", "0")
         headers["partitions"] = ",".join(description.partitions)
         headers["column_separator"] = description.column_separator
@@ -178,7 +183,8 @@ class LoadSpec:
 
 def format_of(path: str) -> tuple[str, str]:
     """Format and compression a file's name tells; CSV without compression when it tells nothing (B8)."""
-    parts = path.lower().rsplit("/", 1)[-1].split(".")[1:]
+    plain = re.sub(r"\?\w+=.*", "", path.lower())  # parameters of a URI
+    parts = plain.rsplit("/", 1)[-1].split(".")[1:]
     compressions = {
         "gz": "gz",
         "bz2": "bz2",

@@ -1,24 +1,41 @@
 """A broker load in a process of its own, so that it outlives whoever submitted it (B2).
 
 `submit` starts `python -m loaders.broker.worker DATA_DIR`, hands it the job, and returns once it has taken
-the label and recorded the job, or was refused.
+the label and recorded the job, or was refused. `resume` does so for jobs whose process is gone.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from loaders.broker.job import LoadJobs
 from loaders.broker.run import BrokerLoad
 from loaders.broker.spec import LoadSpec
 from store.errors import StoreError, UnavailableError
 from store.settings import Settings
 from store.store import Store
+from store.transaction import identity_of
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker is to do: a new job, or one that is there already."""
+
+    spec: LoadSpec
+    allowed: tuple[str, ...]
+    user: str
+    settings: Settings
+    job_id: int | None = None
 
 
 def submit(store: Store, spec: LoadSpec, allowed: Sequence[str], user: str) -> int:
@@ -28,9 +45,38 @@ def submit(store: Store, spec: LoadSpec, allowed: Sequence[str], user: str) -> i
         LabelExistsError, InvalidInputError, NotFoundError: it was refused.
         UnavailableError: no process could be started.
     """
+    order = Order(spec, tuple(allowed), user, store.settings)
+    answer = _start(store.path, lambda pid: order, spec.label)
+    if isinstance(answer, StoreError):
+        raise answer
+    assert answer is not None
+    return answer
+
+
+def resume(store: Store) -> list[int]:
+    """Starts the jobs again whose process is gone before they ended; returns their numbers."""
+    jobs = LoadJobs(store.catalog)
+    resumed = []
+    for job_id in jobs.abandoned():
+        job = jobs.get(job_id)
+        order = Order(job.spec, job.allowed, job.user, store.settings, job_id)
+
+        def handed_over(pid: int, order: Order = order, job_id: int = job_id) -> Order | None:
+            return order if jobs.take_over(job_id, identity_of(pid)) else None
+
+        try:
+            if _start(store.path, handed_over, job.spec.label) is not None:
+                resumed.append(job_id)
+        except UnavailableError as error:  # the others may fare better
+            _log.error("%s", error.message)
+    return resumed
+
+
+def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> int | StoreError | None:
+    """Starts a worker and hands it what `order_for` says to its process id; None sends it home."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
-        [sys.executable, "-m", "loaders.broker.worker", str(store.path)],
+        [sys.executable, "-m", "loaders.broker.worker", str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -40,31 +86,32 @@ def submit(store: Store, spec: LoadSpec, allowed: Sequence[str], user: str) -> i
         assert worker.stdin is not None
         assert worker.stdout is not None
         try:
-            pickle.dump((spec, list(allowed), user, store.settings), worker.stdin)
+            order = order_for(worker.pid)
+            pickle.dump(order, worker.stdin)
             worker.stdin.close()
+            if order is None:
+                worker.wait()
+                return None
             answer: int | StoreError = pickle.load(worker.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
             raise UnavailableError(
-                f"load {spec.label!r}: the process that was to run it ended with {worker.wait()}; try again",
+                f"load {label!r}: the process that was to run it ended with {worker.wait()}; try again",
                 kind="worker",
             ) from error
         # The job goes on without us: leaving the block must not wait for it.
         worker.returncode = 0
-    if isinstance(answer, StoreError):
-        raise answer
     return answer
 
 
 def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
     """The worker: runs one job and tells once whether it began."""
-    spec: LoadSpec
-    settings: Settings
-    spec, allowed, user, settings = pickle.load(given)
+    order: Order | None = pickle.load(given)
+    if order is None:
+        return
     told: list[int] = []
 
     def tell(answer: int | StoreError) -> None:
         pickle.dump(answer, answers)
-        answers.flush()
         answers.close()
 
     def submitted(job_id: int) -> None:
@@ -72,16 +119,32 @@ def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
         tell(job_id)
 
     try:
-        with Store.open(path, create=False, settings=settings) as store:
-            BrokerLoad(store, spec, allowed, user).run(submitted)
+        with Store.open(path, create=False, settings=order.settings) as store:
+            master = order.settings.load_spark_master
+            load = BrokerLoad(store, order.spec, order.allowed, order.user, spark_master=master)
+            if order.job_id is None:
+                load.run(submitted)
+            else:
+                submitted(order.job_id)
+                load.resume(order.job_id)
     except StoreError as error:
         if not told:
             tell(error)
     except BaseException as error:
         if not told:
-            tell(UnavailableError(f"load {spec.label!r}: {error}", kind="worker"))
+            tell(UnavailableError(f"load {order.spec.label!r}: {error}", kind="worker"))
         raise
 
 
+def _answers() -> BinaryIO:
+    """The pipe to who asks, taken off standard output: that stays open, to nowhere, for Spark and for
+    children that say something. Were it closed, the next file to be opened would get its number."""
+    pipe = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return pipe
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    main(Path(sys.argv[1]), sys.stdin.buffer, _answers())

@@ -1,0 +1,146 @@
+"""Files of a broker load read by Spark's executors.
+
+The driver hears from a task when it ends: an accumulator brings the bytes it read, or why its file can never
+be loaded, which ends the job at once; Spark itself tries again what failed otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from loaders.broker.file_task import FileResult, FileTask
+from loaders.broker.pools import POLL_SECONDS, Watch
+from store.errors import StoreError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import SparkSession
+
+Ends = dict[int, "int | StoreError"]  # by task: bytes read, or why it never can be
+
+
+@dataclass
+class _SparkRun:
+    """Tasks of one job on their way through Spark."""
+
+    spark: SparkSession
+    tasks: Sequence[FileTask]
+    group: str
+    watch: Watch
+    results: list[FileResult] = field(default_factory=list)
+    failed: list[BaseException] = field(default_factory=list)
+
+    def run(self, slices: int) -> list[FileResult]:
+        ends = self.spark.sparkContext.accumulator({}, _merging_dicts())
+        thread = threading.Thread(target=self._collect, args=(ends, slices), name=f"spark {self.group}")
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_SECONDS)
+                self._look(ends.value)
+        except BaseException:
+            self.spark.sparkContext.cancelJobGroup(self.group)
+            thread.join()
+            raise
+        self._look(ends.value)
+        if self.failed:
+            raise UnavailableError(f"Spark: {_cause(self.failed[0])}", kind="spark") from self.failed[0]
+        return self.results
+
+    def _look(self, ends: Ends) -> None:
+        ended = dict(ends)
+        for end in ended.values():
+            if isinstance(end, StoreError):
+                raise end
+        self.watch(len(ended), sum(end for end in ended.values() if isinstance(end, int)))
+
+    def _collect(self, ends: Accumulator[Ends], slices: int) -> None:
+        """The job, in the thread that its group belongs to."""
+        context = self.spark.sparkContext
+
+        def run(numbered: tuple[int, FileTask]) -> FileResult | None:
+            number, task = numbered
+            try:
+                result = task.run()
+            except UnavailableError:
+                raise  # Spark tries again
+            except StoreError as error:
+                ends.add({number: error})
+                return None
+            ends.add({number: task.file.size})
+            return result
+
+        try:
+            context.setJobGroup(self.group, f"{self.group}: {len(self.tasks)} files", interruptOnCancel=True)
+            found = context.parallelize(list(enumerate(self.tasks)), slices).map(run).collect()
+            self.results.extend(result for result in found if result is not None)
+        except BaseException as error:  # handed to the thread that waits
+            self.failed.append(error)
+
+
+def run_on_spark(
+    spark: SparkSession, tasks: Sequence[FileTask], parallelism: int, group: str, watch: Watch
+) -> list[FileResult]:
+    """Runs tasks in executors, in order of the tasks.
+
+    Args:
+        parallelism: how many at once; 0 means as many as there are cores.
+        group: what Spark's pages show the job as; unique in the application.
+
+    Raises:
+        StoreError: of a file that cannot be loaded.
+        UnavailableError: what Spark could not do.
+    """
+    return _SparkRun(spark, tasks, group, watch).run(min(parallelism or len(tasks), len(tasks)))
+
+
+def _merging_dicts() -> Any:
+    """How ends add up. A task that ran twice has one entry, so it counts once."""
+    from pyspark.accumulators import AccumulatorParam
+
+    class MergingDicts(AccumulatorParam[Ends]):
+        def zero(self, value: Ends) -> Ends:
+            return {}
+
+        def addInPlace(self, value1: Ends, value2: Ends) -> Ends:
+            value1.update(value2)
+            return value1
+
+    return MergingDicts()
+
+
+def _cause(error: BaseException) -> str:
+    """What a task said last; the rest is where in Spark it happened."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line.startswith("store.errors.")]
+    if told:
+        return told[0].partition(": ")[2]
+    return next((line for line in lines if line), type(error).__name__)
+
+
+@contextmanager
+def spark_session(name: str, master: str) -> Iterator[SparkSession]:
+    """The active session, or one of its own that ends with the job.
+
+    Args:
+        master: of its own; empty: that of `spark-submit` or SPARK_CONF_DIR, else local[*].
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
+    session = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
