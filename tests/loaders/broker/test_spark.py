@@ -1,0 +1,123 @@
+"""Broker load on Spark: the same answers as on this host's own processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from loaders.broker.job import CANCELLED, FINISHED, LoadJob, LoadJobs
+from loaders.broker.run import BrokerLoad
+from loaders.broker.spec import DataDescription, LoadSpec
+from store import Store
+from store.sql import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data") as opened:
+        list(
+            Session(opened).execute(
+                "CREATE DATABASE db;"
+                "CREATE TABLE db.one (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
+                "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's');"
+                "CREATE TABLE db.two (id BIGINT NOT NULL AUTO_INCREMENT, w VARCHAR(10) NULL) "
+                "UNIQUE KEY (id) DISTRIBUTED BY HASH (id)"
+            )
+        )
+        (tmp_path / "files").mkdir()
+        for i in range(4):
+            lines = [f"{k},v{k % 7},{(k * 7 + i) % 11}" for k in range(i * 100, i * 100 + 200)]
+            (tmp_path / "files" / f"{i}.csv").write_text("\n".join([*lines, f"bad{i},x,1", ""]))
+        pq.write_table(pa.table({"w": ["a", "b", "c" * 20]}), tmp_path / "files" / "w.parquet")
+        yield opened
+
+
+def spec(files: Path, label: str, engine: str, **properties: str) -> LoadSpec:
+    """Two tables of one label: one whose rows executors stage, one whose rows the driver gives ids to."""
+    fields = ("k", "v", "s")
+    rows = DataDescription(
+        "one", (f"{files}/*.csv",), column_separator=",", columns=fields, where="v != 'v3'"
+    )
+    two = DataDescription("two", (f"{files}/w.parquet",), columns=("w",))
+    given = {"engine": engine, "max_filter_ratio": "0.1", **properties}
+    return LoadSpec("db", label, (rows, two), given)
+
+
+def contents(store: Store) -> tuple[list[tuple[int, str, int]], list[str]]:
+    one = store.table("db.one").scan().read_all().to_pylist()
+    two = store.table("db.two").scan(["w"]).read_all().to_pylist()
+    return sorted((row["k"], row["v"], row["s"]) for row in one), sorted(row["w"] for row in two)
+
+
+def test_spark_loads_what_local_processes_load(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    """Rows, counts and bad rows with their file and line are the same; the progress goes up to the end."""
+    files = tmp_path / "files"
+    _, local = BrokerLoad(store, spec(files, "local", "local", load_parallelism="1"), [str(files)]).run()
+    expected = contents(store)
+    for name in ("one", "two"):
+        list(Session(store).execute(f"TRUNCATE TABLE db.{name}"))
+    seen: list[int] = []
+    load = BrokerLoad(
+        store,
+        spec(files, "spark", "spark"),
+        [str(files)],
+        on_progress=lambda job: seen.append(job.percent),
+    )
+    _, job = load.run()
+    assert (job.state, job.error) == (FINISHED, "")
+    assert contents(store) == expected
+    assert (job.files, job.loaded, job.filtered, job.unselected) == (
+        5,
+        local.loaded,
+        local.filtered,
+        local.unselected,
+    )
+    assert local.filtered == 5
+    log = Path(job.url).read_text()
+    assert sorted(log.splitlines()) == sorted(Path(local.url).read_text().splitlines())
+    assert f"line 201: Reason: {files}/2.csv:" in log
+    assert seen == sorted(seen)
+    assert seen[-1] == 100
+
+
+def test_a_job_on_spark_is_cancelled_and_leaves_nothing(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """B17: Spark's own job ends too."""
+    files = tmp_path / "files"
+    (files / "big.csv").write_text("".join(f"{k},a,1\n" for k in range(2_000_000)))
+    jobs = LoadJobs(store.catalog)
+    asked = threading.Event()
+
+    def cancel(job: LoadJob) -> None:
+        if job.files and not asked.is_set():
+            asked.set()
+            jobs.cancel("db", "job")
+
+    _, job = BrokerLoad(store, spec(files, "job", "spark"), [str(files)], on_progress=cancel).run()
+    assert asked.is_set()
+    assert (job.state, job.error) == (CANCELLED, "type:USER_CANCEL; msg:user cancel")
+    assert contents(store) == ([], [])
+    tracker = spark.sparkContext.statusTracker()
+    assert not tracker.getActiveJobsIds()
+
+
+def test_a_file_that_is_none_ends_the_job_on_spark(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    """B18: without trying again; the file is named."""
+    files = tmp_path / "files"
+    (files / "w.parquet").write_bytes(b"not parquet")
+    _, job = BrokerLoad(store, spec(files, "job", "spark"), [str(files)]).run()
+    assert job.state == CANCELLED
+    assert job.error.startswith(f"type:LOAD_RUN_FAIL; msg:{files}/w.parquet: ")
+    assert contents(store) == ([], [])
