@@ -316,7 +316,7 @@ def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) 
         if str(kind) != str(column.type):
             refuse_type_change(schema.groups, column.name)
         is_key = column.name in schema.key
-        if not _is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
+        if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
             raise InvalidInputError(
                 f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
                 "anew; make it wider, or add a column",
@@ -487,7 +487,7 @@ def _value_column(schema: TableSchema, name: str, what: str) -> Column:
     return column
 
 
-def _is_wider(old: ColumnType, new: ColumnType) -> bool:
+def is_wider(old: ColumnType, new: ColumnType) -> bool:
     """Whether every value of the old type is one of the new."""
     if old.name == new.name:
         if old.name in ("CHAR", "VARCHAR"):

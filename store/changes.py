@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from store import catalog
+from store.alter import is_wider
 from store.dedupe import group_rows
 from store.errors import InvalidInputError
 from store.key_index import Matches
@@ -56,9 +57,23 @@ def changes(table: Table, first: int, last: int | None = None) -> pa.RecordBatch
             f"changes of versions {first} to {last}: the first is behind the last", kind="bad_range"
         )
     before, lease = table.hold(first - 1)
-    schema = table.state(last).schema
+    schema = _widest(table, before.schema.revision, table.state(last).schema)
     fields = feed_schema(schema)
     return pa.RecordBatchReader.from_batches(fields, _feed(table, before, last, schema, lease))
+
+
+def _widest(table: Table, first: int, schema: TableSchema) -> TableSchema:
+    """A schema with types that hold the rows of every revision from the first one on: a RESTORE can make a
+    column narrower again than rows that it took away."""
+    with table.catalog.read() as tx:
+        revisions = [table.loader.schema(tx, number) for number in range(first, schema.revision)]
+    columns = list(schema.columns)
+    for i, column in enumerate(columns):
+        for other in (known for revision in revisions for known in revision.columns if known.id == column.id):
+            if is_wider(columns[i].type, other.type):
+                columns[i] = replace(column, type=other.type)
+    # Another revision's number: files written under the schema itself may need a cast too.
+    return replace(schema, columns=tuple(columns), revision=0) if columns != list(schema.columns) else schema
 
 
 def feed_schema(schema: TableSchema) -> pa.Schema:

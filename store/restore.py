@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from store import catalog
 from store.catalog import Transaction
-from store.errors import InvalidInputError
-from store.publish import Figures, TableWrite, check_revision, put_version
+from store.publish import Figures, TableWrite, put_version
 from store.resolve import Plan
+from store.schema import TableSchema
 from store.segment import Segment
 from store.stage import new_segment_id
 from store.table_state import LiveSegment, TableState
 from store.transaction import VISIBLE, TransactionRecord, now_ms
+from store.window import facts_of
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -37,19 +39,11 @@ def restore(table: Table, version: int) -> int:
 
     Raises:
         VersionExpiredError: the version cannot be read.
-        InvalidInputError: it had another schema.
     """
     started = time.monotonic()
     state, lease = table.hold(version)
     with table.catalog.write() as tx:
         now = table.advance(tx, None)
-        if now.schema.revision != state.schema.revision:
-            raise InvalidInputError(
-                f"{table.name} cannot be restored to version {version}: it has schema revision "
-                f"{state.schema.revision}, the table {now.schema.revision}; insert its rows instead "
-                f"(INSERT INTO ... SELECT ... FOR VERSION AS OF {version})",
-                kind="schema_changed",
-            )
         restored = _publish(tx, table, now, state, started)
     lease.release()
     table.state()
@@ -77,16 +71,35 @@ def _publish(tx: Transaction, table: Table, now: TableState, state: TableState, 
     write = TableWrite(
         table.id,
         table.name,
-        state.schema.revision,
+        _restored_revision(tx, table, now.schema, state.schema),
         plan,
         staged,
         dropped=[live.segment.meta.id for live in now.segments.values()],
         figures=figures,
-        facts={"reset": True, "restored": state.version},
+        facts={"reset": True, "restored": state.version, **_schema_facts(now.schema, state.schema)},
     )
-    head = check_revision(tx, transaction, table.id, table.name, write.revision)
-    put_version(tx, transaction, write, head + 1)
-    return head + 1
+    put_version(tx, transaction, write, now.version + 1)
+    return now.version + 1
+
+
+def _restored_revision(tx: Transaction, table: Table, now: TableSchema, then: TableSchema) -> int:
+    """Step 4; the revision the restored version has."""
+    if now.revision == then.revision:
+        return now.revision
+    unused = [*(column.id + 1 for column in now.columns), now.next_column_id, then.next_column_id]
+    restored = replace(then, revision=now.revision + 1, next_column_id=max(unused))
+    tx.put("schemas", catalog.schema_key(table.id, restored.revision), restored.to_record())
+    return restored.revision
+
+
+def _schema_facts(now: TableSchema, then: TableSchema) -> dict[str, Any]:
+    """What loads are told that began under the schema of before."""
+    if now.revision == then.revision:
+        return {}
+    came = [f"+{name}" for name in then.features if name not in now.features]
+    went = [f"-{name}" for name in now.features if name not in then.features]
+    changes = [f"the schema (that of revision {then.revision} again)"]
+    return facts_of(is_blind=True, changes=changes, features=[*came, *went])
 
 
 def _described_again(live: LiveSegment) -> Segment:
