@@ -107,6 +107,7 @@ class StreamLoadOptions:
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".
+        txn_app_id, txn_version: of an idempotent load (`txnAppId`, `txnVersion`, or with underlines).
     """
 
     label: str | None = None
@@ -132,6 +133,8 @@ class StreamLoadOptions:
     update_mode: str = "UPSERT"
     new_key_behavior: str = "APPEND"
     ignore_null: bool = False
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
     @property
     def is_partial(self) -> bool:
@@ -179,6 +182,8 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         update_mode=_update_mode(given),
         new_key_behavior=_new_key_behavior(given),
         ignore_null=_flag(given, "partial_update_ignore_null"),
+        txn_app_id=given.get("txnappid") or given.get("txn_app_id") or None,
+        txn_version=_txn_version(given),
     )
     _check_unused(given)
     _check_together(options, given)
@@ -201,6 +206,13 @@ def _integer(given: Mapping[str, str], name: str, default: int, message: str) ->
     if not re.fullmatch(r"[+-]?\d{1,18}", text):
         raise _bad(message.format(text), name)
     return int(text)
+
+
+def _txn_version(given: Mapping[str, str]) -> int | None:
+    text = given.get("txnversion") or given.get("txn_version") or ""
+    if text and not re.fullmatch(r"\d{1,18}", text):
+        raise _bad(f"Invalid 'txnVersion': {text}; expected a whole number from 0 on", "txnVersion")
+    return int(text) if text else None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ class Progress:
         body_bytes: read from the body, compressed or not.
         milliseconds: by the name of the reply's field.
         error_url: path of the error log.
+        skipped: why its rows were left out, though it counts as a success; empty when they were not.
     """
 
     label: str = ""
@@ -80,6 +81,7 @@ class Progress:
     body_bytes: int = 0
     milliseconds: dict[str, int] = field(default_factory=dict)
     error_url: str = ""
+    skipped: str = ""
 
 
 def make_reply(progress: Progress, status: str, message: str, existing: str = "") -> StreamLoadReply:

@@ -59,7 +59,7 @@ def stream_load(
     except (StoreError, OSError, pa.ArrowException) as error:
         reply = reply_for_error(progress, error)
     else:
-        reply = make_reply(progress, SUCCESS, "OK")
+        reply = make_reply(progress, SUCCESS, progress.skipped or "OK")
     reply["LoadTimeMs"] = _milliseconds(started)
     return reply
 
@@ -116,6 +116,10 @@ class StreamLoad:
             load = GroupedLoad(self._table, self._begin) if self._may_group() else self._begin()
             progress.txn_id, progress.label = load.txn_id, load.label
         with load:
+            if isinstance(load, Load) and load.skipped:
+                progress.skipped = load.skipped
+                progress.txn_id = load.commit().txn_id
+                return
             log = ErrorLog(self._data_dir, max(load.txn_id, 0))
             try:
                 self._read_and_write(load, body, log)
@@ -144,6 +148,8 @@ class StreamLoad:
             ignore_null=options.ignore_null,
             partitions=options.partitions if self._table.schema.partitioning is not None else (),
             label_prefix="" if options.group_commit == "off_mode" else LABEL_PREFIX,
+            txn_app_id=options.txn_app_id,
+            txn_version=options.txn_version,
         )
 
     def _may_group(self) -> bool:
@@ -151,6 +157,7 @@ class StreamLoad:
         from history."""
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
+        is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
         self._progress.is_grouped = (
             options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
         )

@@ -2,7 +2,8 @@
 
 A writer that repeats itself after a crash gives every write its own id and a number that grows. The pair is
 stored with the data in one switch; a number that is not larger than the stored one is a repetition and is
-skipped. Gaps are fine. Two runs that both looked before either committed: the second one fails.
+skipped, and the caller is told so. A write that changes nothing stores its pair too: what it would do later
+is another matter. Gaps are fine. Two runs that both looked before either committed: the second one fails.
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ class AppPair:
     def is_duplicate(self) -> bool:
         return self.stored >= self.write.version
 
+    @property
+    def skipped(self) -> str:
+        """What to tell of a write that was skipped."""
+        return (
+            f"skipped: txnAppId {self.write.app_id!r} has committed txnVersion {self.stored} as table "
+            f"version {self.first_version}, and txnVersion {self.write.version} is not larger"
+        )
+
 
 def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppPair | None:
     """The pair of a write, None when it has none.
@@ -43,8 +52,26 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
     Raises:
         InvalidInputError: one without the other, or a version that is no non-negative integer.
     """
-    if app_id is None and version is None:
+    if not check_pair(app_id, version):
         return None
+    assert app_id is not None
+    assert version is not None
+    with catalog.read() as tx:
+        stored = tx.get("apps", records.app_key(table_id, app_id))
+    if stored is None:
+        return AppPair(AppWrite(app_id, version))
+    write = AppWrite(app_id, version, int(stored["txn"]))
+    return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))
+
+
+def check_pair(app_id: str | None, version: int | None) -> bool:
+    """Whether there is a pair.
+
+    Raises:
+        InvalidInputError: as `find_app`.
+    """
+    if app_id is None and version is None:
+        return False
     if app_id is None or version is None:
         missing = "txnAppId" if app_id is None else "txnVersion"
         raise InvalidInputError(
@@ -55,9 +82,4 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
             f"txnAppId {app_id!r}, txnVersion {version!r}: expected a name and an integer from 0 to 2^63 - 1",
             kind="bad_app_id",
         )
-    with catalog.read() as tx:
-        stored = tx.get("apps", records.app_key(table_id, app_id))
-    if stored is None:
-        return AppPair(AppWrite(app_id, version))
-    write = AppWrite(app_id, version, int(stored["txn"]))
-    return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))
+    return True

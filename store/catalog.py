@@ -200,6 +200,11 @@ class Catalog:
             finally:
                 opened.queue.leave()
 
+    def make_durable(self) -> None:
+        """To be called before a file is deleted because of what was read here."""
+        while not self._environment().make_durable():
+            pass  # closed for a fork meanwhile, and opened again
+
     def sweep_readers(self) -> int:
         """Frees reader slots of dead processes; they would pin pages."""
         return self._environment().env.reader_check()

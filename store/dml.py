@@ -88,7 +88,7 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
         with _serialized(table, options) as concurrency:
             app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
             if app is not None and app.is_duplicate:
-                return DmlResult(app.first_txn, "", app.first_version, 0, 0, status=DUPLICATE)
+                return DmlResult(app.first_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
             transaction = MultiTransaction(
                 table.catalog,
                 table.settings,
@@ -98,10 +98,12 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
                 label_prefix=options.label_prefix,
                 operation=options.operation,
                 concurrency=concurrency,
+                txn_app_id=options.txn_app_id,
+                txn_version=options.txn_version,
             )
             with transaction:
                 opened = transaction.table(table.name)
-                opened.writer.app = app.write if app is not None else None
+                opened.begin_write()
                 matched, _ = work(opened)
                 return _result(matched, opened.version, transaction.commit(), table.name)
 

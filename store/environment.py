@@ -8,6 +8,12 @@ Opening:
    the file is lengthened for the reading; if a record is lost, it is cut again and the catalog is damaged.
 3. Another format number than this program's is refused.
 
+A commit comes in two parts, so that processes wait for each other's disk half as long: LMDB writes a
+transaction's pages durably and then its head, all under its lock; that the head is durable too is seen to
+behind the lock, before anybody is told of the commit. Others may see a version in between; whatever they
+commit then makes it durable first. Who deletes files because of what the catalog says asks for
+`make_durable` before.
+
 The map grows while no transaction of this process runs: when another process has made it larger, and when a
 catalog is opened with more room.
 
@@ -102,7 +108,11 @@ class Environment:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.env = lmdb.open(
-                str(path), map_size=bytes_max, max_dbs=len(databases) + 8, max_readers=_READERS_MAX
+                str(path),
+                map_size=bytes_max,
+                max_dbs=len(databases) + 8,
+                max_readers=_READERS_MAX,
+                metasync=False,
             )
         except lmdb.InvalidError as error:
             raise FormatError(f"{path}: not a catalog of this program ({error})", path=str(path)) from error
@@ -167,7 +177,7 @@ class Environment:
             with self._named_errors():
                 yield
                 if write:
-                    _commit(txn)
+                    _commit(self.env, txn)
         finally:
             txn.abort()  # of no effect after a commit
             self._leave()
@@ -214,6 +224,20 @@ class Environment:
             self.env.set_mapsize(0)
             self._active += 1
 
+    def make_durable(self) -> bool:
+        """Sees to it that everything that could be read so far outlives a power failure; False when it was
+        closed meanwhile."""
+        with self._idle:
+            if self._is_closed:
+                return False
+            self._active += 1
+        try:
+            with self._named_errors():
+                self.env.sync(True)
+        finally:
+            self._leave()
+        return True
+
     def grow(self, bytes_max: int) -> None:
         """Makes the map as large, once no transaction of this process runs."""
         with self._idle:
@@ -232,10 +256,13 @@ class Environment:
         return True
 
 
-def _commit(txn: lmdb.Transaction) -> None:
-    """Commits; an error of the disk while the pages are written leaves the outcome open."""
+def _commit(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+    """Commits, durably; an error of the disk while the pages are written leaves the outcome open."""
+    number = txn.id()
     try:
         txn.commit()
+        if env.info()["last_txnid"] == number:  # smaller: nothing was changed; larger: a later one did it
+            env.sync(True)
     except lmdb.MapFullError:
         raise
     except lmdb.Error as error:

@@ -140,6 +140,12 @@ class Load:
             self._begin()
         return self._transaction.id
 
+    @property
+    def skipped(self) -> str:
+        """Why the load's rows will be left out: they were committed under its txnAppId and txnVersion before;
+        empty when they will not."""
+        return self._app.skipped if self._app is not None and self._app.is_duplicate else ""
+
     def _begin(self) -> None:
         before = self._transaction
         with self._table.catalog.write() as tx:
@@ -298,7 +304,7 @@ class Load:
 
     def _skipped(self, app: AppPair) -> LoadResult:
         """The data of this pair, or of a later one, is there already."""
-        self.abort(f"txnVersion {app.write.version} of {app.write.app_id!r} was committed before")
+        self.abort(app.skipped)
         return self._result(
             replace(self._transaction, id=app.first_txn, version=app.first_version), Figures(), DUPLICATE
         )

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from store import transaction as transactions
+from store.app_ids import check_pair, find_app
 from store.catalog import Catalog
 from store.commit import Also, commit
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError
@@ -48,6 +49,8 @@ class TransactionResult:
         versions: version it made on each table it wrote, by `db.table`.
         read_versions: version it read of each table it took part in.
         rows_changed: rows that were inserted, changed or deleted in effect, all tables together.
+        skipped: version that an earlier run with the same txnAppId made, by the `db.table` whose writes were
+            left out therefore.
     """
 
     txn_id: int
@@ -55,6 +58,7 @@ class TransactionResult:
     versions: Mapping[str, int] = field(default_factory=dict)
     read_versions: Mapping[str, int] = field(default_factory=dict)
     rows_changed: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class MultiTransaction:
@@ -77,7 +81,11 @@ class MultiTransaction:
         operation: str = "TRANSACTION",
         concurrency: str | None = None,
         timeout_seconds: float | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> None:
+        check_pair(txn_app_id, txn_version)
+        self._app = (txn_app_id, txn_version)
         self._catalog = catalog
         self._settings = settings
         self._find_table = find_table
@@ -130,7 +138,8 @@ class MultiTransaction:
         )
         if self._record is None:
             self._begin(table.database_id, table.name)
-        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease)
+        app = find_app(self._catalog, table.id, *self._app)
+        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
         return opened
 
     def check_writable(self, database: int) -> None:
@@ -175,18 +184,19 @@ class MultiTransaction:
         """
         self._check_open()
         tables = [table for table in self._tables.values() if table.takes_part]
-        written = [table for table in tables if table.writer.has_written]
+        written = [table for table in tables if table.writes]
         read_versions = {table.name: table.version for table in self._tables.values()}
+        skipped = {t.name: t.app.first_version for t in self._tables.values() if t.app and t.is_skipped}
         if not written and also is None:
             self._end("nothing was written")
-            return TransactionResult(self.txn_id, self.label, {}, read_versions)
+            return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
         is_blind = not any(table.isolation.has_read for table in tables)
         for table in tables:
             table.writer.is_blind = is_blind
             table.isolation.tables = len(tables)
         assert self._record is not None
         record = replace(self._record, table=written[0].name) if written else self._record
-        ordered = [*written, *(table for table in tables if not table.writer.has_written)]
+        ordered = [*written, *(table for table in tables if not table.writes)]
         try:
             done, writes = commit(
                 self._catalog,
@@ -205,7 +215,7 @@ class MultiTransaction:
         self._close()
         versions = {table.name: done.versions[table.name] for table in written}
         changed = sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
-        return TransactionResult(done.id, done.label, versions, read_versions, changed)
+        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again."""

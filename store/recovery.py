@@ -31,6 +31,7 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     directories = [f"{TABLES}/{name}" for name in disk.list(TABLES)]
     with store_catalog.read() as tx:
         tables = {int.from_bytes(key): unpack(raw)["directory"] for key, raw in tx.items("tables")}
+    store_catalog.make_durable()  # a drop that another process has just committed may not be yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values())):
         dropped = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
@@ -54,6 +55,8 @@ def sweep_table(
         unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
         used = _file_ids(tx, table_id) if unknown else set()
     orphans = [f"{directory}/{name}" for name in unknown if name.rpartition(".")[0] not in used]
+    if orphans and not dry_run:
+        store_catalog.make_durable()
     for name in orphans if not dry_run else ():
         disk.delete(name)
     return orphans

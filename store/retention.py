@@ -205,6 +205,8 @@ def _empty_trash(table: Table, held: set[int]) -> list[tuple[str, int]]:
         used.add(SegmentMeta.from_record(waiting[key]["meta"]).file_id)
     unused = [r for r in ready.values() if SegmentMeta.from_record(r["meta"]).file_id not in used]
     files = _files(table, unused)
+    if files:
+        table.catalog.make_durable()
     for name, _ in files:
         table.loader.disk.delete(name)
         failpoint.hit("vacuum.deleted")

@@ -335,6 +335,8 @@ class Store:
         concurrency: str | None = None,
         timeout_seconds: float | None = None,
         operation: str = "TRANSACTION",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
     ) -> MultiTransaction:
         """Starts a transaction over the tables of a database; see `store.multi_transaction`.
 
@@ -343,6 +345,9 @@ class Store:
             label: makes it idempotent: a second one with the same label is refused.
             concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`; None means the
                 setting `enable_concurrent_update`.
+            txn_app_id, txn_version: make it idempotent on every table it writes, both or neither: tables
+                that an earlier run has written under this pair, or a larger version, are left alone, and
+                `TransactionResult.skipped` names them.
 
         Raises:
             InvalidInputError: no such level.
@@ -357,6 +362,8 @@ class Store:
             concurrency=concurrency,
             timeout_seconds=timeout_seconds,
             operation=operation,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
         )
 
     def run_transaction(

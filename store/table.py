@@ -50,6 +50,7 @@ from store.transaction import (
 from store.write_task import WriteTask, check_can_stage
 
 if TYPE_CHECKING:
+    from store.sql.merge_builder import MergeBuilder
     from store.transaction_table import TransactionTable
 
 
@@ -112,14 +113,30 @@ class Table(VersionedTable):
             load.write(data)
             return load.commit(max_filter_ratio=max_filter_ratio)
 
-    def delete(self, keys: Any, *, label: str | None = None) -> LoadResult:
+    def delete(
+        self,
+        keys: Any,
+        *,
+        label: str | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> LoadResult:
         """Deletes rows by key: a tombstone each, which keeps the sequence of the row it deletes (D8).
 
         Args:
             keys: the key columns; a sequence column may be among them, an older one than stored deletes
             nothing (D2).
+            txn_app_id, txn_version: see `upsert`.
         """
-        return self.upsert(as_table(keys), label=label, merge_type="DELETE", operation="DELETE", mode=FIXED)
+        return self.upsert(
+            as_table(keys),
+            label=label,
+            merge_type="DELETE",
+            operation="DELETE",
+            mode=FIXED,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
+        )
 
     def update(
         self,
@@ -186,6 +203,18 @@ class Table(VersionedTable):
             txn_version=txn_version,
         )
         return delete_where(self, where, options)
+
+    def merge(self, source: Any, on: str | Sequence[str], **aliases: str) -> MergeBuilder:
+        """MERGE of some rows into the table; see `store.sql.merge_builder`.
+
+        Args:
+            source: rows, as an Arrow table or anything that becomes one.
+            on: SQL in which `t` is the table and `s` the rows, or names of columns that must be equal.
+            aliases: `target_alias`, `source_alias`.
+        """
+        from store.sql.merge_builder import MergeBuilder
+
+        return MergeBuilder(self, source, on, **aliases)
 
     def begin_load(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.app_ids import AppPair
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RowChecker
 from store.commit import Also
@@ -29,6 +30,7 @@ from store.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from store.multi_transaction import MultiTransaction
+    from store.sql.merge_builder import MergeBuilder
     from store.table import Table
 
 
@@ -37,7 +39,12 @@ class StatementLoad(Load):
 
     def __init__(self, owner: TransactionTable, checker: RowChecker, filling: FillOptions | None) -> None:
         super().__init__(
-            owner.base, checker, label=None, operation=owner.transaction.operation, filling=filling
+            owner.base,
+            checker,
+            label=None,
+            operation=owner.transaction.operation,
+            filling=filling,
+            app=owner.app,
         )
         self.label = owner.transaction.label
         self._owner = owner
@@ -56,6 +63,8 @@ class StatementLoad(Load):
         self._check_open()
         if also is not None:
             raise InvalidInputError("a statement of a transaction has no switch of its own", kind="bad_mode")
+        if self._owner.app is not None and self._owner.is_skipped:
+            return self._skipped(self._owner.app)
         self._check_ratio(max_filter_ratio)
         figures = self._writer.figures
         self._owner.writer.absorb(self._writer)
@@ -72,16 +81,27 @@ class TransactionTable:
         base: the table.
         isolation: what was read of it.
         writer: what was written to it.
+        app: the pair of an idempotent transaction; when an earlier run has committed it, what is written to
+            this table is left out.
         is_muted: reads are not remembered; for who remembers them better itself.
     """
 
     def __init__(
-        self, transaction: MultiTransaction, base: Table, isolation: Isolation, lease: Lease
+        self,
+        transaction: MultiTransaction,
+        base: Table,
+        isolation: Isolation,
+        lease: Lease,
+        app: AppPair | None = None,
     ) -> None:
         self.transaction = transaction
         self.base = base
         self.isolation = isolation
-        self.writer = TableWriter(base, isolation.base.schema, transaction.operation, isolation)
+        self.app = app
+        self.writer = TableWriter(
+            base, isolation.base.schema, transaction.operation, isolation, app.write if app else None
+        )
+        self._was_written = False
         self.is_muted = False
         self._snapshot = Snapshot(isolation.base, lease)
 
@@ -101,9 +121,28 @@ class TransactionTable:
         return self.isolation.base.version
 
     @property
+    def is_skipped(self) -> bool:
+        """Whether writes are left out, as an earlier run has committed them."""
+        return self.app is not None and self.app.is_duplicate
+
+    @property
+    def writes(self) -> bool:
+        """Whether the commit stores something on the table: rows, or the pair of an idempotent write."""
+        return self.writer.has_written or (self._was_written and self.app is not None and not self.is_skipped)
+
+    @property
     def takes_part(self) -> bool:
         """Whether anything was read or written."""
-        return self.isolation.has_read or self.writer.has_written
+        return self.isolation.has_read or self.writes
+
+    def begin_write(self) -> None:
+        """To be called when a statement is about to write, whatever it will find to do.
+
+        Raises:
+            InvalidInputError: the transaction writes another database (X12).
+        """
+        self.transaction.check_writable(self.base.database_id)
+        self._was_written = True
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
@@ -169,7 +208,7 @@ class TransactionTable:
 
     def begin_load(self, **options: Any) -> Load:
         """A statement of several batches; see `Table.begin_load`."""
-        self.transaction.check_writable(self.base.database_id)
+        self.begin_write()
         return self.base.begin_load(**options, within=self)
 
     def statement(
@@ -207,6 +246,9 @@ class TransactionTable:
         Raises:
             InvalidInputError: an unknown or key column, or a value that does not fit (U7, U9).
         """
+        self.begin_write()
+        if self.is_skipped:
+            return 0, None
         self.transaction.lock(self)
         names = check_assigned(self.schema, assignments)
         self.log_constraints(names)
@@ -223,10 +265,19 @@ class TransactionTable:
 
     def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
         """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
+        self.begin_write()
+        if self.is_skipped:
+            return 0, None
         self.transaction.lock(self)
         self._log_change(where, expression_columns(self.schema, where))
         rows = self._snapshot.scan(list(self.schema.key), where).read_all()
         return len(rows), self.delete(rows) if len(rows) else None
+
+    def merge(self, source: Any, on: str | Sequence[str], **aliases: str) -> MergeBuilder:
+        """MERGE of some rows; end it with `run()`. See `store.sql.merge_builder`."""
+        from store.sql.merge_builder import MergeBuilder
+
+        return MergeBuilder(self, source, on, **aliases)
 
     def log_constraints(self, assigned: Iterable[str]) -> None:
         """A CHECK that an assignment may break looks at its other columns too."""

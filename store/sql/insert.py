@@ -59,6 +59,7 @@ class InsertOptions:
         partial: a statement with a column list updates those columns and keeps the others (P2); without one
             it brings whole rows (P15).
         new_keys: in partial updates, APPEND or ERROR (P10).
+        txn_app_id, txn_version: of an idempotent statement, both or neither.
     """
 
     strict: bool
@@ -68,6 +69,8 @@ class InsertOptions:
     zone: str
     partial: bool = False
     new_keys: str = "APPEND"
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,11 @@ def run_insert(
         require_sequence=options.require_sequence,
         mode=FIXED if partial else UPSERT,
         new_keys=options.new_keys,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
     ) as load:
+        if load.skipped:
+            return _result(load.commit(), [], (load.skipped,))
         if statement.is_overwrite:
             load.clear(_overwritten(statement, table))
         filtered: list[RejectedRow] = []
@@ -122,9 +129,9 @@ def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expre
     return any_partition_filter(table.schema, map(partitioning.find, statement.partitions))
 
 
-def _result(done: LoadResult, filtered: list[RejectedRow]) -> Result:
+def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:
     info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
-    warnings = tuple(_described(row) for row in filtered[:_WARNINGS_MAX])
+    warnings = (*skipped, *(_described(row) for row in filtered[:_WARNINGS_MAX]))
     return Result(affected_rows=done.rows_loaded, info=info, warnings=warnings)
 
 

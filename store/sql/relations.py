@@ -18,6 +18,7 @@ from sqlglot import exp
 from store.errors import InvalidInputError
 from store.partitions import any_partition_filter
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
+from store.snapshot import Snapshot
 from store.sql.predicates import Condition, column_of, conditions, conjuncts
 from store.sql.statements import TableName
 from store.types import ColumnType, parse_type
@@ -222,10 +223,9 @@ def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: b
         )
         schema = relation.schema
         relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
-        wanted_hidden = hidden | {
-            f.name for f in schema.hidden_fields() if show_hidden and relation.is_starred
-        }
-        relation.columns += [f.name for f in schema.hidden_fields() if f.name in wanted_hidden]
+        stored = schema.hidden_fields() if isinstance(relation.snapshot, Snapshot) else []
+        wanted_hidden = hidden | {f.name for f in stored if show_hidden and relation.is_starred}
+        relation.columns += [f.name for f in stored if f.name in wanted_hidden]
         if not relation.columns:  # count(*) and its like need rows, no values
             relation.columns = [schema.key[0]]
 

@@ -23,6 +23,9 @@ INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
 TIME_ZONE: Final = "time_zone"
 CONFLICT_RETRIES: Final = "conflict_retries"  # how often UPDATE, DELETE and MERGE run again after a conflict
 UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # how long they wait for each other; -1 is the setting
+TXN_APP_ID: Final = "txn_app_id"  # with TXN_VERSION: statements that write are idempotent (store.app_ids)
+TXN_VERSION: Final = "txn_version"
+TXN_VERSION_AUTO_RESET: Final = "txn_version_auto_reset"  # a version is good for one statement or transaction
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
 
@@ -31,6 +34,7 @@ _BOOLEANS: Final = {
     REQUIRE_SEQUENCE: "true",
     INSERT_STRICT: "true",
     PARTIAL_UPDATE: "false",
+    TXN_VERSION_AUTO_RESET: "false",
 }
 _WHOLE_NUMBERS: Final = frozenset([CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT])
 _DEFAULTS: Final = {
@@ -40,6 +44,8 @@ _DEFAULTS: Final = {
     TIME_ZONE: "SYSTEM",
     CONFLICT_RETRIES: "0",
     UPDATE_LOCK_SECONDS: "-1",
+    TXN_APP_ID: "",
+    TXN_VERSION: "",
     INSERT_TIMEOUT: "14400",
     QUERY_TIMEOUT: "900",
     "auto_increment_increment": "1",
@@ -102,6 +108,12 @@ class Variables:
             InvalidInputError: a value that a variable with a meaning here cannot take.
         """
         name = name.lower()
+        if is_global and name in (TXN_APP_ID, TXN_VERSION):
+            raise InvalidInputError(
+                f"Variable '{name}' belongs to one session: writers that share a pair take each other's "
+                "writes for their own",
+                kind="bad_variable",
+            )
         values = self._shared if is_global else self._own
         if value is None:
             values.pop(name, None)
@@ -111,6 +123,14 @@ class Variables:
     def flag(self, name: str) -> bool:
         """The value of a boolean variable."""
         return (self.get(name) or "").lower() in _TRUE
+
+    def take_app_pair(self) -> tuple[str | None, int | None]:
+        """The pair that makes the next write idempotent, (None, None) when none was set. Its version is
+        forgotten if it is good for one write only."""
+        app_id, version = self.get(TXN_APP_ID) or None, self.get(TXN_VERSION) or None
+        if self.flag(TXN_VERSION_AUTO_RESET):
+            self._own.pop(TXN_VERSION, None)
+        return app_id, int(version) if version is not None else None
 
     def number(self, name: str) -> float:
         return float(self.get(name) or 0)
@@ -143,6 +163,8 @@ def _checked(name: str, value: str) -> str:
         raise _refused(name, value, "a number from 0 to 1")
     if name == NEW_KEY_BEHAVIOR:
         return parse_new_key_behavior(value)
+    if name == TXN_VERSION and value and not value.isdigit():
+        raise _refused(name, value, "a whole number from 0 on")
     if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
         raise _refused(name, value, "a whole number")
     if name == TIME_ZONE:

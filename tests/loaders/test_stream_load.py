@@ -746,3 +746,25 @@ def test_a_separator_may_be_nul(bench: Bench) -> None:
 
 def test_a_message_is_cut_to_a_readable_length(bench: Bench) -> None:
     assert len(bench.load("1", enclose="x" * 100_000)["Message"]) < 2_100
+
+
+def test_txn_app_id_and_version_skip_what_was_loaded(bench: Bench) -> None:
+    """Delta's pair as headers: the second upload is a success that says what it left out."""
+    bench.sql("CREATE TABLE apps (k INT NOT NULL, v INT) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1")
+    first = bench.load("1,1\n", "apps", txnAppId="job", txnVersion="4", label="one")
+    for headers in ({"txnAppId": "job", "txnVersion": "4"}, {"txn_app_id": "job", "txn_version": "3"}):
+        again = bench.load("1,2\n", "apps", label="two", **headers)
+        assert (again["Status"], again["NumberLoadedRows"]) == ("Success", 0)
+        assert again["Message"].startswith(
+            "skipped: txnAppId 'job' has committed txnVersion 4 as table version 2"
+        )
+        assert again["TxnId"] == first["TxnId"]
+    assert bench.load("1,3\n", "apps", txnAppId="job", txnVersion="5", label="two")["NumberLoadedRows"] == 1
+    assert bench.sql("SELECT * FROM apps") == [(1, 3)]
+    for headers, message in (
+        ({"txnAppId": "job"}, "txnVersion is missing"),
+        ({"txnAppId": "job", "txnVersion": "x"}, "Invalid 'txnVersion': x"),
+    ):
+        refused = bench.load("1,9\n", "apps", **headers)
+        assert refused["Status"] == "Fail"
+        assert message in refused["Message"]

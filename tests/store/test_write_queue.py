@@ -36,11 +36,11 @@ class Commits:
         self._commit = environment._commit
         monkeypatch.setattr(environment, "_commit", self)
 
-    def __call__(self, txn: object) -> None:
+    def __call__(self, env: object, txn: object) -> None:
         self.count += 1
         if self.fails:
             raise UnavailableError("the disk is full", kind="disk")
-        self._commit(txn)
+        self._commit(env, txn)
 
 
 def together(store: Store, blocks: list[Callable[[Transaction], None]]) -> list[BaseException | None]:

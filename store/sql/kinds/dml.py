@@ -84,11 +84,14 @@ def _run(statement: Dml, session: Session) -> Result:
         )
     if session.transaction is not None:
         return _run_within(statement, session)
+    app_id, version = session.variables.take_app_pair()
     options = DmlOptions(
         statement.operation,
         label_prefix=f"{statement.operation.lower()}_",
         retries=int(session.variables.number(names.CONFLICT_RETRIES)),
         lock_seconds=_lock_seconds(session),
+        txn_app_id=app_id,
+        txn_version=version,
     )
     table = session.store.table(session.full_name(statement.table))
 
@@ -103,11 +106,17 @@ def _run_within(statement: Dml, session: Session) -> Result:
     """As a statement of the session's transaction: nothing is visible before COMMIT (X9)."""
     assert session.transaction is not None
     opened = session.transaction.table(session.full_name(statement.table))
-    session.transaction.lock(opened)
-    with session.within(opened) as ask:
-        matched, _ = run(statement, opened, ask)
+    opened.begin_write()
+    warnings: tuple[str, ...] = ()
+    matched = 0
+    if opened.app is not None and opened.is_skipped:
+        warnings = (opened.app.skipped,)
+    else:
+        session.transaction.lock(opened)
+        with session.within(opened) as ask:
+            matched, _ = run(statement, opened, ask)
     info = f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}"
-    return Result(affected_rows=matched, info=info)
+    return Result(affected_rows=matched, info=info, warnings=warnings)
 
 
 def _lock_seconds(session: Session) -> float | None:
@@ -117,7 +126,7 @@ def _lock_seconds(session: Session) -> float | None:
 
 
 def _told(done: DmlResult) -> Result:
-    info = f"{{'label':'{done.label}', 'status':'VISIBLE', 'txnId':'{done.txn_id}'}}"
+    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id}'}}"
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
 
 

@@ -102,6 +102,7 @@ def _insert(statement: st.Insert, session: Session) -> Result:
     if statement.is_overwrite and session.transaction is not None:
         raise refused_in_transaction()
     moment = session.moment()
+    app_id, version = session.variables.take_app_pair() if session.transaction is None else (None, None)
     options = InsertOptions(
         strict=session.variables.flag(names.INSERT_STRICT),
         max_filter_ratio=session.variables.number(names.INSERT_FILTER_RATIO),
@@ -110,6 +111,8 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         zone=moment.zone,
         partial=session.variables.flag(names.PARTIAL_UPDATE),
         new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
+        txn_app_id=app_id,
+        txn_version=version,
     )
     return run_insert(statement, session.writable(statement.table), session.stream, options)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from store.app_ids import DUPLICATE
 from store.errors import InvalidInputError, NotFoundError
 from store.sql import variables as names
 from store.sql.result import Result, text_rows
@@ -88,8 +89,12 @@ def _begin(statement: Begin, session: Session) -> Result:
         timeout = max(
             session.variables.number(names.INSERT_TIMEOUT), session.variables.number(names.QUERY_TIMEOUT)
         )
+        app_id, version = session.variables.take_app_pair()
         session.transaction = session.store.transaction(
-            label=statement.label or session.new_label("txn_insert"), timeout_seconds=timeout
+            label=statement.label or session.new_label("txn_insert"),
+            timeout_seconds=timeout,
+            txn_app_id=app_id,
+            txn_version=version,
         )
     return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
 
@@ -105,8 +110,13 @@ def _commit(_statement: Commit, session: Session) -> Result:
         return Result()
     session.transaction = None
     done = transaction.commit()
-    info = f"{{'label':'{done.label}', 'status':'VISIBLE', 'txnId':'{done.txn_id}'}}"
-    return Result(affected_rows=done.rows_changed, info=info)
+    status = DUPLICATE if done.skipped and not done.versions else "VISIBLE"
+    info = f"{{'label':'{done.label}', 'status':'{status}', 'txnId':'{done.txn_id}'}}"
+    warnings = tuple(
+        f"writes to {table} were skipped: its version {version} has them already (txnAppId, txnVersion)"
+        for table, version in done.skipped.items()
+    )
+    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings)
 
 
 def _parse_rollback(stream: TokenStream) -> Rollback:
