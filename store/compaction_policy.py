@@ -22,15 +22,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from store import properties as props
+from store.columns import take_columns
 from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema
 from store.segment import INLINE
 from store.sequence import SequenceVector
 from store.settings import Settings
 from store.stage import made_at
 from store.table_state import LiveSegment, TableState
-from store.tombstones import Purge
+from store.tombstones import Purge, group_sequences
 
 _LEISURE_SHARE: Final = 100  # one row of so many is dead
 _LEISURE_SECONDS_MIN: Final = 60.0
@@ -126,29 +128,32 @@ def rewritable(state: TableState, purge: Purge) -> list[LiveSegment]:
 def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
     """Whether a merge would take tombstones out of a segment."""
     segment = live.segment
-    if not segment.meta.tombstones or _is_guard(live):
+    if not segment.meta.tombstones:
         return False
     for number in range(segment.meta.batches):
-        batch = segment.batch(number)
-        names = batch.schema.names
-        signs = np.asarray(batch.column(DELETE_SIGN)) == 1
-        versions = (
-            np.asarray(batch.column(VERSION_COL))
-            if VERSION_COL in names
-            else np.full(len(signs), live.row_version, dtype=np.int64)
-        )
+        rows = _all_rows(live, number, purge.schema)
+        signs = np.asarray(rows.column(DELETE_SIGN).combine_chunks()) == 1
+        versions = np.asarray(rows.column(VERSION_COL).combine_chunks())
         sequence = None
         if purge.schema.sequence_type is not None:
-            source = SEQUENCE_COL if SEQUENCE_COL in names else segment.schema.sequence_column
-            if source is not None:
-                sequence = SequenceVector.encode(batch.column(source), purge.schema.sequence_type)
-            else:
-                sequence = SequenceVector.nulls(len(signs))
+            sequence = SequenceVector.encode(
+                rows.column(SEQUENCE_COL).combine_chunks(), purge.schema.sequence_type
+            )
         trial = Purge(purge.schema, purge.version, purge.horizon)
-        leaves, guards = trial.decide(signs, versions, sequence)
-        if leaves.any() or guards.any():
+        leaves, guards = trial.decide(signs, versions, sequence, rows)
+        if leaves.any() or (guards.any() and not _is_guard(live)):
             return True
     return False
+
+
+def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
+    """What tombstones of one batch are judged by."""
+    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
+    names += [SEQUENCE_COL] if schema.has_sequence else []
+    first = number * live.segment.meta.batch_rows
+    last = min(first + live.segment.meta.batch_rows, live.segment.rows)
+    positions = np.arange(first, last, dtype=np.uint32)
+    return take_columns(schema, live.segment, live.created, positions, names, schema.arrow_of(names))
 
 
 def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:

@@ -257,10 +257,12 @@ class _Merging:
         if not signs.any():
             return part, part.take(nothing)
         versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
-        leaves, guards = purge.decide(signs, versions, self._sequence(part.rows))
+        leaves, guards = purge.decide(signs, versions, self._sequence(part.rows), part.rows)
         guarding = part.take(guards)
         rows = guarding.rows
         kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
+        if self.schema.groups:  # cells of tombstones hold defaults already, and count as history
+            kept.update(rows.schema.names)
         for i, column in enumerate(rows.schema):
             if column.name not in kept and len(rows):
                 rows = rows.set_column(i, column, empty_values(column, len(rows)))

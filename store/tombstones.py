@@ -10,7 +10,9 @@ becomes of a tombstone in a compaction:
 4. The sequence is an integer, and nothing says what is late: it stays as a *guard*, key and sequence without
    values, in a compressed segment of guards (store.merge).
 
-In tables with column groups a tombstone remembers a sequence per group; there all of them stay.
+In tables with column groups a tombstone remembers a sequence per group. It goes by 2 when all of them are
+NULL, and stays as a guard otherwise, whatever their types: a floor would have to be one per group, and a key
+of which one group comes back would forget that the others were deleted.
 
 The floor only rises, and it is published with the version that lets tombstones go: a load planned before that
 is planned again. So no row can bring back a key that was deleted with a larger sequence, ever.
@@ -24,6 +26,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from store.catalog import Transaction
 from store.horizon import version_at
@@ -56,17 +59,24 @@ class Purge:
     floor: int | None = None
 
     def decide(
-        self, signs: Mask, versions: npt.NDArray[np.int64], sequence: SequenceVector | None
+        self,
+        signs: Mask,
+        versions: npt.NDArray[np.int64],
+        sequence: SequenceVector | None,
+        rows: pa.Table,
     ) -> tuple[Mask, Mask]:
         """Rows that go, and rows that stay as guards.
 
         Args:
             signs: which rows are tombstones.
             versions, sequence: of every row.
+            rows: with the sequences of column groups, where the table has groups.
         """
         old = signs & (versions <= self.version)
         if self.schema.groups:
-            return np.zeros_like(old), np.zeros_like(old)
+            remembers = _has_group_sequence(rows, self.schema)
+            self.gone += int(np.count_nonzero(old & ~remembers))
+            return old & ~remembers, old & remembers
         sequence_type = self.schema.sequence_type
         if sequence_type is None or sequence is None:
             self.gone += int(np.count_nonzero(old))
@@ -85,6 +95,19 @@ class Purge:
 
     def _horizon(self, type_name: str) -> int:
         return (self.horizon - _EPOCH) // (_DAY if type_name == "DATE" else _MICROSECOND)
+
+
+def group_sequences(schema: TableSchema) -> list[str]:
+    """Names of the columns that order the column groups of a table."""
+    return [name for group in schema.column_groups.values() for name in group.sequence]
+
+
+def _has_group_sequence(rows: pa.Table, schema: TableSchema) -> Mask:
+    """Which rows have a sequence of any group."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for name in group_sequences(schema):
+        found |= np.asarray(rows.column(name).is_valid())
+    return found
 
 
 def is_below(sequence: SequenceVector, floor: int) -> Mask:

@@ -98,13 +98,16 @@ def splits(draw: st.DrawFn, events: list[Event]) -> list[list[Event]]:
 def test_any_order_and_any_split_of_events_end_in_the_same_table(
     shape: GroupShape, storage_format: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    """SM4-SM6, with deletes, NULL sequences and partial updates; loads one after the other or overlapping."""
+    """SM4-SM6, with deletes, NULL sequences and partial updates; loads one after the other or overlapping;
+    with tombstones purged at once, or kept (K3, K4)."""
     events = data.draw(events_of(shape), label="events")
     path, sizes = tmp_path / "data", data.draw(SIZES, label="sizes")
     with Store.open(path, settings=sizes) as store:
         store.create_database("db", if_not_exists=True)
         name = f"db.t{next(_serial)}"
-        table = store.create_table(name, shape.schema(storage_format=storage_format))
+        properties = {"storage_format": storage_format, "tombstone_retention_seconds": "0"}
+        table = store.create_table(name, shape.schema(**properties))
+        purged = data.draw(st.booleans(), label="purged")
         loads = [
             part
             for run in data.draw(splits(events), label="split")
@@ -119,12 +122,17 @@ def test_any_order_and_any_split_of_events_end_in_the_same_table(
                 opened.append(load)
             for load in data.draw(st.permutations(opened), label="commits"):
                 load.commit()
+                if purged:
+                    table.purge()
         else:
             for way, rows in loads:
                 with way.begin(table) as load:
                     way.write(load, table.schema, rows)
                     load.commit()
+                if purged:
+                    table.purge()
+        assert not purged or not table.purge().made_version
     model = shape.model()
     model.apply(events)
     with Store.open(path, create=False) as store:
-        assert_agrees(store.table(name), model)
+        assert_agrees(store.table(name), model, purged=purged)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from store import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
+from store.alter import alter, set_properties
 
 
 def make(store: Store, sequence: str | None, **properties: str) -> Table:
@@ -133,3 +134,59 @@ def test_a_load_planned_before_a_purge_cannot_bring_a_key_back(store: Store) -> 
     result = load.commit()
     assert (result.rows_too_late, shown_keys(table)) == (1, [])
     assert table.check() == []
+
+
+def grouped(store: Store, kind: str) -> Table:
+    names = [("k", "bigint"), ("a", "varchar(100)"), ("s", kind), ("b", "int"), ("t", kind)]
+    columns = [Column(name, parse_type(of), name != "k") for name, of in names]
+    given = {"tombstone_retention_seconds": "0", "sequence_mapping.s": "a", "sequence_mapping.t": "b"}
+    return store.create_table("db.g", TableSchema.create(columns, ["k"], properties=given))
+
+
+@pytest.mark.parametrize("kind", ["bigint", "datetime"])
+def test_with_column_groups_a_deleted_key_is_remembered_group_by_group(store: Store, kind: str) -> None:
+    """K4: what came back of one group does not bring back the other."""
+
+    def at(number: int) -> object:
+        return datetime(2020, 1, number) if kind == "datetime" else number
+
+    def write(**values: object) -> None:
+        table.upsert(pa.Table.from_pylist([{"k": 1, **values}]), mode="UPDATE_FIXED_COLUMNS")
+
+    table = grouped(store, kind)
+    write(a="x" * 100, s=at(5), b=5, t=at(5))
+    table.delete(pa.table({"k": [1]}))
+    before = table.purge()
+    assert (before.tombstones_removed, stored_keys(table)) == (0, [1])
+    guard = next(iter(table.state().segments.values())).segment.meta
+    assert (guard.rows, guard.tombstones) == (1, 1)
+    assert not table.purge().made_version
+    write(a="late", s=at(4), b=4, t=at(4))
+    assert shown_keys(table) == []
+    write(a="new", s=at(6))
+    table.purge()
+    assert table.get(pa.table({"k": [1]}), ["a", "b"]).to_pylist() == [{"a": "new", "b": None}]
+    write(b=4, t=at(4))
+    assert table.get(pa.table({"k": [1]}), ["a", "b"]).to_pylist() == [{"a": "new", "b": None}]
+    assert table.check() == []
+
+
+def test_with_column_groups_a_tombstone_without_any_sequence_goes(store: Store) -> None:
+    table = grouped(store, "bigint")
+    table.upsert(pa.table({"k": [1, 2], "a": ["x", "y"], "s": pa.array([None, 1], pa.int64())}))
+    table.delete(pa.table({"k": [1, 2]}))
+    assert table.purge().tombstones_removed == 1
+    assert stored_keys(table) == [2]
+    assert table.check() == []
+
+
+def test_young_tombstones_that_were_merged_go_when_they_are_old(store: Store) -> None:
+    table = make(store, None, tombstone_retention_seconds="3600")
+    table.upsert(pa.table({"k": [1, 2], "v": ["a", "b"]}))
+    table.delete(pa.table({"k": [1]}))
+    table.delete(pa.table({"k": [2]}))
+    table.optimize(full=True)
+    assert stored_keys(table) == [1, 2]
+    alter(table, [set_properties({"tombstone_retention_seconds": "0"})])
+    assert table.purge().tombstones_removed == 2
+    assert stored_keys(table) == []
