@@ -113,6 +113,7 @@ class RoutineJob:
         owner: process that runs it, `NOBODY` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
         other_message: why the last task was aborted (R33).
+        source_id: of the log that the offsets are of, empty where the source does not tell.
         progress: next offset of each partition.
         latest: end of each partition when it was last looked at.
         tasks: by id; the generation that may commit.
@@ -133,6 +134,7 @@ class RoutineJob:
     pause_kind: str = ""
     reason: str = ""
     other_message: str = ""
+    source_id: str = ""
     progress: Mapping[str, int] = field(default_factory=dict)
     latest: Mapping[str, int] = field(default_factory=dict)
     tasks: Mapping[str, Task] = field(default_factory=dict)
@@ -226,19 +228,24 @@ class RoutineJob:
 
     # ------------------------------------------------------------------------------------------ tasks
 
-    def divided(self, first_offsets: Mapping[str, int], latest: Mapping[str, int]) -> RoutineJob:
+    def divided(
+        self, first_offsets: Mapping[str, int], latest: Mapping[str, int], source_id: str = ""
+    ) -> RoutineJob:
         """RUNNING: partitions dealt to tasks in turn (R9).
 
         Args:
             first_offsets: where new partitions begin.
             latest: ends of all partitions.
+            source_id: of the log they are of.
         """
         progress = {**first_offsets, **self.progress}
         names = sorted(latest, key=lambda name: (len(name), name))
         count = min(len(names), self.spec.limits.concurrency)
         now = now_ms()
         tasks = {str(uuid.uuid4()): Task(tuple(names[i::count]), now) for i in range(count)}
-        return replace(self.to(RUNNING), progress=progress, latest=dict(latest), tasks=tasks)
+        return replace(
+            self.to(RUNNING), source_id=source_id, progress=progress, latest=dict(latest), tasks=tasks
+        )
 
     def started(self, task_id: str, txn_id: int) -> RoutineJob:
         """R37."""

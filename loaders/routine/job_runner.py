@@ -137,13 +137,18 @@ class JobRunner:
 
     def _scheduled(self, job: RoutineJob, source: Source, bounds: Mapping[str, Bounds]) -> RoutineJob:
         """Step 2 of the module."""
-        trouble, moved = _offset_trouble(job, bounds)
+        identity = source.identity()
+        is_another = bool(job.source_id and identity) and identity != job.source_id
+        trouble, moved = _made_anew(job, bounds) if is_another else _offset_trouble(job, bounds)
         if trouble and not moved:
             return self._pause(CANNOT_RESUME, trouble)
         if moved:
             _log.warning("routine load %s: %s", job.spec.name, trouble)
+            kept = {} if is_another else job.progress
             job = self._change(
-                lambda job: replace(job, progress={**job.progress, **moved}, other_message=trouble)
+                lambda job: replace(
+                    job, source_id=identity, progress={**kept, **moved}, other_message=trouble
+                )
             )
         latest = {name: found.latest for name, found in bounds.items()}
         divided = {name for task in job.tasks.values() for name in task.partitions}
@@ -152,7 +157,9 @@ class JobRunner:
         if job.state == NEED_SCHEDULE:
             new = [name for name in bounds if name not in job.progress]
             first = source.first_offsets(new, bounds) if new else {}
-            return self._change(lambda job: job.divided(first, latest) if job.state == NEED_SCHEDULE else job)
+            return self._change(
+                lambda job: job.divided(first, latest, identity) if job.state == NEED_SCHEDULE else job
+            )
         if job.latest != latest:
             job = self._change(lambda job: replace(job, latest=latest) if job.state == RUNNING else job)
         return job
@@ -231,7 +238,7 @@ def _offset_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> tuple[str,
     """What is wrong with the offsets of a job, and where its reset policy moves them (R27)."""
     trouble: list[str] = []
     moved: dict[str, int] = {}
-    policy = job.spec.source_properties.get("property.auto.offset.reset", "").lower()
+    policy = _reset_policy(job)
     for name, offset in job.progress.items():
         found = bounds.get(name)
         if found is None or found.earliest <= offset <= found.latest:
@@ -243,19 +250,38 @@ def _offset_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> tuple[str,
             )
         else:
             what = f"partition {name}: offset {offset} is greater than kafka latest offset {found.latest}"
-        if policy in ("earliest", "latest"):
+        if policy:
             moved[name] = found.earliest if policy == "earliest" else found.latest
             what += f"; moved to {moved[name]}, for property.auto.offset.reset is {policy}"
         trouble.append(what)
     if not trouble:
         return "", {}
-    told = "; ".join(trouble)
-    if not moved:
-        told += (
-            f'; ALTER ROUTINE LOAD FOR {job.spec.name} FROM {job.spec.source} ("kafka_partitions" = "..", '
-            '"kafka_offsets" = ".."), then RESUME ROUTINE LOAD'
-        )
-    return told, moved
+    return "; ".join(trouble) + ("" if moved else _remedy(job)), moved
+
+
+def _made_anew(job: RoutineJob, bounds: Mapping[str, Bounds]) -> tuple[str, dict[str, int]]:
+    """The same for a log that was deleted and made anew: all offsets are those of one that is gone."""
+    policy = _reset_policy(job)
+    what = (
+        f"the topic was deleted and made anew after it was read up to {dict(job.progress)}: offsets of one "
+        "say nothing of the other"
+    )
+    if not policy:
+        return f"{what}{_remedy(job)}; give an offset for every partition", {}
+    moved = {name: found.earliest if policy == "earliest" else found.latest for name, found in bounds.items()}
+    return f"{what}; moved to {moved}, for property.auto.offset.reset is {policy}", moved
+
+
+def _reset_policy(job: RoutineJob) -> str:
+    policy = job.spec.source_properties.get("property.auto.offset.reset", "").lower()
+    return policy if policy in ("earliest", "latest") else ""
+
+
+def _remedy(job: RoutineJob) -> str:
+    return (
+        f'; ALTER ROUTINE LOAD FOR {job.spec.name} FROM {job.spec.source} ("kafka_partitions" = "..", '
+        '"kafka_offsets" = ".."), then RESUME ROUTINE LOAD'
+    )
 
 
 def _text(error: BaseException) -> str:

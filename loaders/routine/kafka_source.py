@@ -1,44 +1,38 @@
 """FROM KAFKA: offset ranges of a topic, read as batches by Spark's own Kafka connector.
 
-Offsets are looked up with a Kafka consumer in Spark's JVM that joins no group and commits nothing; messages
-are read by `spark.read.format("kafka")` over explicit ranges, committed ones only, and a range that is not
-there any more fails the read rather than shrink it. Transaction markers take offsets too, so a range may
-bring fewer messages than it has offsets.
-
-The connector comes by `spark.jars.packages`, which Spark takes when its session starts: SPARK_CONF_DIR, or
-the session that is active, must name `spark-sql-kafka-0-10` of Spark's version; else one is started that
-does.
+Offsets are looked up with a Kafka admin client in Spark's JVM; nothing joins a group or commits. Messages are
+read by `spark.read.format("kafka")` over explicit ranges, committed ones only, and a range that is not there
+any more fails the read rather than shrink it. Transaction markers take offsets too, so a range may bring
+fewer messages than it has offsets. The next range is read while the rows of one are mapped.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 import threading
+import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loaders.routine.kafka_properties import BEGINNING, END, KafkaProperties, kafka_properties, time_ms
+from loaders.routine.kafka_session import kafka_session, readers
 from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from loaders.routine.spec import RoutineSpec
-from loaders.spark.requirements import missing_requirement
-from store.errors import InvalidInputError, UnavailableError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from store.errors import InvalidInputError
 
 _PIECE_BYTES: Final = 64 << 20  # what the driver is to hold at a time, by the size of the messages before
 _PIECE_OFFSETS: Final = 10_000  # of the first piece, whose messages may be of any size
-_PIECE_OFFSETS_MAX: Final = 500_000
+_PIECE_OFFSETS_MAX: Final = 250_000
+_PIECES_AHEAD: Final = 1
 _ANSWER_MS: Final = 20_000
-_SCALA: Final = "2.13"
-_session_lock: Final = threading.Lock()
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # what a broker says that knows no ids of topics
 
 
 class KafkaSource:
@@ -53,15 +47,20 @@ class KafkaSource:
     """
 
     def __init__(self, spec: RoutineSpec, wanted_offsets: Mapping[str, str]) -> None:
-        missing = missing_requirement()
-        if missing is not None:
-            raise UnavailableError(f"FROM KAFKA: {missing}", kind="no_spark")
         self._given: KafkaProperties = kafka_properties(spec.source_properties)
-        self._group = self._given.group_id or spec.name  # R24; Spark adds a number of its own to it
+        # R24. The connector keeps consumers by group and partition, with the settings they began with.
+        self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"
         self._wanted_offsets = wanted_offsets
         self._is_json = spec.options("").format == "json"
         self._offsets = _PIECE_OFFSETS
-        self._spark = _session()
+        self._spark = kafka_session()
+        self._admin: Any = None
+        self._admin_lock = threading.Lock()
+
+    def identity(self) -> str:
+        """See `Source`: the topic's id, which a topic of the same name made later does not have."""
+        told = readers.submit(lambda: str(self._topic().topicId().toString())).result()
+        return "" if told == _NO_ID else told
 
     def bounds(self) -> dict[str, Bounds]:
         """See `Source`.
@@ -69,19 +68,7 @@ class KafkaSource:
         Raises:
             InvalidInputError: a partition that is asked for is not in the topic (R25).
         """
-        with self._consumer() as consumer:
-            found = self._topic_partitions(consumer)
-            missing = [p for p in self._given.partitions if p not in found]
-            if missing:
-                raise InvalidInputError(
-                    f"there is a custom kafka partition {missing[0]} which is invalid for topic "
-                    f"{self._given.topic}",
-                    kind="bad_property",
-                )
-            wanted = {p: found[p] for p in (self._given.partitions or sorted(found))}
-            asked = self._java_list(wanted.values())
-            first, last = consumer.beginningOffsets(asked), consumer.endOffsets(asked)
-            return {str(p): Bounds(int(first.get(at)), int(last.get(at))) for p, at in wanted.items()}
+        return readers.submit(self._bounds).result()
 
     def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
         """See `Source`."""
@@ -95,27 +82,49 @@ class KafkaSource:
             elif offset == END:
                 found[name] = bounds[name].latest
             elif moment is not None:
-                found[name] = self._offset_at(int(name), moment, bounds[name])
+                at = readers.submit(self._offset_at, int(name), moment).result()
+                found[name] = bounds[name].latest if at is None else at
             else:
                 found[name] = int(offset)
         return found
 
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
         """See `Source`: ranges that fit the driver."""
-        for span in spans:
-            start = span.start
-            while start < span.end:
-                piece = self._piece(Span(span.partition, start, min(start + self._offsets, span.end)))
-                yield piece
-                start = piece.span.end
-                if piece.size:
-                    each = piece.size / (start - piece.span.start)
-                    self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
+        ahead: deque[Future[Piece]] = deque()
+        try:
+            for span in self._cut(spans):
+                ahead.append(readers.submit(self._piece, span))
+                if len(ahead) > _PIECES_AHEAD:
+                    yield self._learned(ahead.popleft().result())
+            while ahead:
+                yield self._learned(ahead.popleft().result())
+        finally:
+            for piece in ahead:
+                piece.cancel()
 
     def close(self) -> None:
         """The session is shared; it ends with the process."""
+        with self._admin_lock:
+            admin, self._admin = self._admin, None
+        if admin is not None:
+            readers.submit(admin.close).result()
 
     # ------------------------------------------------------------------------------------------ reading
+
+    def _cut(self, spans: Sequence[Span]) -> Iterator[Span]:
+        for span in spans:
+            start = span.start
+            while start < span.end:
+                end = min(start + self._offsets, span.end)
+                yield Span(span.partition, start, end)
+                start = end
+
+    def _learned(self, piece: Piece) -> Piece:
+        """The next pieces are of as many offsets as will fit, as far as this one tells."""
+        if piece.size:
+            each = piece.size / (piece.span.end - piece.span.start)
+            self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
+        return piece
 
     def _piece(self, span: Span) -> Piece:
         topic = self._given.topic
@@ -123,16 +132,18 @@ class KafkaSource:
         for name, value in self._client().items():
             reader = reader.option(f"kafka.{name}", value)
         rows = (
-            reader.option("groupIdPrefix", self._group)
+            reader.option("kafka.group.id", self._group)
             .option("assign", json.dumps({topic: [int(span.partition)]}))
             .option("startingOffsets", json.dumps({topic: {span.partition: span.start}}))
             .option("endingOffsets", json.dumps({topic: {span.partition: span.end}}))
             .option("failOnDataLoss", "true")
+            .option("kafkaConsumer.pollTimeoutMs", str(_ANSWER_MS))
             .load()
             .select("offset", "value")
             .toArrow()
-            .sort_by("offset")
         )
+        if np.any(np.diff(rows.column("offset").to_numpy()) < 0):  # Spark promises no order
+            rows = rows.sort_by("offset")
         body, empty = lines_of(rows.column("value").combine_chunks(), is_json=self._is_json)
         return Piece(span, lambda: BytesIO(body), len(body), empty=empty)
 
@@ -145,65 +156,81 @@ class KafkaSource:
             "bootstrap.servers": self._given.brokers,
         }
 
-    @contextmanager
-    def _consumer(self) -> Iterator[Any]:
-        """A Kafka consumer that only looks up offsets.
+    def _bounds(self) -> dict[str, Bounds]:
+        found = sorted(int(info.partition()) for info in self._topic().partitions())
+        missing = [p for p in self._given.partitions if p not in found]
+        if missing:
+            raise InvalidInputError(
+                f"there is a custom kafka partition {missing[0]} which is invalid for topic "
+                f"{self._given.topic}",
+                kind="bad_property",
+            )
+        wanted = self._given.partitions or tuple(found)
+        spec = self._jvm().org.apache.kafka.clients.admin.OffsetSpec
+        first = self._listed(wanted, spec.earliest())
+        last = self._listed(wanted, spec.latest())
+        return {str(p): Bounds(first[p], last[p]) for p in wanted}
+
+    def _offset_at(self, partition: int, moment: int) -> int | None:
+        """The first message not older than a moment; None when all are."""
+        spec = self._jvm().org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
+        found = self._listed([partition], spec)[partition]
+        return None if found < 0 else found
+
+    def _topic(self) -> Any:
+        """The topic as the broker describes it.
 
         Raises:
-            SourceUnavailable: no broker answers.
+            SourceUnavailable: there is none, or no broker answers.
         """
+        topic = self._given.topic
+        names = self._jvm().java.util.ArrayList()
+        names.add(topic)
+        return self._answer(lambda admin: admin.describeTopics(names).allTopicNames()).get(topic)
+
+    def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
+        """An offset of each partition; the latest one is that of committed messages."""
         jvm = self._jvm()
-        settings = jvm.java.util.Properties()
-        bytes_reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        ours = {
-            "key.deserializer": bytes_reader,
-            "value.deserializer": bytes_reader,
-            "default.api.timeout.ms": str(_ANSWER_MS),
-            "enable.auto.commit": "false",
-            "allow.auto.create.topics": "false",
-        }
-        for name, value in {**self._client(), **ours}.items():
-            settings.setProperty(name, value)
-        consumer = None
+        topic_partition = jvm.org.apache.kafka.common.TopicPartition
+        asked = jvm.java.util.HashMap()
+        at = {p: topic_partition(self._given.topic, p) for p in partitions}
+        for each in at.values():
+            asked.put(each, spec)
+        level = self._client()["isolation.level"].upper()
+        isolation = jvm.org.apache.kafka.common.IsolationLevel.valueOf(level)
+        options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(isolation)
+        told = self._answer(lambda admin: admin.listOffsets(asked, options).all())
+        return {p: int(told.get(each).offset()) for p, each in at.items()}
+
+    def _answer(self, ask: Any) -> Any:
+        """What the broker says.
+
+        Raises:
+            SourceUnavailable: it does not answer, or with an error.
+        """
         try:
-            consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-            yield consumer
-        except InvalidInputError:
-            raise
+            return ask(self._open_admin()).get()
         except Exception as error:  # py4j's: of Kafka's classes only the text comes through
             raise SourceUnavailable(
-                f"kafka {self._given.brokers}, topic {self._given.topic}: {_first_line(error)}",
-                kind="source",
+                f"kafka {self._given.brokers}, topic {self._given.topic}: {_reason(error)}", kind="source"
             ) from error
-        finally:
-            if consumer is not None:
-                consumer.close()
 
-    def _topic_partitions(self, consumer: Any) -> dict[int, Any]:
-        topic_partition = self._jvm().org.apache.kafka.common.TopicPartition
-        found = consumer.partitionsFor(self._given.topic)
-        if not found:
-            raise SourceUnavailable(f"kafka topic {self._given.topic} does not exist", kind="source")
-        return {int(info.partition()): topic_partition(self._given.topic, info.partition()) for info in found}
-
-    def _offset_at(self, partition: int, moment: int, bounds: Bounds) -> int:
-        """The first message not older than a moment; the end when all are."""
-        with self._consumer() as consumer:
-            jvm = self._jvm()
-            at = jvm.org.apache.kafka.common.TopicPartition(self._given.topic, partition)
-            asked = jvm.java.util.HashMap()
-            asked.put(at, jvm.java.lang.Long.valueOf(moment))
-            found = consumer.offsetsForTimes(asked).get(at)
-            return bounds.latest if found is None else int(found.offset())
+    def _open_admin(self) -> Any:
+        with self._admin_lock:
+            if self._admin is None:
+                jvm = self._jvm()
+                settings = jvm.java.util.Properties()
+                times = {
+                    "default.api.timeout.ms": str(_ANSWER_MS),
+                    "request.timeout.ms": str(_ANSWER_MS // 2),
+                }
+                for name, value in {**times, **self._client()}.items():
+                    settings.setProperty(name, value)
+                self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            return self._admin
 
     def _jvm(self) -> Any:
         return self._spark.sparkContext._jvm
-
-    def _java_list(self, values: Any) -> Any:
-        made = self._jvm().java.util.ArrayList()
-        for value in values:
-            made.add(value)
-        return made
 
 
 def lines_of(messages: pa.Array, *, is_json: bool) -> tuple[bytes, int]:
@@ -219,22 +246,13 @@ def lines_of(messages: pa.Array, *, is_json: bool) -> tuple[bytes, int]:
     return joined[0].as_py() + b"\n", len(texts) - len(kept)
 
 
-def _session() -> SparkSession:
-    """The active session, or one with the connector."""
-    import pyspark
-    from pyspark.sql import SparkSession
-
-    with _session_lock:
-        active = SparkSession.getActiveSession()
-        if active is not None:
-            return active
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        package = f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{pyspark.__version__}"
-        builder = SparkSession.builder.appName("seqstore routine load")
-        if "SPARK_CONF_DIR" not in os.environ:
-            builder = builder.config("spark.jars.packages", package)
-        return builder.getOrCreate()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def _reason(error: BaseException) -> str:
+    """The innermost of a Java exception's causes that says something."""
+    found = getattr(error, "java_exception", None)
+    if found is None:
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+    told = found
+    while found is not None:
+        told = found if found.getMessage() else told
+        found = found.getCause()
+    return f"{told.getClass().getSimpleName()}: {told.getMessage()}"

@@ -129,7 +129,7 @@ def _with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
         source = {**kept, **given}
         kafka_properties(source)
         spec = replace(job.spec, source_properties=source)
-        return replace(job, spec=spec, progress={}, latest={}, wanted_offsets={})
+        return replace(job, spec=spec, source_id="", progress={}, latest={}, wanted_offsets={})
     others = {name: value for name, value in given.items() if name not in _OFFSETS}
     spec = replace(job.spec, source_properties={**before, **others})
     kafka_properties(spec.source_properties)
@@ -153,6 +153,8 @@ def _with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
     return replace(
         job,
         spec=spec,
+        # Offsets of every partition are given: they may be those of a topic that was made anew.
+        source_id=job.source_id if progress else "",
         progress={**progress, **numbers},
         wanted_offsets={**job.wanted_offsets, **words},
     )

@@ -57,6 +57,13 @@ class Piece:
 class Source(Protocol):
     """One source of one job. May be used from several threads at once."""
 
+    def identity(self) -> str:
+        """What log this is: another one when it was deleted and made anew; empty where nobody can tell.
+
+        Raises:
+            SourceUnavailable: it cannot be asked just now.
+        """
+
     def bounds(self) -> dict[str, Bounds]:
         """What every partition holds now.
 

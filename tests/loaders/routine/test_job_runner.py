@@ -32,12 +32,16 @@ class Log:
         self.earliest: dict[str, int] = {}
         self.piece_offsets = 10
         self.is_away = False
+        self.id = "first"
         self.reading = threading.Event()
         self.go_on = threading.Event()
         self.go_on.set()
 
     def add(self, partition: int, *lines: str) -> None:
         self.lines.setdefault(str(partition), []).extend(lines)
+
+    def identity(self) -> str:
+        return self.id
 
     def bounds(self) -> dict[str, Bounds]:
         if self.is_away:
@@ -241,6 +245,41 @@ def test_a_reset_policy_moves_offsets_and_says_so(store: Store) -> None:
     assert (job.now.state, job.rows) == ("RUNNING", [(1, 0), (3, 0)])
     assert "1 to 1 are gone" in job.now.other_message
     assert "moved to 2" in job.now.other_message
+
+
+def test_a_log_that_was_made_anew_is_not_read_on(store: Store) -> None:
+    """Its offsets would name other messages; the job waits for offsets of every partition."""
+    job = Job(store)
+    job.log.add(0, "1,0", "2,0")
+    job.log.add(1, "3,0")
+    job.runner.round()
+    job.log.id = "second"
+    job.log.lines = {"0": ["4,0", "5,0", "6,0"], "1": ["7,0", "8,0"]}
+    job.runner.round()
+    assert job.now.state == "PAUSED"
+    assert "deleted and made anew" in job.now.reason
+    assert "an offset for every partition" in job.now.reason
+    alter = 'ALTER ROUTINE LOAD FOR job FROM KAFKA ("kafka_partitions" = "{}", "kafka_offsets" = "{}")'
+    job.ask(alter.format("0", "1"))
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    job.runner.round()
+    assert job.now.state == "PAUSED", "partition 1 still has an offset of the old log"
+    job.ask(alter.format("0,1", "1,0"))
+    job.ask("RESUME ROUTINE LOAD FOR job")
+    job.runner.round()
+    assert [k for k, _ in job.rows] == [1, 2, 3, 5, 6, 7, 8]
+
+
+def test_a_reset_policy_begins_with_a_log_that_was_made_anew_and_says_so(store: Store) -> None:
+    job = Job(store, source_properties=', "property.auto.offset.reset" = "earliest"')
+    job.log.add(0, "1,0")
+    job.log.add(1, "2,0")
+    job.runner.round()
+    job.log.id, job.log.lines = "second", {"0": ["3,0", "4,0"]}
+    job.runner.round()
+    assert [k for k, _ in job.rows] == [1, 2, 3, 4]
+    assert "deleted and made anew" in job.now.other_message
+    assert job.now.progress == {"0": 2}
 
 
 def test_a_source_that_is_away_pauses_the_job_until_it_is_back(store: Store, tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""What tests of routine loads from Kafka use: topics to write to, and `seqstore serve` to read them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+ROOT = Path(__file__).parents[2]
+WAIT_SECONDS = 200
+
+
+class Topic:
+    """A topic of a broker, made anew."""
+
+    def __init__(
+        self, address: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> None:
+        self.address, self.name = address, name
+        self._admin = AdminClient({"bootstrap.servers": address})
+        self._make(partitions, config or {})
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
+
+    def _make(self, partitions: int, config: dict[str, str]) -> None:
+        topic = NewTopic(self.name, partitions, 1, config=config)
+        self._admin.create_topics([topic])[self.name].result(60)
+
+    def put(self, messages: Iterable[str | bytes | None], partition: int = 0) -> None:
+        for message in messages:
+            while True:
+                try:
+                    self._producer.produce(self.name, message, partition=partition)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        assert self._producer.flush(120) == 0
+
+    def add_partitions(self, total: int) -> None:
+        self._admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(60)
+
+    def drop_before(self, offset: int, partition: int = 0) -> None:
+        """What retention does."""
+        at = TopicPartition(self.name, partition, offset)
+        self._admin.delete_records([at])[at].result(60)
+
+    def delete(self) -> None:
+        self._admin.delete_topics([self.name])[self.name].result(60)
+        wait_until(
+            lambda: self.name not in self._admin.list_topics(timeout=60).topics, "the topic to be gone"
+        )
+
+    def make_again(self, partitions: int = 1) -> None:
+        """Under the same name; the broker may still be busy with the one before."""
+        wait_until(lambda: self._is_made(partitions), "the topic to be made")
+
+    def _is_made(self, partitions: int) -> bool:
+        try:
+            self._make(partitions, {})
+        except Exception:
+            return False
+        self._producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5})
+        return True
+
+
+class Server:
+    """`seqstore serve` of a data directory as a process, and a MySQL client of it."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._log = data.parent / "server.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        begin = self._log.stat().st_size if self._log.exists() else 0
+        command = [sys.executable, "-m", "cli.main", "--data-dir", str(self._data), "serve"]
+        with self._log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [*command, "--http-port", "0", "--mysql-port", "0"],
+                stdout=out,
+                stderr=out,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+
+        def said() -> list[str]:
+            assert self.process is not None
+            assert self.process.poll() is None, self._log.read_text()[-4000:]
+            return self._log.read_bytes()[begin:].decode(errors="replace").splitlines()
+
+        wait_until(lambda: "ready" in said(), "the server")
+        lines = [line for line in said() if line.startswith("listening on")]
+        self.http = lines[0].rpartition(" ")[2]
+        self.port = int(lines[1].rpartition(":")[2])
+
+    def kill(self) -> None:
+        """kill -9; Spark's JVM sees that nobody talks to it any more and ends."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def ask(self, statement: str) -> list[dict[str, Any]]:
+        with (
+            pymysql.connect(
+                host="127.0.0.1", port=self.port, user="root", cursorclass=pymysql.cursors.DictCursor
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def show(self, job: str) -> dict[str, Any]:
+        (line,) = self.ask(f"SHOW ALL ROUTINE LOAD FOR {job}")
+        return line
+
+    def progress(self, job: str) -> dict[str, int]:
+        """The next offset of each partition, as SHOW tells the last one read."""
+        told = json.loads(self.show(job)["Progress"])
+        return {name: 0 if at == "OFFSET_ZERO" else int(at) + 1 for name, at in told.items()}
+
+    def wait_for(self, job: str, **progress: int) -> dict[str, Any]:
+        """Until partitions (`p0=3`) are read that far; the job's line then."""
+        wanted = {name[1:]: end for name, end in progress.items()}
+
+        def is_there() -> bool:
+            line = self.show(job)
+            assert line["State"] != "PAUSED", line["ReasonOfStateChanged"]
+            return wanted.items() <= self.progress(job).items()
+
+        wait_until(is_there, f"{job} to come to {wanted}", lambda: str(self.show(job)))
+        return self.show(job)
+
+    def wait_for_pause(self, job: str) -> str:
+        """The reason of it."""
+        wait_until(lambda: self.show(job)["State"] == "PAUSED", f"{job} to pause")
+        return str(self.show(job)["ReasonOfStateChanged"])
+
+
+def wait_until(is_so: Callable[[], bool], what: str, told: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited in vain for {what}: {told()}"
+        time.sleep(0.05)
