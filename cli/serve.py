@@ -49,14 +49,14 @@ def serve(
     from cli.server.http import HttpService
     from cli.server.load_service import LoadService
     from cli.server.maintenance_service import MaintenanceService
-    from cli.server.memory import give_back_freed_memory
+    from cli.server.memory import keep_little_freed_memory
     from cli.server.mysql_service import MysqlService
     from cli.server.routine_service import RoutineService
     from cli.server.service import run_services
     from cli.server.settings import ServerSettings
     from store import Settings, Store
 
-    give_back_freed_memory()
+    keep_little_freed_memory()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {

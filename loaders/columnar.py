@@ -22,6 +22,7 @@ from store.errors import InvalidInputError
 
 _ROWS: Final = 64 * 1024
 _COPY_BYTES: Final = 4 << 20
+_BUFFER_BYTES: Final = 1 << 20  # of a column; without, all of its bytes in a row group are read at once
 _ARROW_FILE: Final = b"ARROW1"
 
 
@@ -96,7 +97,7 @@ class ColumnarReader:
         return self._file
 
     def _parquet(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        file = pa.parquet.ParquetFile(self._spooled(), pre_buffer=False)
+        file = pa.parquet.ParquetFile(self._spooled(), pre_buffer=False, buffer_size=_BUFFER_BYTES)
         return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
 
     def _orc(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

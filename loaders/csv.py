@@ -132,10 +132,11 @@ class CsvReader:
                 text.
         """
         for block in self._blocks():
-            batch = self._parse(block)
+            parsed = [self._parse(block)]
             self._lines_before += block.line_count
-            if len(batch.rows) or batch.bad_count:
-                yield batch
+            del block
+            if len(parsed[0].rows) or parsed[0].bad_count:
+                yield parsed.pop()  # what stands here lives until the next block is asked for
 
     def close(self) -> None:
         """Holds nothing but memory."""
@@ -154,6 +155,7 @@ class CsvReader:
             rest = block.tail
             # a line longer than a block: read ever more at once, so that searching its end again stays cheap
             wanted = self._block_bytes if block.data else max(self._block_bytes, len(rest))
+            del piece, data
             if block.data:
                 yield block
             elif len(rest) > LINE_BYTES_MAX:
@@ -219,7 +221,7 @@ class CsvReader:
         def places(rows: Sequence[int]) -> list[Place]:
             return [block.place(int(row if good is None else good[row])) for row in rows]
 
-        return SourceBatch(self._table(columns), places, bad_count, bad)
+        return SourceBatch(self._table(columns), places, bad_count, bad, held_bytes=len(block.data))
 
     def _table(self, columns: dict[str, pa.Array]) -> pa.Table:
         empty = pa.array([], pa.string())

@@ -1,7 +1,7 @@
 """Mapped batches on their way into one write, and the way back from a rejected row to its source.
 
 One write makes one segment or more, so batches are gathered; more than `ROWS` or `BYTES` would only cost
-memory.
+memory, and so would texts of more than `SOURCE_BYTES` in which rejected rows could be shown.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from store.check_rows import RejectedRow
 
 ROWS: Final = 1_000_000
 BYTES: Final = 32 << 20
+SOURCE_BYTES: Final = 40 << 20
 
 
 class Gathered:
@@ -28,9 +29,12 @@ class Gathered:
         self._parts: list[tuple[Places, MappedBatch]] = []
         self._rows = 0
         self._bytes = 0
+        self._source_bytes = 0
 
-    def add(self, places: Places, mapped: MappedBatch) -> None:
+    def add(self, places: Places, mapped: MappedBatch, held_bytes: int = 0) -> None:
+        """Takes a batch; `held_bytes` is what `places` keeps of the body."""
         if len(mapped.rows):
+            self._source_bytes += held_bytes
             self._parts.append((places, mapped))
             self._rows += len(mapped.rows)
             self._bytes += mapped.rows.nbytes
@@ -41,7 +45,7 @@ class Gathered:
 
     @property
     def is_enough(self) -> bool:
-        return self._rows >= ROWS or self._bytes >= BYTES
+        return self._rows >= ROWS or self._bytes >= BYTES or self._source_bytes >= SOURCE_BYTES
 
     def rows(self) -> pa.Table:
         """All rows, one after the other."""

@@ -31,7 +31,7 @@ from store.errors import InvalidInputError
 from store.schema import hidden_name
 from store.types import ColumnType
 
-BLOCK_BYTES: Final = 4 << 20
+BLOCK_BYTES: Final = 2 << 20
 LINE_BYTES_MAX: Final = 100 << 20
 DOCUMENT_BYTES_MAX: Final = 100 << 20
 _STRING: Final = ColumnType("STRING")
@@ -94,18 +94,21 @@ class JsonReader:
         for documents, lines in self._documents():
             batch, rows = self._parse(documents, lines, before)
             before += rows
-            if len(batch.rows) or batch.bad_count:
-                yield batch
+            del documents, lines
+            parsed = [batch]
+            del batch
+            if len(parsed[0].rows) or parsed[0].bad_count:
+                yield parsed.pop()  # what stands here lives until the next block is asked for
 
     def close(self) -> None:
         """Holds nothing but memory."""
 
     # ------------------------------------------------------------------------------------------ documents
 
-    def _documents(self) -> Iterator[tuple[list[bytes], list[int]]]:
+    def _documents(self) -> Iterator[tuple[pa.Array, Positions]]:
         """Texts of one JSON document each, and the line each starts at."""
         if not self._options.by_line:
-            yield self._whole(), [1]
+            yield pa.array(self._whole(), pa.binary()), np.array([1])
             return
         rest, line, wanted = b"", 1, self._block_bytes
         while True:
@@ -120,12 +123,14 @@ class JsonReader:
                 raise InvalidInputError(
                     f"line {line} is longer than {LINE_BYTES_MAX >> 20} MB", kind="data_quality"
                 )
-            found = block.split(b"\n")
-            numbers = [i for i, text in enumerate(found) if text and not text.isspace()]
-            if numbers:
-                yield [found[i] for i in numbers], [line + i for i in numbers]
-            line += block.count(b"\n")
-            if not piece:
+            is_end = not piece
+            del piece, data
+            if block:
+                texts, numbers = _lines(block)
+                if len(texts):
+                    yield texts, numbers + line
+                line += block.count(b"\n")
+            if is_end:
                 return
 
     def _whole(self) -> list[bytes]:
@@ -145,7 +150,7 @@ class JsonReader:
 
     # ------------------------------------------------------------------------------------------ one block
 
-    def _parse(self, documents: list[bytes], lines: list[int], before: int) -> tuple[SourceBatch, int]:
+    def _parse(self, documents: pa.Array, lines: Positions, before: int) -> tuple[SourceBatch, int]:
         exact = self._with_exact_numbers(documents)
         decoded = try_cast(exact, _STRING).values
         valid = pc.fill_null(evaluate(decoded, "json_valid(c)").cast(pa.bool_()), False)
@@ -154,12 +159,12 @@ class JsonReader:
         texts, origins = self._rows(pc.if_else(valid, decoded, pa.scalar(None, pa.string())))
         is_object = _mask(pc.equal(evaluate(texts, "json_type(c)"), "OBJECT"))
         self._check_shape(texts, is_object)
+        one_document = None if self._options.by_line else texts  # else its lines tell more, and cost less
 
         def place(row: int) -> Place:
-            if not self._options.by_line:
-                return Place(before + row + 1, shown((texts[row].as_py() or "").encode()))
-            origin = int(origins[row])
-            return Place(lines[origin], shown(documents[origin]))
+            if one_document is not None:
+                return Place(before + row + 1, shown((one_document[row].as_py() or "").encode()))
+            return _place(documents, lines, int(origins[row]))
 
         table, absent, has_any = self._fields(texts)
         usable = has_any if self._paths else has_any & is_object
@@ -177,19 +182,17 @@ class JsonReader:
         def places(rows: Sequence[int]) -> list[Place]:
             return [place(int(kept[row])) for row in rows]
 
-        return SourceBatch(table, places, len(invalid) + len(unusable), bad, absent), len(texts)
+        bad_count = len(invalid) + len(unusable)
+        return SourceBatch(table, places, bad_count, bad, absent, documents.nbytes), len(texts)
 
-    def _with_exact_numbers(self, documents: list[bytes]) -> pa.Array:
+    def _with_exact_numbers(self, texts: pa.Array) -> pa.Array:
         """The documents, with the numbers in quotes that would change otherwise; few have any."""
-        texts = pa.array(documents, pa.binary())
         risky = _FRACTION if self._options.num_as_string else _LONG_NUMBER
-        rows = np.flatnonzero(_mask(pc.match_substring_regex(texts, risky)))
-        if not len(rows):
+        is_risky = pc.match_substring_regex(texts, risky)
+        if not pc.any(is_risky).as_py():
             return texts
-        exact = list(documents)
-        for row in rows.tolist():
-            exact[row] = self._quote_numbers(documents[row])
-        return pa.array(exact, pa.binary())
+        exact = [self._quote_numbers(text) for text in texts.filter(is_risky).to_pylist()]
+        return pc.replace_with_mask(texts, is_risky, pa.array(exact, pa.binary()))
 
     def _quote_numbers(self, text: bytes) -> bytes:
         """Numbers that a double would change, as strings; inside of a nested value they stay numbers."""
@@ -209,15 +212,15 @@ class JsonReader:
 
         return _TOKENS.sub(replaced, text)
 
-    def _unreadable(self, documents: list[bytes], lines: list[int], invalid: Positions) -> list[BadRow]:
+    def _unreadable(self, documents: pa.Array, lines: Positions, invalid: Positions) -> list[BadRow]:
         bad: list[BadRow] = []
         for i in invalid.tolist():
-            reason = _reason(documents[i])
+            reason = _reason(documents[i].as_py())
             if reason == _SEVERAL:
-                raise InvalidInputError(_SEVERAL, kind="data_quality", line=lines[i])
+                raise InvalidInputError(_SEVERAL, kind="data_quality", line=int(lines[i]))
             if not self._options.by_line:
                 raise InvalidInputError(f"the body is no JSON document: {reason}", kind="data_quality")
-            bad.append(BadRow(Place(lines[i], shown(documents[i])), reason))
+            bad.append(BadRow(_place(documents, lines, i), reason))
         return bad
 
     def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
@@ -280,6 +283,23 @@ class JsonReader:
             if _folded(key) in wanted and '"' not in key and "\\" not in key:
                 found.setdefault(_folded(key), []).append(key)
         return found
+
+
+def _lines(block: bytes) -> tuple[pa.Array, Positions]:
+    """The lines that are not blank, each with its end, in place; and their numbers from 0."""
+    ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
+    if not block.endswith(b"\n"):
+        ends = np.append(ends, len(block))
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    lines = pa.Array.from_buffers(
+        pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(block)], null_count=0
+    )
+    numbers = np.flatnonzero(~_mask(pc.ascii_is_space(lines.view(pa.string()))))
+    return (lines if len(numbers) == len(lines) else lines.take(pa.array(numbers))), numbers
+
+
+def _place(documents: pa.Array, lines: Positions, number: int) -> Place:
+    return Place(int(lines[number]), shown(documents[number].as_py().rstrip(b"\n")))
 
 
 def _folded(key: str) -> str:

@@ -43,6 +43,7 @@ class SourceBatch:
         bad_count: rows that are not among `rows`, for they could not be read.
         bad: the first of them.
         absent: for a field, the rows that did not have it at all, unlike those that had NULL there (J7).
+        held_bytes: memory that `places` keeps.
     """
 
     rows: pa.Table
@@ -50,6 +51,7 @@ class SourceBatch:
     bad_count: int = 0
     bad: Sequence[BadRow] = ()
     absent: dict[str, pa.BooleanArray] = field(default_factory=dict)
+    held_bytes: int = 0
 
 
 class Reader(Protocol):

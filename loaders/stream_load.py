@@ -32,6 +32,7 @@ from loaders.row_source import Target, moment_in, open_rows
 from loaders.source import BadRow, Reader, SourceBatch
 from store.check_partial import check_flexible
 from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
+from store.freed_memory import give_back_freed_memory
 from store.load import Load
 from store.store import Store
 from store.table import Table
@@ -187,8 +188,10 @@ class StreamLoad:
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
                     self._note(batch, mapped)
-                    self._gathered.add(batch.places, mapped)
+                    self._gathered.add(batch.places, mapped, batch.held_bytes)
+                    del batch, mapped
                     if self._gathered.is_enough:
+                        give_back_freed_memory()  # what parsing took: staging takes as much again
                         self._write(load)
                         self._log(log)
                 self._check_deadline()
@@ -199,10 +202,10 @@ class StreamLoad:
         batches = reader.batches()
         while True:
             with self._timed("ReadDataTimeMs"):
-                batch = next(batches, None)
-            if batch is None:
+                read = [each for each in (next(batches, None),) if each is not None]
+            if not read:
                 return
-            yield batch
+            yield read.pop()  # held by the receiver alone: it is let go before rows are staged
 
     def _write(self, load: Load | GroupedLoad) -> None:
         """Gives the gathered rows to the engine, and finds the sources of those it rejects."""

@@ -7,6 +7,7 @@ age and owner.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import io
@@ -29,6 +30,7 @@ _DIRECT_BYTES_MIN: Final = 2**20
 _BUFFER_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 4096
 _buffers = threading.local()
+_madvise: Final = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_DONTNEED") else None
 # Offset, length and xxh3 of a part of a file.
 Range: TypeAlias = tuple[int, int, int]
 
@@ -213,6 +215,13 @@ class NewFile(io.RawIOBase):
         # The file system opens files so but does not write them.
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, 0)
         return os.write(self._descriptor, view)
+
+
+def let_pages_go(buffer: pa.Buffer) -> None:
+    """Takes the pages of a file that `Disk.map` mapped out of this process's memory; touched again they come
+    back from the page cache, or the disk. Of no effect where the system cannot do so."""
+    if _madvise is not None and buffer.address % mmap.PAGESIZE == 0:
+        _madvise(ctypes.c_void_p(buffer.address), ctypes.c_size_t(buffer.size), mmap.MADV_DONTNEED)
 
 
 def _buffer() -> mmap.mmap:

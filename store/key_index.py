@@ -16,7 +16,7 @@ are disjoint after a bulk load or a compaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from store.disk import let_pages_go
 from store.keys import Codes
 from store.lazy import cached_property
 from store.sequence import SequenceVector
@@ -38,6 +39,7 @@ Rows = npt.NDArray[np.intp]
 _MERGE_FAN_IN: Final = 4
 _MERGE_ROWS_MAX: Final = 2_000_000
 _PARALLEL_NEEDLES: Final = 20_000
+_SWEEP_NEEDLES: Final = 100_000  # so many touch nearly every page of an index
 _SEQUENCE_FIELDS: Final = ("sequence", "sequence_2", "sequence_3")
 
 
@@ -50,12 +52,14 @@ class KeyIndex:
         positions: row position of each code; None when they are 0, 1, 2, ...
         sequence: sequence of each row, None in tables without one.
         has_equal_codes: some code occurs twice (a hash collision).
+        file: the mapped file that all of these lie in, None when they are in memory.
     """
 
     codes: Codes
     positions: Positions | None
     sequence: SequenceVector | None
     has_equal_codes: bool = False
+    file: pa.Buffer | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -99,8 +103,14 @@ class KeyIndex:
 
     @classmethod
     def read(cls, buffer: pa.Buffer) -> KeyIndex:
-        """Reads the bytes of a `.keys` file, in place."""
-        return cls.from_arrow(ipc.open_file(pa.BufferReader(buffer)).get_batch(0))
+        """Reads the mapped bytes of a `.keys` file, in place."""
+        return replace(cls.from_arrow(ipc.open_file(pa.BufferReader(buffer)).get_batch(0)), file=buffer)
+
+    def let_pages_go(self) -> None:
+        """Pages of a mapped file count as memory of the process once they were read: after all of them were
+        they are given back."""
+        if self.file is not None:
+            let_pages_go(self.file)
 
 
 @dataclass(frozen=True)
@@ -178,9 +188,12 @@ class Run:
             wanted = needles[low : int(needles.searchsorted(np.uint64(last), side="right"))]
         at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
-        if not len(hits):
-            return None
-        entries = at[hits]
+        found = self._found(wanted, low, hits, at[hits]) if len(hits) else None
+        if len(wanted) >= _SWEEP_NEEDLES:
+            self.index.let_pages_go()
+        return found
+
+    def _found(self, wanted: Codes, low: int, hits: Rows, entries: Rows) -> Matches:
         if self.index.has_equal_codes:
             hits, entries = self._all_equal(wanted, hits, entries)
         slots = self.slots

@@ -8,7 +8,8 @@ Given the segments of one load, in order, and a state of the table:
    loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
    stored row is hidden. Signs are not looked at: a tombstone wins and loses like any row.
 4. The next segment of the same load is tested against the earlier ones too, as if each were a version of
-   its own; so of equal sequences the later segment wins (SO11).
+   its own; so of equal sequences the later segment wins (SO11). Of many segments only keys that several of
+   them have are compared so (store.shared_codes).
 
 The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from
 the start, so that what a segment holds never depends on the state it was tested against; a plan can be made
@@ -27,10 +28,11 @@ import pyarrow.compute as pc
 
 from store.dedupe import equal_keys
 from store.delete_bitmap import DeleteVector
-from store.key_index import Matches, Positions
-from store.keys import is_exact
+from store.key_index import Matches, Positions, Run
+from store.keys import Codes, is_exact
 from store.schema import DELETE_SIGN
 from store.segment import Segment
+from store.shared_codes import only_codes, shared_codes
 from store.table_state import LiveSegment, TableState, rows_by_slot
 from store.tombstones import is_below
 
@@ -39,6 +41,7 @@ _UNSEEN: Final = 0  # a tombstone
 _REPLACED: Final = 1
 _DELETED: Final = 2
 _OWN: Final = 3  # a row of an earlier segment of the same load
+_COMPARED_WHOLE_MAX: Final = 2  # segments of a load; the keys of more are looked through first
 
 
 @dataclass(frozen=True)
@@ -104,17 +107,29 @@ def make_plan(
     Args:
         stale: by segment, rows that a later segment of the load has instead, whatever their sequence.
     """
-    planner = Planner(state, stale or {})
+    planner = Planner(state, stale or {}, staged)
     for segment in staged:
         planner.add(segment)
     return planner.finish()
 
 
 class Planner:
-    """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones."""
+    """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones.
 
-    def __init__(self, state: TableState, stale: Mapping[str, Positions] | None = None) -> None:
+    Args:
+        known: all segments that will be added, when they are known beforehand and nobody asks for `state`.
+    """
+
+    def __init__(
+        self,
+        state: TableState,
+        stale: Mapping[str, Positions] | None = None,
+        known: Sequence[Segment] = (),
+    ) -> None:
         self._stale = stale or {}
+        self._shared: Codes | None = None
+        if len(known) > _COMPARED_WHOLE_MAX:
+            self._shared = shared_codes([segment.index for segment in known])
         self._before = state
         self._grown = state
         self._plan = Plan(state.version)
@@ -125,7 +140,7 @@ class Planner:
     def state(self) -> TableState:
         """The table as if the segments so far were published."""
         while self._seen < len(self._staged):
-            self._grown = _with_segment(self._grown, self._staged[self._seen], self._plan)
+            self._grown = _with_segment(self._grown, self._staged[self._seen], self._plan, self._shared)
             self._seen += 1
         return self._grown
 
@@ -138,6 +153,7 @@ class Planner:
         """
         _test_segment(self._plan, self.state, segment, matches, self._stale.get(segment.meta.id))
         self._staged.append(segment)
+        segment.index.let_pages_go()
 
     def finish(self) -> Plan:
         plan = self._plan
@@ -278,8 +294,12 @@ def _same_keys(state: TableState, segment: Segment, matches: Matches) -> npt.NDA
     return equal_keys(staged.columns, None, stored.columns, None)
 
 
-def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState:
-    """The state as if the segment were published already; only for the rest of the same load."""
+def _with_segment(state: TableState, segment: Segment, plan: Plan, shared: Codes | None = None) -> TableState:
+    """The state as if the segment were published already; only for the rest of the same load.
+
+    Args:
+        shared: codes by which the segment can be found in it, None for all.
+    """
     segments = dict(state.segments)
     for segment_id, parts in plan.stored.items():
         slot = state.slot_of[segment_id]
@@ -288,4 +308,8 @@ def _with_segment(state: TableState, segment: Segment, plan: Plan) -> TableState
     slot = state.next_slot
     lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
     segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
-    return replace(state, segments=segments, prior_runs=state.runs, fresh=(slot,), next_slot=slot + 1)
+    grown = replace(state, segments=segments, prior_runs=state.runs, fresh=(slot,), next_slot=slot + 1)
+    if shared is None:
+        return grown
+    findable = Run(only_codes(segment.index, shared), slot)
+    return replace(grown, prior_runs=(*state.runs, findable) if len(findable) else state.runs, fresh=())

@@ -134,8 +134,9 @@ class TableWriter:
             last.segments += segments
         else:
             self._parts.append(RowPart(segments))
-        if sum(segment.rows for segment in self.segments) > _INDEXED_ROWS_MAX:
-            for segment in segments:
+        held = self.segments
+        if sum(segment.rows for segment in held) > _INDEXED_ROWS_MAX:
+            for segment in held:
                 segment.forget_index()
 
     def add_delta(self, delta: Delta, options: FillOptions) -> None:
@@ -412,7 +413,7 @@ class TableWriter:
         stale, self._filled = self._filled, []
         self._late = self._lost_in_filling = 0
         self._stale = {}
-        planner = Planner(state)
+        planner = Planner(state, known=() if self._has_deltas else self.segments)
         ordered: list[Segment] = []
         for part in self._parts:
             known = None

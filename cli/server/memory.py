@@ -22,8 +22,9 @@ _KEPT_BYTES: Final = 8 << 20
 _ARENAS: Final = 4
 
 
-def give_back_freed_memory() -> None:
-    """Makes the process give large blocks back as soon as they are freed; of no effect without glibc."""
+def keep_little_freed_memory() -> None:
+    """Makes the process give large blocks back as soon as they are freed; of no effect without glibc. Small
+    ones are given back by large loads (`store.freed_memory`)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return

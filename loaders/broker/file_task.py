@@ -121,7 +121,7 @@ class FileTask:
                     unselected=done.unselected + mapped.unselected,
                     bad=self._listed(done.bad, bad),
                 )
-                gathered.add(batch.places, mapped)
+                gathered.add(batch.places, mapped, batch.held_bytes)
                 if gathered.is_enough:
                     done, gathered = self._write(done, gathered), Gathered()
                 on_read(body.count)

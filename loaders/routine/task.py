@@ -151,7 +151,7 @@ class TaskRun:
                 places = batch.places([row for row, _ in mapped.bad])
                 for place, (_, reason) in zip(places, mapped.bad, strict=True):
                     self._note(BadRow(place, reason), where)
-                self._gathered.add(batch.places, mapped)
+                self._gathered.add(batch.places, mapped, batch.held_bytes)
                 if self._gathered.is_enough:
                     self._write(load)
                     self._origins.append((0, where))
