@@ -32,6 +32,8 @@ _COLUMNS: Final = "k BIGINT, city VARCHAR(20), v DOUBLE, n INT, note VARCHAR(50)
 _QUERIES: Final = {
     "group by with filter": "SELECT city, count(*) c, sum(v) s FROM {} WHERE n < 500 GROUP BY 1 ORDER BY 1",
     "count": "SELECT count(*) c FROM {} WHERE n >= 0",
+    "count of a range": "SELECT count(*) c FROM {} WHERE k BETWEEN {low} AND {high} + 1000000 AND n < 900",
+    "smallest and largest": "SELECT min(k) a, max(k) b, min(n) c, max(n) d FROM {} WHERE n > 7",
     "1 % range of keys": "SELECT count(*) c, sum(v) s FROM {} WHERE k BETWEEN {low} AND {high}",
     "1 % range of values": "SELECT count(*) c, sum(v) s FROM {} WHERE n BETWEEN 100 AND 109",
     "point by key": "SELECT k, city, v, n, note FROM {} WHERE k = {low}",

@@ -39,7 +39,7 @@ from store.keys import encode_keys
 from store.lazy import cached_property
 from store.schema import SEQUENCE_COL, TableSchema
 from store.sequence import SequenceVector
-from store.zone_map import Pruner, ZoneMap, ZoneMapBuilder
+from store.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"
 # For rows on their way to a file. Arrow's own allocator asks for huge pages; touched for the first time they
@@ -263,6 +263,7 @@ class Segment:
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
+        self._bounds: dict[int, ZoneBounds] = {}
         self._lock = new_lock()
 
     @property
@@ -418,12 +419,23 @@ class Segment:
         with self._lock:
             known = self._pruners.get(schema.revision)
             if known is None:
-                by_id = {column.id: column.name for column in schema.columns}
-                names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
-                fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
-                known = Pruner(self.meta.zones, names, fields, self.meta.batches)
+                known = Pruner(*self._zones_for(schema))
                 self._pruners[schema.revision] = known
             return known
+
+    def bounds(self, schema: TableSchema) -> ZoneBounds:
+        """Bounds of the columns of each batch for a reader of that schema revision."""
+        with self._lock:
+            known = self._bounds.get(schema.revision)
+            if known is None:
+                known = self._bounds[schema.revision] = ZoneBounds(*self._zones_for(schema))
+            return known
+
+    def _zones_for(self, schema: TableSchema) -> tuple[ZoneMap, dict[str, str], pa.Schema, int]:
+        by_id = {column.id: column.name for column in schema.columns}
+        names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+        fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
+        return self.meta.zones, names, fields, self.meta.batches
 
     def delete_files(self) -> None:
         """Removes the files of a segment that no catalog names: its load was aborted."""

@@ -9,6 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.aggregate import count_rows, extreme, has_bounds
+from store.condition import Condition
 from store.errors import InvalidInputError
 from store.lookup import lookup
 from store.readers import Lease
@@ -98,9 +100,20 @@ class Snapshot:
         projection = Projection.of(self.schema, columns, hidden=hidden)
         return lookup(self._state, as_table(keys), projection, deleted=deleted)
 
-    def count(self) -> int:
-        """How many rows a scan returns."""
-        return self._state.row_count
+    def count(self, conditions: Sequence[Condition] = (), *, deleted: bool = False) -> int:
+        """How many rows a scan returns, or those of them that satisfy all of some conditions."""
+        return count_rows(self._state, conditions, deleted=deleted)
+
+    def has_bounds(self, column: str) -> bool:
+        """Whether zone maps tell the smallest and largest value of a column of each batch."""
+        return has_bounds(self._state, column)
+
+    def extreme(
+        self, column: str, conditions: Sequence[Condition] = (), *, largest: bool, deleted: bool = False
+    ) -> pa.Scalar:
+        """The smallest or largest value of a column that has bounds, among rows that satisfy all of some
+        conditions; NULL without any."""
+        return extreme(self._state, column, conditions, largest=largest, deleted=deleted)
 
     def close(self) -> None:
         """Lets go of the version; readers it gave out keep it until they are read or dropped."""

@@ -112,6 +112,41 @@ def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar:
     return pa.scalar(value, arrow)
 
 
+def _scalars(values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """As `_scalar`, of many values."""
+    stored = _STORED_AS.get(str(arrow), pa.string() if pa.types.is_decimal(arrow) else arrow)
+    return pa.array(values, stored).cast(arrow)
+
+
+class ZoneBounds:
+    """The zone maps of one segment as Arrow arrays of a reader's types, a value per batch.
+
+    Args:
+        zones, names, schema, batches: as for `Pruner`.
+    """
+
+    def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
+        self._zones = {names[stored]: per_batch for stored, per_batch in zones.items() if stored in names}
+        self._schema = schema
+        self._batches = batches
+        self._known: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
+
+    def of(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+        """Smallest and largest value, and whether there are NULLs; NULL where that is not known.
+
+        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut, a cut largest one is not
+        known.
+        """
+        found = self._known.get(column)
+        if found is None:
+            zones = [zone or (None, None, None) for zone in self._zones.get(column, [None] * self._batches)]
+            arrow = self._schema.field(column).type
+            low, high = (_scalars([zone[i] for zone in zones], arrow) for i in (0, 1))
+            found = low, high, pa.array([zone[2] for zone in zones], pa.bool_())
+            self._known[column] = found
+        return found
+
+
 class Pruner:
     """Decides which batches of one segment an expression may match; made once per segment and schema.
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
+from store.condition import Condition
 from store.types import INTEGER_RANGES, ColumnType
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
@@ -30,42 +29,6 @@ _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """One comparison of a column. `operator` is a comparison sign, `in`, `is null` or `is not null`."""
-
-    column: str
-    operator: str
-    values: tuple[pa.Scalar, ...] = ()
-
-    def __str__(self) -> str:
-        values = ", ".join(map(str, self.values))
-        return f"{self.column} {self.operator} {values}".rstrip()
-
-    @property
-    def is_equality(self) -> bool:
-        return self.operator in ("=", "in")
-
-    @property
-    def expression(self) -> pc.Expression:
-        field = pc.field(self.column)
-        if self.operator == "in":
-            return field.isin(pa.array([value.as_py() for value in self.values], self.values[0].type))
-        if self.operator == "is null":
-            return field.is_null()
-        if self.operator == "is not null":
-            return field.is_valid()
-        value = self.values[0]
-        return {
-            "=": field == value,
-            "!=": field != value,
-            "<": field < value,
-            "<=": field <= value,
-            ">": field > value,
-            ">=": field >= value,
-        }[self.operator]
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from store.condition import Condition
 from store.errors import InvalidInputError
 from store.partitions import any_partition_filter
 from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
 from store.snapshot import Snapshot
-from store.sql.predicates import Condition, column_of, conditions, conjuncts
+from store.sql.predicates import column_of, conditions, conjuncts
 from store.sql.statements import TableName
 from store.types import ColumnType, parse_type
 

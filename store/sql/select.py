@@ -1,7 +1,8 @@
 """Queries on snapshots: straight from a scan or look-up where the query is so simple, else through DuckDB.
 
 Straight means: columns of one table, conditions the scan decides itself, a LIMIT. Such a query keeps every
-value as it is stored, stops reading at its limit, and with the whole key given reads only those rows.
+value as it is stored, stops reading at its limit, and with the whole key given reads only those rows. Counts
+and extremes under such conditions come from zone maps (store.sql.aggregates).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from store.condition import Condition
 from store.partitions import matching
 from store.scan import LIVE
 from store.snapshot import Snapshot
 from store.sql import duck
+from store.sql.aggregates import aggregates
 from store.sql.functions import Surroundings
-from store.sql.predicates import Condition, conjuncts
+from store.sql.predicates import conjuncts
 from store.sql.relations import (
     Readable,
     Relation,
@@ -267,25 +270,16 @@ def _straight(
     ]
     if bounds is None or any(part is None for part in parts):
         return None
-    if (
-        _is_count(tree)
-        and not parts
-        and not relation.partitions
-        and bounds == (0, None)
-        and not context.show_hidden
-    ):
-        name = tree.expressions[0].alias
-        return pa.table({name: pa.array([relation.snapshot.count()], pa.int64())}).to_reader()
+    relation.conditions = [condition for part in parts for condition in part or []]
+    if bounds == (0, None) and _keys(relation) is None:
+        answer = aggregates(tree, relation, deleted=context.show_hidden)
+        if answer is not None:
+            return answer
     items = _items(tree, relation, show_hidden=context.show_hidden)
     if items is None:
+        relation.conditions = []
         return None
-    relation.conditions = [condition for part in parts for condition in part or []]
     return _projected(relation, items, bounds, deleted=context.show_hidden)
-
-
-def _is_count(tree: exp.Select) -> bool:
-    item = tree.expressions[0].unalias() if len(tree.expressions) == 1 else None
-    return isinstance(item, exp.Count) and isinstance(item.this, exp.Star) and not item.expressions
 
 
 def _bounds(tree: exp.Select) -> tuple[int, int | None] | None:

@@ -51,9 +51,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         asked.append(("get", list(columns or ()), keys.num_rows))
         return get(self, keys, columns, **more)
 
-    def spy_count(self: Snapshot) -> int:
+    def spy_count(self: Snapshot, *given: Any, **more: Any) -> int:
         asked.append(("count",))
-        return count(self)
+        return count(self, *given, **more)
 
     monkeypatch.setattr(Snapshot, "scan", spy_scan)
     monkeypatch.setattr(Snapshot, "marked", spy_marked)
@@ -300,3 +300,38 @@ def test_wrong_bytes_found_while_reading_are_told_as_such(
     monkeypatch.setattr(MarkedScan, "open", lambda given: broken(open_scan(given)))
     with pytest.raises(CorruptionError, match="wrong bytes"):
         list(session.execute(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT count(*), min(a), max(k) FROM t WHERE k >= 2", (3, 30, 3)),
+        ("SELECT count(1) c, count(a), count(f) FROM t AS x WHERE x.k < 4", (4, 3, 3)),
+        ("SELECT min(d), max(d), min(t.k) FROM t WHERE a IS NULL", (date(2024, 1, 2), date(2024, 1, 2), 2)),
+        ("SELECT min(a), max(a), count(*) FROM t WHERE k > 7", (None, None, 0)),
+        ("SELECT max(n), min(n) FROM u", (Decimal(2**127 - 1), Decimal(-5))),
+        ("SELECT count(*) FROM t WHERE s IN ('x', 'z') AND k <> 1", (1,)),
+    ],
+)
+def test_counts_and_extremes_are_answered_without_reading_rows(
+    rows: Run, read: list[tuple[Any, ...]], text: str, expected: tuple[Any, ...]
+) -> None:
+    assert rows(text) == [expected]
+    assert not [asked for asked in read if asked[0] in ("scan", "get")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(DISTINCT k) FROM t",
+        "SELECT max(f) FROM t",
+        "SELECT count(*) + 1 FROM t",
+        "SELECT k, count(*) FROM t GROUP BY k",
+        "SELECT count(*) FROM t WHERE k + 1 = 2",
+        "SELECT count(*) FROM t HAVING count(*) > 1",
+        "SELECT count(*) FILTER (WHERE k > 1) FROM t",
+    ],
+)
+def test_other_aggregates_are_evaluated(rows: Run, read: list[tuple[Any, ...]], text: str) -> None:
+    assert rows(text)
+    assert [asked for asked in read if asked[0] == "scan"]

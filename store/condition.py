@@ -1,0 +1,90 @@
+"""A comparison of one column with constants: told to scans as an expression, tested on rows, or on no more
+than the bounds of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One comparison of a column. `operator` is a comparison sign, `in`, `is null` or `is not null`; values
+    have the column's own type."""
+
+    column: str
+    operator: str
+    values: tuple[pa.Scalar, ...] = ()
+
+    def __str__(self) -> str:
+        values = ", ".join(map(str, self.values))
+        return f"{self.column} {self.operator} {values}".rstrip()
+
+    @property
+    def is_equality(self) -> bool:
+        return self.operator in ("=", "in")
+
+    @property
+    def expression(self) -> pc.Expression:
+        """The condition as a filter of a scan."""
+        field = pc.field(self.column)
+        if self.operator == "in":
+            return field.isin(self._choices)
+        if self.operator == "is null":
+            return field.is_null()
+        if self.operator == "is not null":
+            return field.is_valid()
+        value = self.values[0]
+        return {
+            "=": field == value,
+            "!=": field != value,
+            "<": field < value,
+            "<=": field <= value,
+            ">": field > value,
+            ">=": field >= value,
+        }[self.operator]
+
+    @property
+    def _choices(self) -> pa.Array:
+        return pa.array([value.as_py() for value in self.values], self.values[0].type)
+
+    def holds(self, values: pa.Array) -> pa.BooleanArray:
+        """For which values it is true; where it is not, the answer is false or NULL."""
+        if self.operator == "in":
+            return pc.is_in(values, value_set=self._choices)
+        if self.operator == "is null":
+            return pc.is_null(values)
+        if self.operator == "is not null":
+            return pc.is_valid(values)
+        return _COMPARE[self.operator](values, self.values[0])
+
+    def always_holds(self, low: pa.Array, high: pa.Array, has_nulls: pa.BooleanArray) -> pa.BooleanArray:
+        """For which batches it is true of every row, as far as bounds tell: not where the answer is NULL.
+
+        Args:
+            low, high, has_nulls: of the column, a value per batch, NULL where it is not known.
+        """
+        if self.operator == "is null":
+            return pc.and_(has_nulls, False)  # bounds do not tell that every value is NULL
+        known = pc.invert(has_nulls)
+        if self.operator == "is not null":
+            return known
+        if self.operator == "in" or self.operator == "=":
+            return pc.and_(known, pc.and_(pc.equal(low, high), self.holds(low)))
+        value = self.values[0]
+        if self.operator == "!=":
+            return pc.and_(known, pc.or_kleene(pc.less(high, value), pc.greater(low, value)))
+        return pc.and_(known, self.holds(high if self.operator in ("<", "<=") else low))
