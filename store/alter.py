@@ -21,6 +21,7 @@ from store import catalog as records
 from store import properties as props
 from store.constraints import Constraint
 from store.errors import AlreadyExistsError, InvalidInputError
+from store.features import KNOWN_FEATURES, require_writable
 from store.groups import (
     group_properties,
     refuse_rename,
@@ -33,7 +34,6 @@ from store.publish import TableWrite, put_version
 from store.reads import Predicate
 from store.resolve import Plan
 from store.schema import (
-    KNOWN_FEATURES,
     Column,
     Default,
     TableSchema,
@@ -78,17 +78,26 @@ class Altered:
 Change = Callable[[TableSchema], Altered]
 
 
-def alter(table: Table, changes: Sequence[Change], *, expected_revision: int | None = None) -> int:
+def alter(
+    table: Table,
+    changes: Sequence[Change],
+    *,
+    expected_revision: int | None = None,
+    check: Callable[[records.Transaction], None] | None = None,
+) -> int:
     """Applies changes one after another, all or none; returns the version they made.
 
     Args:
         expected_revision: the revision they were thought out for; None means the newest.
+        check: looks at the table within the switch; what it raises undoes everything.
 
     Raises:
         InvalidInputError: a change that is not possible.
         ConflictError: the table has another revision by now.
     """
     with table.catalog.write() as tx:
+        if check is not None:
+            check(tx)
         return _alter(tx, table, changes, expected_revision)
 
 
@@ -101,6 +110,7 @@ def _alter(
             tx, table.id, name=table.name, operation="ALTER TABLE", revision=expected_revision or 0
         )
     schema = table.loader.schema(tx, revision)
+    require_writable(schema.features)
     said: list[str] = []
     features: list[str] = []
     for change in changes:
@@ -351,7 +361,7 @@ def set_properties(given: Mapping[str, str]) -> Change:
                 )
         features += [
             feature
-            for feature, name in _PROPERTY_OF.items()
+            for feature, name in PROPERTY_OF.items()
             if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
         ]
         plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
@@ -407,22 +417,6 @@ def add_feature(name: str) -> Change:
     return change
 
 
-def drop_feature(name: str) -> Change:
-    """Takes a feature off the list, and switches off what it is for (5.4)."""
-
-    def change(schema: TableSchema) -> Altered:
-        if name not in schema.features:
-            raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
-        kept = tuple(feature for feature in schema.features if feature != name)
-        properties = dict(schema.properties)
-        properties.pop(_PROPERTY_OF.get(name, ""), None)
-        if name in _ON_BY_DEFAULT:
-            properties[_PROPERTY_OF[name]] = "false"
-        return Altered(replace(schema, features=kept, properties=properties), (), (f"-{name}",))
-
-    return change
-
-
 def enable_sequence_load(properties: Mapping[str, str]) -> Change:
     """Gives a table its hidden sequence; rows that are there have NULL, the smallest (SD8-SD10)."""
 
@@ -463,8 +457,7 @@ def enable_flexible_updates() -> Change:
     return change
 
 
-_PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
-_ON_BY_DEFAULT: Final = frozenset(["deletionVectors"])
+PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
 
 
 def _next_id(schema: TableSchema) -> int:

@@ -25,6 +25,7 @@ from store import failpoint, tombstones
 from store.catalog import Transaction
 from store.compaction_policy import rewritable, small_or_dirty
 from store.errors import CommitUnknownError, ConflictError
+from store.features import require_writable
 from store.horizon import raise_floor
 from store.merge import Merged, merge
 from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, TableWrite, check_revision, put_version
@@ -162,6 +163,7 @@ class Compaction:
             ConflictError: see `optimize`.
         """
         state, lease = self._table.hold()
+        require_writable(state.schema.features)
         inputs = self._choose(state)
         while inputs:
             rule = purge_rule(self._table, state)

@@ -20,7 +20,7 @@ from store.multi_transaction import MultiTransaction, TransactionResult
 from store.retry import retried
 from store.transaction import VISIBLE
 from store.transaction_table import TransactionTable
-from store.update_lock import OPTIMISTIC, SERIAL, lock_directory, update_lock, update_mode
+from store.update_lock import OPTIMISTIC, SERIAL, lock_directory, turn, update_lock, update_mode
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -107,7 +107,11 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
                 matched, _ = work(opened)
                 return _result(matched, opened.version, transaction.commit(), table.name)
 
-    return retried(attempt, options.retries)
+    mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
+    if mode == SERIAL:  # has its turn already
+        return retried(attempt, options.retries)
+    directory = lock_directory(table.catalog)
+    return retried(attempt, options.retries, lambda _pause: turn(directory, table.id))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from store import catalog
 from store.catalog import Transaction
+from store.features import require_writable
 from store.publish import Figures, TableWrite, put_version
 from store.resolve import Plan
 from store.schema import TableSchema
@@ -86,6 +87,7 @@ def _restored_revision(tx: Transaction, table: Table, now: TableSchema, then: Ta
     """Step 4; the revision the restored version has."""
     if now.revision == then.revision:
         return now.revision
+    require_writable([*now.features, *then.features])
     unused = [*(column.id + 1 for column in now.columns), now.next_column_id, then.next_column_id]
     restored = replace(then, revision=now.revision + 1, next_column_id=max(unused))
     tx.put("schemas", catalog.schema_key(table.id, restored.revision), restored.to_record())

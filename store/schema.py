@@ -17,7 +17,8 @@ import pyarrow as pa
 from store import properties as props
 from store.cast import try_cast
 from store.constraints import Constraint
-from store.errors import FormatError, InvalidInputError
+from store.errors import InvalidInputError
+from store.features import features_of, protocol_of
 from store.groups import ColumnGroup, Groups, groups_from_record, groups_to_record, parse_groups
 from store.lazy import cached_property
 from store.partitions import Partitioning
@@ -28,8 +29,6 @@ DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
 GROUPS_COL: Final = "__GROUPS_COL__"  # of tables with column groups: bit n is set where a row has group n
-# Table features: a program that does not know one of a table's must leave the table alone.
-KNOWN_FEATURES: Final = ("appendOnly", "deletionVectors", "columnMapping", "sequenceLoad")
 HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 _NAME_LENGTH_MAX: Final = 64
@@ -318,8 +317,8 @@ class TableSchema:
             "groups": groups_to_record(self.groups),
             "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
             "next_column_id": self.next_column_id,
-            "features": list(self.features),
             "constraints": [constraint.to_record() for constraint in self.constraints],
+            **protocol_of(self.features),
         }
 
     @classmethod
@@ -327,9 +326,9 @@ class TableSchema:
         """What `to_record` made.
 
         Raises:
-            FormatError: the table has features this program does not know.
+            FormatError: the table can be read only by programs that know more than this one.
         """
-        refuse_unknown_features(record)
+        features = features_of(record)
         sequence_type = record["sequence_type"]
         return cls(
             columns=tuple(_column_from_record(item) for item in record["columns"]),
@@ -343,24 +342,8 @@ class TableSchema:
             groups=groups_from_record(record.get("groups", ())),
             partitioning=Partitioning.from_record(record.get("partitioning")),
             next_column_id=record.get("next_column_id", 0),
-            features=tuple(record.get("features", ())),
+            features=features,
             constraints=tuple(Constraint.from_record(item) for item in record.get("constraints", ())),
-        )
-
-
-def refuse_unknown_features(record: Mapping[str, Any]) -> None:
-    """Raises when a table has features that this program does not know.
-
-    Raises:
-        FormatError: names them.
-    """
-    needed = [*record.get("reader_features", ()), *record.get("features", ())]
-    unknown = [name for name in needed if name not in KNOWN_FEATURES]
-    if unknown:
-        raise FormatError(
-            f"the table needs the feature {', '.join(map(repr, unknown))}, which this program does not know; "
-            "upgrade it",
-            features=tuple(unknown),
         )
 
 

@@ -30,6 +30,7 @@ from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
 from store.errors import LoadRejectedError, NotFoundError
+from store.features import require_writable
 from store.isolation import Isolation, recreated_error
 from store.key_index import Matches, Positions
 from store.overwrite import Clearing, plan_clearing
@@ -73,6 +74,7 @@ class TableWriter:
         isolation: Isolation | None = None,
         app: AppWrite | None = None,
     ) -> None:
+        require_writable(schema.features)
         self.operation = operation
         self.isolation = isolation
         self.is_blind = isolation is None

@@ -7,6 +7,8 @@ threads of a process as well as processes. Three states of a table's updates, de
 - *serial*: the lock is held from snapshot to publish. Updates never conflict with each other; loads neither
   wait nor are waited for.
 - *optimistic*: no lock, conflicts are found when committing (store.conflict).
+  A statement that runs again after one takes a turn: a second lock, which only such statements wait for, and
+  none for longer than `_TURN_SECONDS`.
 - *unchecked*: no lock, no check: the later version wins. Only by asking for it.
 """
 
@@ -16,7 +18,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ OPTIMISTIC: Final = "optimistic"
 UNCHECKED: Final = "unchecked"
 MODES: Final = (SERIAL, OPTIMISTIC, UNCHECKED)
 CONFIG_NAME: Final = "enable_concurrent_update"
+_TURN_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.002
 _POLL_SECONDS_MAX: Final = 0.02
 _BUSY: Final = (
@@ -76,13 +79,29 @@ def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None
     Raises:
         UnavailableError: somebody else holds it still, with the text of U4.
     """
-    directory.mkdir(exist_ok=True)
-    handle = os.open(directory / f"{table_id}.update", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with _opened(directory / f"{table_id}.update") as handle:
+        _acquire(handle, seconds)
+        yield
+
+
+@contextmanager
+def turn(directory: Path, table_id: int) -> Iterator[None]:
+    """The turn of a statement that runs again: when those before it are done, or have taken too long."""
+    with _opened(directory / f"{table_id}.again") as handle:
+        with suppress(UnavailableError):
+            _acquire(handle, _TURN_SECONDS)
+        yield
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A lock file; whatever lock was taken goes with the block."""
+    path.parent.mkdir(exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     with _held_lock:
         _held.add(handle)
     try:
-        _acquire(handle, seconds)
-        yield
+        yield handle
     finally:
         with _held_lock:
             _held.discard(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -26,6 +27,7 @@ from store import (
     parse_type,
 )
 from store.alter import add_column, add_constraint, alter, drop_column, rename_column
+from store.compaction import Compaction, CompactionResult
 from store.sql import Session
 
 TABLE = """
@@ -214,6 +216,121 @@ def test_44_an_unknown_feature_is_refused_by_name(session: Session) -> None:
     session.store.close()
     with Store.open(session.store.path) as again, pytest.raises(FormatError, match="'teleport'"):
         again.table("db.t").count()
+
+
+def test_44_a_feature_that_writers_need_leaves_readers_alone(session: Session) -> None:
+    """5.4: to read for reader features, to write for both."""
+    opened = table(session)
+    record = opened.schema.to_record()
+    record["features"] = ["teleport"]
+    with session.store.catalog.write() as tx:
+        tx.put("schemas", catalog.schema_key(opened.id, 1), record)
+    session.store.close()
+    with Store.open(session.store.path) as again:
+        found = again.table("db.t")
+        assert found.count() == 2
+        for write in (
+            lambda: found.upsert(pa.table({"k": [9], "v": ["x"], "n": [9]})),
+            lambda: found.update({"n": 0}),
+            lambda: found.optimize(full=True),
+            lambda: list(Session(again, "db").execute("ALTER TABLE t ADD COLUMN w INT NULL")),
+        ):
+            with pytest.raises(FormatError, match="written only by .* 'teleport'"):
+                write()
+        assert found.version == 2
+
+
+def test_44_a_newer_protocol_is_refused_by_its_version(session: Session) -> None:
+    opened = table(session)
+    record = {**opened.schema.to_record(), "min_reader_version": 4}
+    with session.store.catalog.write() as tx:
+        tx.put("schemas", catalog.schema_key(opened.id, 1), record)
+    session.store.close()
+    with Store.open(session.store.path) as again, pytest.raises(FormatError, match="needs reader version 4"):
+        again.table("db.t").count()
+
+
+def test_features_raise_the_protocol_and_dropping_the_last_lowers_it(session: Session) -> None:
+    def protocol() -> tuple[int, int, list[str]]:
+        record = table(session).schema.to_record()
+        return record["min_reader_version"], record["min_writer_version"], record["reader_features"]
+
+    assert protocol() == (1, 2, [])
+    run(session, "ALTER TABLE t SET ('delta.appendOnly' = 'true')")
+    assert protocol() == (1, 7, [])
+    run(session, "ALTER TABLE t SET ('delta.feature.columnMapping' = 'supported')")
+    assert protocol() == (3, 7, ["columnMapping"])
+    run(session, "ALTER TABLE t DROP FEATURE appendOnly; ALTER TABLE t DROP FEATURE columnMapping")
+    assert protocol() == (1, 2, [])
+    assert "delta.appendOnly" not in table(session).schema.properties
+    run(session, "DELETE FROM t WHERE k = 1")  # not append-only any more
+
+
+def test_supported_is_not_active(session: Session) -> None:
+    """5.4: `appendOnly` listed but not switched on still allows deletes."""
+    run(session, "ALTER TABLE t SET ('delta.feature.appendOnly' = 'supported'); DELETE FROM t WHERE k = 1")
+    assert table(session).count() == 1
+
+
+def test_dropping_deletion_vectors_rewrites_what_they_hid(session: Session) -> None:
+    """5.4: off first, its traces rewritten, then off the list; a reader in between sees the same rows."""
+    run(
+        session, "ALTER TABLE t SET ('delta.enableDeletionVectors' = 'true'); UPDATE t SET n = 11 WHERE k = 1"
+    )
+    run(session, "DELETE FROM t WHERE k = 2")
+    before = table(session).snapshot()
+    hidden = [
+        live.deletes.live_count < live.segment.rows for live in table(session).state().segments.values()
+    ]
+    assert any(hidden)
+    run(session, "ALTER TABLE t DROP FEATURE deletionVectors")
+    state = table(session).state()
+    assert all(live.deletes.live_count == live.segment.rows for live in state.segments.values())
+    assert (state.schema.features, state.schema.row_level) == ((), False)
+    assert run(session, "SELECT * FROM t") == [(1, "a", 11)]
+    assert before.scan().read_all().to_pylist() == [{"k": 1, "v": "a", "n": 11}]
+    assert table(session).check() == []
+
+
+def test_dropping_column_mapping_rewrites_files_of_other_columns(session: Session) -> None:
+    run(session, "ALTER TABLE t SET ('delta.feature.columnMapping' = 'supported')")
+    run(session, "ALTER TABLE t RENAME COLUMN v TO w; ALTER TABLE t DROP COLUMN n")
+    run(session, "INSERT INTO t VALUES (3, 'c'); ALTER TABLE t DROP FEATURE columnMapping")
+    state = table(session).state()
+    written = {tuple(live.segment.schema.names) for live in state.segments.values()}
+    assert written == {("k", "w")}
+    assert run(session, "SELECT * FROM t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_load_between_rewriting_and_the_switch_is_rewritten_too(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(
+        session, "ALTER TABLE t SET ('delta.enableDeletionVectors' = 'true'); UPDATE t SET n = 11 WHERE k = 1"
+    )
+    rewrite, rivals = Compaction.run, iter([12, 13])
+
+    def and_then_a_rival_writes(self: Compaction) -> CompactionResult:
+        done = rewrite(self)
+        for value in itertools.islice(rivals, 1):
+            run(session, f"UPDATE t SET n = {value} WHERE k = 2")
+        return done
+
+    monkeypatch.setattr(Compaction, "run", and_then_a_rival_writes)
+    run(session, "ALTER TABLE t DROP FEATURE deletionVectors")
+    state = table(session).state()
+    assert all(live.deletes.live_count == live.segment.rows for live in state.segments.values())
+    assert run(session, "SELECT * FROM t") == [(1, "a", 11), (2, "b", 13)]
+
+
+def test_a_sequence_cannot_be_dropped(session: Session) -> None:
+    run(
+        session,
+        "ALTER TABLE t ENABLE FEATURE 'SEQUENCE_LOAD' "
+        "WITH PROPERTIES ('function_column.sequence_type' = 'int')",
+    )
+    with pytest.raises(InvalidInputError, match="'sequenceLoad' cannot be dropped"):
+        run(session, "ALTER TABLE t DROP FEATURE sequenceLoad")
 
 
 def test_45_a_table_made_anew_under_a_load_is_not_the_same(session: Session) -> None:

@@ -17,7 +17,6 @@ from store.alter import (
     alter,
     drop_column,
     drop_constraint,
-    drop_feature,
     enable_flexible_updates,
     enable_sequence_load,
     modify_column,
@@ -26,6 +25,7 @@ from store.alter import (
     unset_properties,
 )
 from store.check_partial import FLEXIBLE
+from store.drop_feature import drop_feature
 from store.sql.check_expression import check_expression
 from store.sql.result import Result
 from store.sql.session import Session
@@ -88,8 +88,6 @@ def _parse_add_list(stream: TokenStream) -> Change:
 
 
 def _parse_drop(stream: TokenStream) -> Change:
-    if stream.take("FEATURE"):
-        return drop_feature(stream.word_or_string("a feature"))
     if stream.take("CONSTRAINT"):
         return drop_constraint(stream.name("a constraint name"))
     stream.take("COLUMN")
@@ -183,6 +181,28 @@ def _run_constraint(statement: AddConstraint, session: Session) -> Result:
     return Result()
 
 
+@dataclass(frozen=True)
+class DropFeature:
+    """ALTER TABLE t DROP FEATURE name."""
+
+    table: TableName
+    name: str
+
+
+def _parse_drop_feature(stream: TokenStream) -> DropFeature:
+    table = parse_table_name(stream)
+    stream.need("DROP", "FEATURE")
+    name = stream.word_or_string("a feature")
+    if stream.take("TRUNCATE"):
+        stream.refuse("TRUNCATE HISTORY is not needed: earlier versions keep their features")
+    return DropFeature(table, name)
+
+
+def _run_drop_feature(statement: DropFeature, session: Session) -> Result:
+    drop_feature(session.table(statement.table), statement.name)
+    return Result()
+
+
 def _run(statement: AlterTable, session: Session) -> Result:
     alter(session.table(statement.table), statement.changes)
     return Result()
@@ -191,4 +211,5 @@ def _run(statement: AlterTable, session: Session) -> Result:
 KINDS: Final = (
     StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+    StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )
