@@ -235,7 +235,7 @@ def test_44_a_feature_that_writers_need_leaves_readers_alone(session: Session) -
             lambda: found.optimize(full=True),
             lambda: list(Session(again, "db").execute("ALTER TABLE t ADD COLUMN w INT NULL")),
         ):
-            with pytest.raises(FormatError, match="written only by .* 'teleport'"):
+            with pytest.raises(FormatError, match=r"written only by .* 'teleport'"):
                 write()
         assert found.version == 2
 
