@@ -44,7 +44,7 @@ FEED_FIELDS: Final = (
     pa.field(COMMIT_VERSION, pa.int64(), False),
     pa.field(COMMIT_TIMESTAMP, pa.timestamp("us"), False),
 )
-_KINDS: Final = np.array(["+I", "-U", "+U", "-D"])
+_KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 _NONE: Final = -1
 
 
@@ -135,7 +135,7 @@ def changes_between(before: TableState, after: TableState, schema: TableSchema) 
     order = np.argsort(key[is_change], kind="stable")  # the row before and after stand side by side
     picked, kinds = chosen[0][is_change][order], chosen[1][is_change][order]
     visible = rows.select(schema.names).take(pa.array(picked))
-    return visible.append_column(FEED_FIELDS[0], pa.array(_KINDS[kinds].tolist(), pa.string()))
+    return visible.append_column(FEED_FIELDS[0], _KINDS.take(pa.array(kinds)))
 
 
 def _by_key(
