@@ -253,6 +253,8 @@ class MultiTransaction:
     def _close(self) -> None:
         self._is_open = False
         self._locks.close()
+        for table in self._tables.values():
+            table.let_go()  # they refer to this transaction, so they go with the garbage collector only
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -144,6 +144,10 @@ class TransactionTable:
         self.transaction.check_writable(self.base.database_id)
         self._was_written = True
 
+    def let_go(self) -> None:
+        """Holds the transaction's version no longer; readers that were given out do."""
+        self._snapshot.close()
+
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from store import Column, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
+from store import Column, ConflictError, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
+from store.readers import leases_of
 from store.stage import new_segment_id
 
 ROOT = Path(__file__).parents[2]
@@ -193,3 +197,23 @@ def test_vacuum_takes_what_dead_processes_left(store: Store) -> None:
     assert not orphan.exists()
     assert ours.exists(), "its process may publish it yet"
     assert table.vacuum().orphans == ()
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback", "conflict"])
+def test_a_transaction_that_ended_holds_no_version(store: Store, ending: str) -> None:
+    """Not even until the garbage collector comes: a server's horizon would wait for it."""
+    table = make(store, 2)
+    gc.disable()
+    try:
+        with suppress(ConflictError), store.transaction() as transaction:
+            transaction.table("db.t").update({"v": 7}, pc.field("k") == 1)
+            assert leases_of(store.catalog.data_dir).held(table.id) == {3}
+            if ending == "rollback":
+                transaction.rollback()
+            elif ending == "conflict":
+                table.upsert(pa.table({"k": [1], "v": [9]}))
+        assert leases_of(store.catalog.data_dir).held(table.id) == set()
+    finally:
+        gc.enable()
+    table.delete_where(pc.field("k") == 2)
+    assert table.vacuum(retention_seconds=0).held == ()
