@@ -6,6 +6,7 @@ flights_run.py      uploads, comparison with the source, one flight by version
 feed.py             a process that updates some columns of every flight
 feeds_run.py        three of them at once, comparison with the source
 spark_run.py        the same events through PySpark
+broker_run.py       the same events as files, by a broker load that is killed in the middle
 screen.py           what is printed
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cli.demo.broker_run import run_broker
 from cli.demo.feeds_run import run_feeds
 from cli.demo.flights import event_stream, read_flights
 from cli.demo.flights_run import run_flights
@@ -54,8 +56,8 @@ def run(
         stream = event_stream(read_flights(flights))
         run_flights(store, stream, screen)
         run_feeds(store, stream.flights, screen)
-        if with_spark:
-            run_spark(store, stream, screen)
+        has_spark = with_spark and run_spark(store, stream, screen)
+        run_broker(store, stream, screen, engine="spark" if has_spark else "local")
         check_tables(store, screen)
     screen.say(f"\nDone in {time.perf_counter() - started:.0f} s; the tables are in {data_dir}. Try:")
     screen.say(f"  seqstore --data-dir {data_dir} history flights.flights")

@@ -1,0 +1,265 @@
+"""One table format on Spark, measured in a session of its own beside `df.write.parquet` of the same frames.
+
+`bench.spark` runs this file with the Python whose pyspark the format supports, so it imports nothing of this
+project but for our own format. The order, a JSON object, is the only argument; the answer, one too, the last
+line printed.
+
+1. The base becomes a table.
+2. Batches of updates go in one by one, then an append; each beside Parquet files of the same frame, the two
+   taking turns in going first.
+3. The whole table is read, beside Parquet files of the same rows.
+4. The end state is written to Parquet, for others to compare.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+KEY, SEQUENCE = "order_id", "updated_at"
+TABLE = "orders"
+BUCKETS = "8"
+
+
+class Format(Protocol):
+    """How a format does the work; set up in its favour."""
+
+    def create(self, base: DataFrame) -> None: ...
+
+    def upsert(self, frame: DataFrame) -> None: ...
+
+    def append(self, frame: DataFrame) -> None: ...
+
+    def read(self) -> DataFrame: ...
+
+
+class Seqstore:
+    """This project."""
+
+    settings: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        from bench.rows import table_schema
+        from loaders.spark import register
+        from store import Store
+
+        register(spark)
+        self._spark, self._path = spark, work / "seqstore"
+        self.store = Store.open(self._path)
+        self.store.create_database("db")
+        self.store.create_table(f"db.{TABLE}", table_schema())
+
+    def create(self, base: DataFrame) -> None:
+        self.upsert(base)
+
+    def upsert(self, frame: DataFrame) -> None:
+        writer = frame.write.format("seqstore").mode("append")
+        writer.option("path", str(self._path)).option("table", f"db.{TABLE}").save()
+
+    append = upsert
+
+    def read(self) -> DataFrame:
+        reader = self._spark.read.format("seqstore").option("path", str(self._path))
+        return reader.option("table", f"db.{TABLE}").load()
+
+    def delete(self, every: int) -> None:
+        """Takes away one row of so many."""
+        import pyarrow.compute as pc
+
+        table = self.store.table(f"db.{TABLE}")
+        keys = table.scan([KEY]).read_all()
+        digits = pc.subtract(keys[KEY], pc.multiply(pc.divide(keys[KEY], every), every))
+        table.delete(keys.filter(pc.equal(digits, 0)))
+
+
+class Delta:
+    """MERGE with deletion vectors; the append is a plain one, which looks for no key."""
+
+    settings: ClassVar = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+    }
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self._spark, self._path = spark, str(work / "delta")
+
+    def create(self, base: DataFrame) -> None:
+        base.write.format("delta").save(self._path)
+
+    def upsert(self, frame: DataFrame) -> None:
+        newest = Window.partitionBy(KEY).orderBy(F.col(SEQUENCE).desc())  # a key once, or MERGE fails
+        unique = frame.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
+        unique.createOrReplaceTempView("batch")
+        self._spark.sql(
+            f"MERGE INTO delta.`{self._path}` AS t USING batch AS s ON s.{KEY} = t.{KEY} "
+            f"WHEN MATCHED AND s.{SEQUENCE} >= t.{SEQUENCE} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def append(self, frame: DataFrame) -> None:
+        frame.write.format("delta").mode("append").save(self._path)
+
+    def read(self) -> DataFrame:
+        return self._spark.read.format("delta").load(self._path)
+
+
+class Hudi:
+    """Merge on read with a bucket index: what writes fastest."""
+
+    settings: ClassVar = {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    }
+    _options: ClassVar = {
+        "hoodie.table.name": TABLE,
+        "hoodie.datasource.write.recordkey.field": KEY,
+        "hoodie.datasource.write.precombine.field": SEQUENCE,
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": BUCKETS,
+        "hoodie.metadata.enable": "false",
+        "hoodie.compact.inline": "false",
+    }
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self._spark, self._path = spark, str(work / "hudi")
+
+    def _write(self, frame: DataFrame, operation: str, mode: str) -> None:
+        options = {**self._options, "hoodie.datasource.write.operation": operation}
+        frame.write.format("hudi").options(**options).mode(mode).save(self._path)
+
+    def create(self, base: DataFrame) -> None:
+        self._write(base, "bulk_insert", "overwrite")
+
+    def upsert(self, frame: DataFrame) -> None:
+        self._write(frame, "upsert", "append")
+
+    append = upsert
+
+    def read(self) -> DataFrame:
+        found = self._spark.read.format("hudi").load(self._path)
+        return found.drop(*[name for name in found.columns if name.startswith("_hoodie")])
+
+
+class Paimon:
+    """A primary-key table of some buckets, merged when read."""
+
+    settings: ClassVar = {
+        "spark.sql.catalog.paimon": "org.apache.paimon.spark.SparkCatalog",
+        "spark.sql.extensions": "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions",
+    }
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self._spark = spark
+        spark.conf.set("spark.sql.catalog.paimon.warehouse", str(work / "paimon"))
+        spark.sql("CREATE DATABASE IF NOT EXISTS paimon.db")
+
+    def create(self, base: DataFrame) -> None:
+        columns = ", ".join(f"{name} {kind}" for name, kind in base.dtypes)
+        self._spark.sql(
+            f"CREATE TABLE paimon.db.{TABLE} ({columns}) TBLPROPERTIES ('primary-key' = '{KEY}', "
+            f"'bucket' = '{BUCKETS}', 'sequence.field' = '{SEQUENCE}', 'file.format' = 'parquet')"
+        )
+        self.upsert(base)
+
+    def upsert(self, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView("batch")
+        self._spark.sql(f"INSERT INTO paimon.db.{TABLE} SELECT * FROM batch")
+
+    append = upsert
+
+    def read(self) -> DataFrame:
+        return self._spark.table(f"paimon.db.{TABLE}")
+
+
+FORMATS: dict[str, Any] = {"seqstore": Seqstore, "delta": Delta, "hudi": Hudi, "paimon": Paimon}
+
+
+class Clock:
+    """What took how long, by what and round."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def time(self, what: str, act: Callable[[], Any]) -> None:
+        started = time.perf_counter()
+        act()
+        self.seconds.setdefault(what, []).append(round(time.perf_counter() - started, 3))
+        print(what, self.seconds[what][-1], file=sys.stderr, flush=True)
+
+
+def session(order: dict[str, Any]) -> SparkSession:
+    """local[2], as every format gets it."""
+    builder = SparkSession.builder.master("local[2]").appName(f"bench {order['format']}")
+    settings = {
+        "spark.driver.memory": "6g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": BUCKETS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(Path(order["work"]) / "spark"),
+        "spark.jars": ",".join(order["jars"]),
+        "spark.jars.packages": ",".join(order["packages"]),
+        "spark.sql.warehouse.dir": str(Path(order["work"]) / "warehouse"),
+        "spark.sql.catalog.paimon.warehouse": str(Path(order["work"]) / "paimon"),
+        **FORMATS[order["format"]].settings,
+    }
+    spark = builder.config(map={name: value for name, value in settings.items() if value}).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def read_all(frame: DataFrame) -> None:
+    """Every value of every row is looked at."""
+    frame.select(F.xxhash64(*frame.columns).alias("row")).agg(F.bit_xor("row")).collect()
+
+
+def run(order: dict[str, Any]) -> dict[str, Any]:
+    """Steps 1 to 4 of the module."""
+    inputs, work = Path(order["inputs"]), Path(order["work"])
+    spark = session(order)
+    clock = Clock()
+    table: Format = FORMATS[order["format"]](spark, work)
+    clock.time("base", lambda: table.create(spark.read.parquet(str(inputs / "base"))))
+    written = [(f"batch-{number}", "upsert") for number in range(1, order["batches"] + 1)]
+    for number, (name, what) in enumerate([*written, ("append", "append")]):
+        frame = spark.read.parquet(str(inputs / name))
+        act = table.append if what == "append" else table.upsert
+        turns: list[tuple[str, Callable[[], Any]]] = [
+            (what, lambda act=act, frame=frame: act(frame)),  # type: ignore[misc]
+            (
+                f"{what} as Parquet",
+                lambda frame=frame, name=name: frame.write.parquet(str(work / f"files-{name}")),  # type: ignore[misc]
+            ),
+        ]
+        for label, step in turns if number % 2 else reversed(turns):
+            clock.time(label, step)
+    table.read().write.parquet(str(work / "end"))
+    if isinstance(table, Seqstore):
+        table.delete(20)
+        table.read().write.parquet(str(work / "kept"))
+        files = spark.read.parquet(str(work / "kept"))
+    else:
+        files = spark.read.parquet(str(work / "end"))
+    for _ in range(order["reads"]):
+        clock.time("read of Parquet", lambda: read_all(files))
+        clock.time("read", lambda: read_all(table.read()))
+    answer = {"spark": spark.version, "seconds": clock.seconds}
+    spark.stop()
+    return answer
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(json.loads(sys.argv[1]))))

@@ -1,0 +1,238 @@
+"""Broker loads whose processes are killed: they go on from the start or are cancelled, and load once.
+
+The jobs run as LOAD LABEL runs them, in processes of their own, with processes under them that read files.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pymysql
+import pytest
+from rich.console import Console
+
+from cli.demo.broker_run import kill_in_the_middle, run_broker, wait_for
+from cli.demo.flights import event_stream, read_flights
+from cli.demo.screen import Screen
+from loaders.broker.job import ATTEMPTS_MAX, CANCELLED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from loaders.broker.spec import DataDescription, LoadSpec
+from loaders.broker.worker import resume, submit
+from store import Settings, Store
+from store.sql import Session
+from store.transaction import now_ms, this_process
+
+ROOT = Path(__file__).parents[2]
+ROWS = 120_000  # of a file: enough to be in the middle of it
+pytestmark = pytest.mark.crash
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Two files for each of two tables."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("one", "two"):
+        for part in range(2):
+            keys = range(part * ROWS, (part + 1) * ROWS)
+            (folder / f"{name}{part}.csv").write_text("".join(f"{k},{name}\n" for k in keys))
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, files: Path) -> Iterator[Store]:
+    settings = Settings(load_paths=(str(files),), auto_compaction=0)
+    with Store.open(tmp_path / "data", settings=settings) as opened:
+        create = "CREATE TABLE db.{} (k BIGINT, v VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k);"
+        list(Session(opened).execute(f"CREATE DATABASE db; {create.format('one')}{create.format('two')}"))
+        yield opened
+
+
+def spec(files: Path, label: str = "job") -> LoadSpec:
+    descriptions = tuple(
+        DataDescription(name, (f"{files}/{name}*.csv",), column_separator=",") for name in ("one", "two")
+    )
+    return LoadSpec("db", label, descriptions, {"load_parallelism": "2"})
+
+
+def counts(store: Store) -> tuple[int, int]:
+    return store.table("db.one").count(), store.table("db.two").count()
+
+
+def assert_loaded_once(store: Store) -> None:
+    """Both tables have all rows, of one version under one label, and no file is left of other attempts."""
+    assert counts(store) == (2 * ROWS, 2 * ROWS)
+    for name in ("one", "two"):
+        table = store.table(f"db.{name}")
+        assert [info.label for info in table.history() if info.label] == ["job"]
+        assert table.check() == []
+    code = "import sys; from store import Store; Store.open(sys.argv[1]).close()"  # sweeps what the dead left
+    subprocess.run([sys.executable, "-c", code, str(store.path)], check=True, timeout=120, cwd=ROOT)
+    live = {
+        live.segment.meta.file_id
+        for name in ("one", "two")
+        for live in store.table(f"db.{name}").state().segments.values()
+    }
+    found = [path for path in (store.path / "tables").rglob("*") if path.is_file()]
+    assert {path.stem for path in found} <= live
+
+
+def test_a_job_killed_while_it_reads_is_run_again_by_the_next_server(store: Store, files: Path) -> None:
+    """Its readers end with it; nothing of it is seen before the second run has ended."""
+    job_id = submit(store, spec(files), [str(files)], "root")
+    jobs = LoadJobs(store.catalog)
+    job = wait_for(jobs, job_id, lambda job: job.percent > 0)
+    readers = psutil.Process(job.owner[0]).children(recursive=True)
+    assert readers
+    kill_in_the_middle(jobs, job_id)
+    _, alive = psutil.wait_procs(readers, timeout=60)
+    assert not alive
+    assert counts(store) == (0, 0)
+    assert resume(store) == [job_id]
+    ended = wait_for(jobs, job_id, lambda job: job.has_ended)
+    assert (ended.state, ended.error, ended.attempts, ended.loaded) == (FINISHED, "", 2, 4 * ROWS)
+    assert_loaded_once(store)
+    assert resume(store) == []
+
+
+def test_a_killed_job_that_nobody_resumes_is_cancelled_and_its_label_free(store: Store, files: Path) -> None:
+    jobs = LoadJobs(store.catalog)
+    job_id = submit(store, spec(files), [str(files)], "root")
+    kill_in_the_middle(jobs, job_id)
+    job = jobs.all()[job_id]
+    assert job.state == CANCELLED
+    assert "the process that ran it ended" in job.error
+    again = submit(store, spec(files), [str(files)], "root")
+    assert wait_for(jobs, again, lambda job: job.has_ended).state == FINISHED
+    assert_loaded_once(store)
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "is_published"), [("publish.before_switch", False), ("publish.after_switch", True)]
+)
+def test_killed_around_the_switch_rows_label_and_state_agree(
+    store: Store, files: Path, failpoint: str, is_published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FINISHED is in the same switch as the rows: a job is never both visible and cancelled."""
+    jobs = LoadJobs(store.catalog)
+    monkeypatch.setenv("SEQSTORE_FAILPOINT", failpoint)
+    job_id = submit(store, spec(files), [str(files)], "root")
+    monkeypatch.delenv("SEQSTORE_FAILPOINT")
+    if is_published:
+        job = wait_for(jobs, job_id, lambda job: job.has_ended)
+        assert job.state == FINISHED
+        assert resume(store) == []
+    else:
+        wait_for(jobs, job_id, lambda _: job_id in jobs.abandoned())
+        assert counts(store) == (0, 0)
+        assert resume(store) == [job_id]
+        assert wait_for(jobs, job_id, lambda job: job.has_ended).state == FINISHED
+    assert_loaded_once(store)
+
+
+@pytest.mark.torture
+def test_a_waiting_job_that_is_killed_waits_again(store: Store, files: Path) -> None:
+    """PENDING: two others run."""
+    jobs = LoadJobs(store.catalog)
+    running = LoadJob(spec(files, "other"), LOADING, this_process(), now_ms())
+    blockers = [jobs.add(running) for _ in range(2)]
+    job_id = submit(store, spec(files), [str(files)], "root")
+    job = jobs.get(job_id)
+    assert job.state == PENDING
+    os.kill(job.owner[0], signal.SIGKILL)
+    wait_for(jobs, job_id, lambda _: job_id in jobs.abandoned())
+    assert resume(store) == [job_id]
+    for blocker in blockers:
+        jobs.change(blocker, LoadJob.finished)
+    assert wait_for(jobs, job_id, lambda job: job.has_ended).state == FINISHED
+    assert counts(store) == (2 * ROWS, 2 * ROWS)
+
+
+def test_a_job_that_ends_every_process_is_given_up(store: Store, files: Path) -> None:
+    jobs = LoadJobs(store.catalog)
+    dead = replace(
+        LoadJob(spec(files), LOADING, (2**22 + 1, 1), now_ms()), attempts=ATTEMPTS_MAX, allowed=(str(files),)
+    )
+    job_id = jobs.add(dead)
+    assert resume(store) == []
+    job = jobs.get(job_id)
+    assert (job.state, job.error) == (
+        CANCELLED,
+        f"type:LOAD_RUN_FAIL; msg:every process that ran it ended, {ATTEMPTS_MAX} times",
+    )
+
+
+def test_a_server_killed_with_its_jobs_goes_on_with_them(store: Store, files: Path, tmp_path: Path) -> None:
+    """LOAD LABEL over MySQL, then kill -9 of server and job, then another server."""
+    config = tmp_path / "conf.toml"
+    config.write_text(f'[store]\nload_paths = ["{files}"]\n')
+    jobs = LoadJobs(store.catalog)
+    with_server(store, config, load_over_mysql, files)
+    (job_id,) = jobs.abandoned()
+    with_server(store, config, wait_over_mysql, files)
+    assert jobs.get(job_id).attempts == 2
+    assert_loaded_once(store)
+
+
+def with_server(store: Store, config: Path, step: object, files: Path) -> None:
+    """Runs a step against a server process, then kills it."""
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(store.path), "serve", "--http-port", "0"]
+    server = subprocess.Popen(
+        [*command, "--mysql-port", "0", "--config", str(config)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert server.stdout is not None
+    try:
+        port = 0
+        for line in server.stdout:
+            if "mysql://" in line:
+                port = int(line.rpartition(":")[2].strip().strip("/"))
+            if "ready" in line:
+                break
+        with pymysql.connect(host="127.0.0.1", port=port, user="root", database="db") as connection:
+            assert callable(step)
+            step(store, connection, files)
+    finally:
+        server.kill()
+        server.stdout.close()
+        server.wait(60)
+
+
+def load_over_mysql(store: Store, connection: pymysql.Connection, files: Path) -> None:
+    described = ", ".join(
+        f'DATA INFILE ("{files}/{name}*.csv") INTO TABLE {name} COLUMNS TERMINATED BY ","'
+        for name in ("one", "two")
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f'LOAD LABEL db.job ({described}) WITH LOCAL () PROPERTIES ("load_parallelism" = "2")')
+    jobs = LoadJobs(store.catalog)
+    (job_id,) = jobs.all()
+    kill_in_the_middle(jobs, job_id)
+
+
+def wait_over_mysql(store: Store, connection: pymysql.Connection, files: Path) -> None:
+    jobs = LoadJobs(store.catalog)
+    (job_id,) = jobs.all()
+    wait_for(jobs, job_id, lambda job: job.has_ended)
+    with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute("SHOW LOAD WHERE LABEL = 'job'")
+        (line,) = cursor.fetchall()
+    assert (line["State"], line["Progress"], line["ErrorMsg"]) == ("FINISHED", "100.00% (4/4)", None)
+
+
+@pytest.mark.spark
+def test_flights_through_a_broker_load_on_spark_that_is_killed_end_as_the_source(tmp_path: Path) -> None:
+    """The driver dies with kill -9, and Spark with it. Late, shuffled, repeated events as files of two
+    formats, two tables under one label."""
+    stream = event_stream(read_flights(5_000), batches=8, seed=7)
+    with Store.open(tmp_path / "data") as opened:
+        opened.create_database("flights")
+        screen = Screen(Console(file=io.StringIO(), highlight=False))
+        job = run_broker(opened, stream, screen, engine="spark")
+    assert (job.state, job.attempts, job.files) == (FINISHED, 2, 16)
