@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from store import catalog
+from store.drop_partition import drop_partition
 from store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from store.partitions import (
     Partition,
@@ -152,10 +153,9 @@ def _drop(statement: DropPartition, session: Session) -> Result:
         if statement.if_exists:
             return Result()
         raise
-    # First nothing new may come into it, then what is in it goes.
-    left = tuple(other for other in partitioning.partitions if other.name != partition.name)
-    if len(left) < len(partitioning.partitions):
-        table.change_partitions(replace(partitioning, partitions=left))
+    if any(other.name == partition.name for other in partitioning.partitions):
+        drop_partition(table, partition)
+        return Result()
     with table.begin_load(operation="DROP PARTITION", require_sequence=False) as load:
         load.clear(partition_filter(table.schema, partition))
         load.commit()
