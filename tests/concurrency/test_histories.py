@@ -61,7 +61,7 @@ def run_in_processes(first: int, count: int, seconds: float) -> int:
 
 
 @pytest.mark.timeout(900)
-def test_an_order_explains_every_history() -> None:
+def test_54_an_order_explains_every_history() -> None:
     seed = random.SystemRandom().randrange(2**40)
     print(f"seed {seed}")
     done = run_in_processes(seed, HISTORIES, SECONDS)
@@ -70,7 +70,7 @@ def test_an_order_explains_every_history() -> None:
 
 
 @pytest.mark.torture
-def test_an_order_explains_very_many_histories() -> None:
+def test_54_an_order_explains_very_many_histories() -> None:
     seconds = 60 * float(os.environ.get("TORTURE_MINUTES", "30"))
     seed = random.SystemRandom().randrange(2**40)
     done = run_in_processes(seed, 1_000_000, seconds)

@@ -347,3 +347,25 @@ def test_on_update_needs_the_default_of_new_rows() -> None:
     column = Column("at", MOMENT, on_update_current_timestamp=True)
     with pytest.raises(InvalidInputError, match="needs DEFAULT CURRENT_TIMESTAMP"):
         TableSchema.create([Column("k", BIGINT, False), column], ["k"])
+
+
+def test_46_writers_that_make_values_at_once_do_not_conflict(store: Store) -> None:
+    """Delta's identity columns admit one writer at a time; here values come from ranges, so all commit.
+
+    Also a transaction that read something, and one whose row brings its own value.
+    """
+    table = make(store)
+    one, two = table.begin_load(), table.begin_load()
+    for number, load in enumerate((one, two)):
+        load.write(pa.table({"k": pa.array([number], pa.int32())}))
+    with store.transaction(concurrency="optimistic") as reader:
+        opened = reader.table("db.t")
+        opened.get(pa.table({"k": pa.array([9], pa.int32())}))
+        opened.upsert(pa.table({"k": pa.array([2], pa.int32())}))
+        one.commit()
+        two.commit()
+    table.upsert(pa.table({"k": pa.array([3], pa.int32()), "id": [1_000]}))
+    ids = ids_of(table)
+    assert (len(ids), len(set(ids.values())), ids[3]) == (4, 4, 1_000)
+    made = [info.facts for info in table.history()[1:]]
+    assert not any("changes" in facts for facts in made), "no change of metadata that others could meet"

@@ -127,7 +127,7 @@ def test_a_partial_update_is_not_filled_again_because_of_a_compaction(store: Sto
     assert table.check() == []
 
 
-def test_inputs_dropped_by_a_rival_are_left_out(store: Store) -> None:
+def test_40_inputs_dropped_by_a_rival_are_left_out(store: Store) -> None:
     """Scenario 40: the second rewrites the rest and reports two dropped."""
     table = make(store)
     for number in range(4):
@@ -170,7 +170,7 @@ def test_a_compaction_without_inputs_left_commits_nothing(store: Store) -> None:
     assert table.version == 4
 
 
-def test_a_z_order_gives_up_when_an_input_is_dropped(store: Store) -> None:
+def test_40_a_z_order_gives_up_when_an_input_is_dropped(store: Store) -> None:
     """Scenario 40, second half: DD."""
     table = make(store)
     for number in range(4):
@@ -192,7 +192,7 @@ def test_a_z_order_gives_up_when_an_input_is_dropped(store: Store) -> None:
     assert table.version == 6
 
 
-def test_purge_twice_makes_one_version(store: Store) -> None:
+def test_41_purge_twice_makes_one_version(store: Store) -> None:
     """Scenario 41."""
     table = make(store)
     table.upsert(rows(range(100), 1))

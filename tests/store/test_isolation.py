@@ -1,8 +1,9 @@
 """Isolation levels on the real store, scenario by scenario: the number in a name is that of the scenario.
 
 `begin` opens a transaction at the version that is the newest then; who begins first and commits last loses.
-Elsewhere: 26 in sql/test_isolation_sql, 35 and 36 in the stateful tests, 39-41 also in test_compaction, 42,
-44 and 45 in test_alter, 46 in test_auto_increment, 52 in tests/crash, 54 in concurrency/test_histories.
+Elsewhere: 26 in sql/test_isolation_sql, 35 and 36 in test_sequence_scenarios, 40 and 41 in test_compaction, 4
+and 42 to 45 in test_alter, 46 in test_auto_increment, 48 to 50 with Spark in loaders/spark/test_stream, 52 in
+tests/crash, 54 in concurrency/test_histories.
 """
 
 from __future__ import annotations
