@@ -1,4 +1,4 @@
-"""BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION; ADMIN SET FRONTEND CONFIG.
+"""BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION.
 
 Inside BEGIN ... COMMIT every statement reads the snapshot taken at BEGIN: none sees what earlier ones of
 the transaction did (X7), nor what others committed since (stronger than X8 asks). INSERT, UPDATE, DELETE and
@@ -13,14 +13,13 @@ from datetime import datetime
 from typing import Final
 
 from store.app_ids import DUPLICATE
-from store.errors import InvalidInputError, NotFoundError
+from store.errors import NotFoundError
 from store.sql import variables as names
 from store.sql.result import Result, text_rows
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.tokens import TokenStream
 from store.transaction import PRECOMMITTED, TransactionRecord
-from store.update_lock import CONFIG_NAME
 
 _HEADINGS: Final = (
     "TransactionId",
@@ -65,13 +64,6 @@ class ShowTransaction:
     database: str | None
     txn_id: int | None
     label: str | None
-
-
-@dataclass(frozen=True)
-class AdminSetConfig:
-    """ADMIN SET [ALL] FRONTEND CONFIG ("name" = "value")."""
-
-    values: tuple[tuple[str, str], ...]
 
 
 def _parse_begin(stream: TokenStream) -> Begin:
@@ -183,30 +175,9 @@ def _time(unix_ms: int) -> str:
     return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _parse_admin(stream: TokenStream) -> AdminSetConfig:
-    return AdminSetConfig(tuple(stream.properties().items()))
-
-
-def _admin(statement: AdminSetConfig, session: Session) -> Result:
-    for name, value in statement.values:
-        if name != CONFIG_NAME:
-            raise InvalidInputError(
-                f"Config '{name}' does not exist or is not mutable; {CONFIG_NAME} is", kind="unknown_config"
-            )
-        if value.lower() not in ("true", "false"):
-            raise InvalidInputError(
-                f"config {name!r}: expected true or false, found {value!r}", kind="bad_config"
-            )
-        session.store.set_config(name, value.lower())
-    return Result()
-
-
 KINDS: Final = (
     StatementKind(("BEGIN", "START TRANSACTION"), Begin, _parse_begin, _begin),
     StatementKind(("COMMIT",), Commit, _parse_commit, _commit),
     StatementKind(("ROLLBACK",), Rollback, _parse_rollback, _rollback),
     StatementKind(("SHOW TRANSACTION",), ShowTransaction, _parse_show, _show),
-    StatementKind(
-        ("ADMIN SET FRONTEND CONFIG", "ADMIN SET ALL FRONTENDS CONFIG"), AdminSetConfig, _parse_admin, _admin
-    ),
 )
