@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from store.errors import InvalidInputError
 from store.sql import duck
-from store.sql.functions import Surroundings
+from store.sql.calls import Surroundings
 from store.sql.tokens import TokenStream, split_statements
 from store.sql.translate import check, render, source_name, translate
 from store.types import INTEGER_RANGES, ColumnType

@@ -39,7 +39,7 @@ from store.schema import (
     default_scalar,
     hidden_name,
 )
-from store.sql.functions import Surroundings
+from store.sql.calls import Surroundings
 from store.types import INTEGER_RANGES, ColumnType, type_from_arrow
 
 _SIGN: Final = ColumnType("TINYINT")

@@ -24,7 +24,7 @@ from loaders.mapping import ColumnList, RowMapping, field_names, parse_columns
 from loaders.source import Reader
 from store.errors import InvalidInputError
 from store.schema import TableSchema, hidden_name
-from store.sql.functions import Moment, Surroundings
+from store.sql.calls import Moment, Surroundings
 
 
 @dataclass(frozen=True)

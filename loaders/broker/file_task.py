@@ -22,7 +22,7 @@ from loaders.row_source import Target, open_rows
 from loaders.source import BadRow, SourceBatch
 from store.check_rows import Mask, RejectedRow
 from store.errors import InvalidInputError, StoreError, UnavailableError
-from store.sql.functions import Moment
+from store.sql.calls import Moment
 from store.write_task import StagedRows, WriteTask
 
 _BAD_ROWS_MAX = 1_000

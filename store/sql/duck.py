@@ -6,6 +6,7 @@ values travel as `decimal128(38, 0)` whatever their number of digits, and are re
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.errors import InvalidInputError, StoreError, UnavailableError
+from store.forks import new_lock
 from store.sql.macros import macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
+OVERLOADS: Final = "overloads"  # kind of the error for a macro of which no body could be chosen
 _CARRIER: Final = pa.decimal128(38, 0)
 _CONFIG: Final = {
     "enable_external_access": "false",
@@ -28,6 +31,8 @@ _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
     "error_on_division_by_zero": "false",
 }
+_lock: Final = new_lock()
+_databases: Final[dict[int, duckdb.DuckDBPyConnection]] = {}
 # What DuckDB adds behind its message: the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
@@ -38,10 +43,21 @@ _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A connection that evaluates and can do nothing else; its configuration is locked."""
+    """A connection that evaluates and can do nothing else; its configuration is locked.
+
+    All of a process share one empty database, for making its macros takes longer than most queries; what a
+    connection registers it alone sees.
+    """
+    with _lock:
+        database = _databases.get(os.getpid())  # its threads do not survive a fork
+        if database is None:
+            database = _databases[os.getpid()] = _new_database()
+        return database.cursor()
+
+
+def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
-    for statement in macro_statements():
-        connection.execute(statement)
+    connection.execute(";".join(macro_statements()))
     connection.execute("SET lock_configuration = true")
     return connection
 
@@ -143,6 +159,8 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
         return InvalidInputError(
             f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
         )
+    if "multiple overloads that match" in message:
+        return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
     if isinstance(error, duckdb.OutOfMemoryException):
         return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
     return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")

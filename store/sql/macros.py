@@ -6,16 +6,93 @@ what is computed from a DATE by whole days stays a DATE.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # Called by the translation of other functions and operators, not by name.
-INTERNAL: Final = frozenset(["add_date", "date_trunc", "integer", "ln", "logarithm", "text", "to_days", "ts"])
+INTERNAL: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor date_of
+        date_trunc date_trunc_of day_ordinal explode_json_array_double explode_json_array_int
+        explode_json_array_json explode_json_array_string explode_numbers explode_split int_div
+        int_div_of integer integer_of json_length_of json_list json_type_of ln logarithm moment
+        number random_between rounded since_1970 text text_beside to_days ts ts_of two_digit_week_0
+        two_digit_week_1 two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_mode_3
+        whole_beside year_of_week_2 yearweek_mode_2 yearweek_mode_3
+        """,
+    )
+)
 
 _MACROS: Final = r"""
+d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
+d_ts(x TIMESTAMP) AS x,
+    (x DATE) AS CAST(x AS TIMESTAMP),
+    (x BIGINT) AS try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']),
+    (x VARCHAR) AS d_moment(x);
 d_add_date(x DATE, i INTERVAL) AS CAST(x + i AS DATE),
     (x TIMESTAMP, i INTERVAL) AS x + i,
-    (x VARCHAR, i INTERVAL) AS TRY_CAST(x AS TIMESTAMP) + i;
-d_array_join(a, s) AS array_to_string(a, s);
+    (x VARCHAR, i INTERVAL) AS d_moment(x) + i;
+d_as_number(x VARCHAR) AS TRY_CAST(x AS DOUBLE),
+    (x DATE) AS CAST(strftime(x, '%Y%m%d') AS BIGINT),
+    (x TIMESTAMP) AS CAST(strftime(x, '%Y%m%d%H%M%S') AS BIGINT),
+    (x BOOLEAN) AS CAST(x AS INTEGER),
+    (x) AS x;
+d_beside(x VARCHAR, y BIGINT) AS TRY_CAST(x AS DOUBLE),
+    (x VARCHAR, y HUGEINT) AS TRY_CAST(x AS DOUBLE),
+    (x VARCHAR, y DOUBLE) AS TRY_CAST(x AS DOUBLE),
+    (x VARCHAR, y DATE) AS TRY_CAST(x AS TIMESTAMP),
+    (x VARCHAR, y TIMESTAMP) AS TRY_CAST(x AS TIMESTAMP),
+    (x VARCHAR, y VARCHAR) AS x,
+    (x, y) AS x;
+d_branch(x TINYINT) AS CAST(x AS VARCHAR),
+    (x SMALLINT) AS CAST(x AS VARCHAR),
+    (x INTEGER) AS CAST(x AS VARCHAR),
+    (x BIGINT) AS CAST(x AS VARCHAR),
+    (x HUGEINT) AS CAST(x AS VARCHAR),
+    (x DOUBLE) AS CAST(x AS VARCHAR),
+    (x BOOLEAN) AS CASE WHEN x THEN '1' WHEN NOT x THEN '0' END,
+    (x) AS x;
+d_ts_of(x) AS d_moment(CAST(x AS VARCHAR));
+d_add_date_of(x, i) AS d_moment(CAST(x AS VARCHAR)) + i;
+d_date_of(x) AS CAST(d_moment(CAST(x AS VARCHAR)) AS DATE);
+d_date_trunc_of(u, x) AS date_trunc(u, d_moment(CAST(x AS VARCHAR)));
+d_integer_of(x) AS regexp_replace(trim(CAST(x AS VARCHAR)), '^([+-]?\d+)\.\d*$', '\1');
+d_int_div_of(a, b) AS TRY_CAST(trunc(a / b) AS BIGINT);
+d_int_div(a BIGINT, b BIGINT) AS a // b,
+    (a HUGEINT, b HUGEINT) AS a // b,
+    (a, b) AS TRY_CAST(trunc(a / b) AS BIGINT);
+d_number(x TINYINT) AS CAST(x AS BIGINT),
+    (x SMALLINT) AS CAST(x AS BIGINT),
+    (x INTEGER) AS CAST(x AS BIGINT),
+    (x BOOLEAN) AS CAST(x AS BIGINT),
+    (x VARCHAR) AS TRY_CAST(x AS DOUBLE),
+    (x) AS x;
+d_text_beside(x TINYINT, s) AS TRY_CAST(s AS DOUBLE),
+    (x SMALLINT, s) AS TRY_CAST(s AS DOUBLE),
+    (x INTEGER, s) AS TRY_CAST(s AS DOUBLE),
+    (x BIGINT, s) AS TRY_CAST(s AS DOUBLE),
+    (x HUGEINT, s) AS TRY_CAST(s AS DOUBLE),
+    (x FLOAT, s) AS TRY_CAST(s AS DOUBLE),
+    (x DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
+    (x BOOLEAN, s) AS TRY_CAST(s AS BOOLEAN),
+    (x DATE, s) AS d_moment(s),
+    (x TIMESTAMP, s) AS d_moment(s),
+    (x, s) AS s;
+d_whole_beside(x TINYINT, s) AS TRY_CAST(s AS BIGINT),
+    (x SMALLINT, s) AS TRY_CAST(s AS BIGINT),
+    (x INTEGER, s) AS TRY_CAST(s AS BIGINT),
+    (x BIGINT, s) AS TRY_CAST(s AS BIGINT),
+    (x HUGEINT, s) AS TRY_CAST(s AS BIGINT),
+    (x FLOAT, s) AS TRY_CAST(s AS DOUBLE),
+    (x DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
+    (x BOOLEAN, s) AS TRY_CAST(s AS BOOLEAN),
+    (x DATE, s) AS d_moment(s),
+    (x TIMESTAMP, s) AS d_moment(s),
+    (x, s) AS s;
+d_array_join(a, s) AS array_to_string(a, s),
+    (a, s, n) AS array_to_string(list_transform(a, lambda x: coalesce(CAST(x AS VARCHAR), n)), s);
 d_array_max(a) AS list_max(a);
 d_array_min(a) AS list_min(a);
 d_array_sum(a) AS list_sum(a);
@@ -26,10 +103,11 @@ d_collect_list(x) AS list(x) FILTER (x IS NOT NULL);
 d_collect_set(x) AS list(DISTINCT x) FILTER (x IS NOT NULL);
 d_date(x DATE) AS x,
     (x TIMESTAMP) AS CAST(x AS DATE),
-    (x VARCHAR) AS TRY_CAST(x AS DATE);
+    (x BIGINT) AS CAST(try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']) AS DATE),
+    (x VARCHAR) AS CAST(d_moment(x) AS DATE);
 d_date_trunc(u, x DATE) AS CAST(date_trunc(u, x) AS DATE),
     (u, x TIMESTAMP) AS date_trunc(u, x),
-    (u, x VARCHAR) AS date_trunc(u, TRY_CAST(x AS TIMESTAMP));
+    (u, x VARCHAR) AS date_trunc(u, d_moment(x));
 d_e() AS exp(CAST(1 AS DOUBLE));
 d_element_at(a, k) AS a[k];
 d_find_in_set(s, l) AS CASE
@@ -38,6 +116,11 @@ d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
 d_from_base64(x) AS TRY(decode(from_base64(x)));
 d_get_json_string(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;
+d_json_extract_string(j, p) AS d_get_json_string(j, p);
+d_json_extract_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
+d_json_extract_bool(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN);
+d_json_extract_double(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE);
+d_json_extract_int(j, p) AS TRY_CAST(d_get_json_string(j, p) AS INTEGER);
 d_get_json_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
 d_get_json_bool(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN);
 d_get_json_double(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE);
@@ -50,9 +133,13 @@ d_integer(x HUGEINT) AS x,
     (x TIMESTAMP) AS CAST(strftime(x, '%Y%m%d%H%M%S') AS BIGINT),
     (x VARCHAR) AS regexp_replace(trim(x), '^([+-]?\d+)\.\d*$', '\1');
 d_json_extract(j, p) AS CASE WHEN json_valid(j) THEN CAST(json_extract(j, p) AS VARCHAR) END;
-d_json_length(j) AS CASE WHEN json_valid(j) THEN CASE json_type(j)
+d_json_length_of(j) AS CASE WHEN json_valid(j) THEN CASE json_type(j)
     WHEN 'ARRAY' THEN json_array_length(j) WHEN 'OBJECT' THEN len(json_keys(j)) ELSE 1 END END;
-d_json_type(j) AS CASE WHEN json_valid(j) THEN lower(json_type(j)) END;
+d_json_type_of(j) AS CASE WHEN json_valid(j) THEN CASE json_type(j)
+    WHEN 'VARCHAR' THEN 'string' WHEN 'UBIGINT' THEN CASE WHEN TRY_CAST(j AS INTEGER) IS NULL
+    THEN 'bigint' ELSE 'int' END
+    WHEN 'BIGINT' THEN CASE WHEN TRY_CAST(j AS INTEGER) IS NULL THEN 'bigint' ELSE 'int' END
+    WHEN 'BOOLEAN' THEN 'bool' ELSE lower(json_type(j)) END END;
 d_json_unquote(j) AS CASE WHEN j LIKE '"%"' AND json_valid(j) THEN json_extract_string(j, '$') ELSE j END;
 d_json_valid(j) AS CAST(json_valid(j) AS INTEGER);
 d_length(x) AS octet_length(encode(CAST(x AS VARCHAR)));
@@ -78,10 +165,144 @@ d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 EN
 d_text(x) AS CASE WHEN typeof(x) = 'BOOLEAN'
     THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END;
 d_time_to_sec(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT);
+d_rounded(x, step) AS make_timestamp((epoch_us(x) + step // 2) // step * step);
 d_to_days(x) AS date_diff('day', DATE '0001-01-01', x) + 366;
-d_ts(x TIMESTAMP) AS x,
-    (x DATE) AS CAST(x AS TIMESTAMP),
-    (x VARCHAR) AS TRY_CAST(x AS TIMESTAMP);
+d_append_trailing_char_if_absent(x, c) AS CASE WHEN x = '' OR ends_with(x, c) THEN x ELSE x || c END;
+d_array_compact(a) AS list_filter(a, lambda x, i: i = 1 OR x IS DISTINCT FROM a[i - 1]);
+d_array_cum_sum(a) AS list_transform(a, lambda x, i: list_sum(a[1:i]));
+d_array_difference(a) AS list_transform(a, lambda x, i: CASE WHEN i = 1 THEN 0 ELSE x - a[i - 1] END);
+d_array_enumerate(a) AS generate_series(1, len(a));
+d_array_distinct(a) AS list_filter(a, lambda x, i: coalesce(list_position(a, x), i) = i);
+d_array_except(a, b) AS list_filter(d_array_distinct(a), lambda x: NOT list_contains(b, x));
+d_array_intersect(a, b) AS list_filter(d_array_distinct(a), lambda x: list_contains(b, x));
+d_array_popback(a) AS list_slice(a, 1, len(a) - 1);
+d_array_popfront(a) AS list_slice(a, 2, len(a));
+d_array_position(a, x) AS coalesce(list_position(a, x), 0);
+d_array_remove(a, x) AS list_filter(a, lambda y: y IS DISTINCT FROM x);
+d_array_repeat(x, n) AS list_transform(range(n), lambda i: x);
+d_array_slice(a, o) AS list_slice(a, CASE WHEN o < 0 THEN len(a) + o + 1 ELSE o END, len(a)),
+    (a, o, n) AS list_slice(a, CASE WHEN o < 0 THEN len(a) + o + 1 ELSE o END,
+        CASE WHEN o < 0 THEN len(a) + o + n ELSE o + n - 1 END);
+d_array_with_constant(n, x) AS list_transform(range(n), lambda i: x);
+d_at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
+d_bit_shift_left(x, n) AS CAST(x AS BIGINT) << n;
+d_bit_shift_right(x, n) AS CAST(x AS BIGINT) >> n;
+d_bit_test(x, n) AS CAST((x >> n) & 1 AS INTEGER);
+d_bucket_floor(t, i) AS time_bucket(i, t, TIMESTAMP '0001-01-01 00:00:00');
+d_bucket_ceil(t, i) AS CASE WHEN d_bucket_floor(t, i) = t THEN t ELSE d_bucket_floor(t, i) + i END;
+d_conv(x, f, t) AS upper(to_base(CAST(list_reduce(list_transform(
+    string_split(lower(trim(CAST(x AS VARCHAR))), ''),
+    lambda c: CAST(instr('0123456789abcdefghijklmnopqrstuvwxyz', c) - 1 AS BIGINT)),
+    lambda a, c: a * f + c) AS BIGINT), t));
+d_count_substrings(x, s) AS CASE WHEN s = '' THEN 0
+    ELSE (length(x) - length(replace(x, s, ''))) // length(s) END;
+d_countequal(a, x) AS len(list_filter(a, lambda y: y IS NOT DISTINCT FROM x));
+d_day_ordinal(t) AS CAST(day(t) AS VARCHAR) || CASE WHEN day(t) IN (11, 12, 13) THEN 'th'
+    WHEN day(t) % 10 = 1 THEN 'st' WHEN day(t) % 10 = 2 THEN 'nd' WHEN day(t) % 10 = 3 THEN 'rd'
+    ELSE 'th' END;
+d_dlog1(x) AS CASE WHEN x > 0 THEN ln(x) END;
+d_dlog10(x) AS CASE WHEN x > 0 THEN log10(x) END;
+d_explode_json_array_double(j) AS CASE WHEN json_valid(j)
+    THEN CAST(json_extract_string(j, '$[*]') AS DOUBLE[]) END;
+d_explode_json_array_int(j) AS CASE WHEN json_valid(j)
+    THEN CAST(json_extract_string(j, '$[*]') AS BIGINT[]) END;
+d_explode_json_array_json(j) AS CASE WHEN json_valid(j)
+    THEN CAST(json_extract(j, '$[*]') AS VARCHAR[]) END;
+d_explode_json_array_string(j) AS CASE WHEN json_valid(j) THEN json_extract_string(j, '$[*]') END;
+d_explode_numbers(n) AS range(n);
+d_explode_split(x, d) AS string_split(x, d);
+d_extract_url_parameter(u, n) AS regexp_extract(u, '[?&]' || n || '=([^&#]*)', 1);
+d_json_contains(j, v) AS CASE WHEN json_valid(j) AND json_valid(v) THEN json_contains(j, v) END;
+d_json_exists_path(j, p) AS CASE WHEN json_valid(j) THEN json_exists(j, p) END;
+d_json_extract_isnull(j, p) AS CASE WHEN json_valid(j) THEN json_type(j, p) = 'NULL' END;
+d_json_keys(j) AS CASE WHEN json_valid(j) AND json_type(j) = 'OBJECT' THEN json_keys(j) END,
+    (j, p) AS CASE WHEN json_valid(j) AND json_type(j, p) = 'OBJECT' THEN json_keys(j, p) END;
+d_json_list(a) AS CASE WHEN len(list_filter(a, lambda x: x IS NOT NULL)) > 0
+    THEN '[' || array_to_string(list_transform(a, lambda x: coalesce(x, 'null')), ',') || ']' END;
+d_json_parse_error_to_null(j) AS CASE WHEN json_valid(j) THEN j END;
+d_json_quote(x) AS CAST(to_json(CAST(x AS VARCHAR)) AS VARCHAR);
+d_json_value(j, p) AS d_get_json_string(j, p);
+d_lpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
+    THEN left(CAST(x AS VARCHAR), n)
+    WHEN p = '' THEN '' ELSE lpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
+d_rpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
+    THEN left(CAST(x AS VARCHAR), n)
+    WHEN p = '' THEN '' ELSE rpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
+d_left(x, n) AS CASE WHEN n <= 0 THEN '' ELSE left(CAST(x AS VARCHAR), n) END;
+d_strleft(x, n) AS d_left(x, n);
+d_right(x, n) AS CASE WHEN n <= 0 THEN '' ELSE right(CAST(x AS VARCHAR), n) END;
+d_strright(x, n) AS d_right(x, n);
+d_map_agg(k, v) AS map(list(k), list(v));
+d_map_contains_key(m, k) AS list_contains(map_keys(m), k);
+d_map_contains_value(m, v) AS list_contains(map_values(m), v);
+d_mask(x) AS regexp_replace(regexp_replace(regexp_replace(x, '[A-Z]', 'X', 'g'), '[a-z]', 'x', 'g'),
+    '[0-9]', 'n', 'g');
+d_money_format(x) AS format('{:,.2f}', CAST(x AS DOUBLE));
+d_next_day(d, w) AS CAST(d_moment(CAST(d AS VARCHAR)) AS DATE) + CAST((list_position(
+    ['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2)))
+    - isodow(d_moment(CAST(d AS VARCHAR))) + 6) % 7 + 1 AS INTEGER);
+d_previous_day(d, w) AS CAST(d_moment(CAST(d AS VARCHAR)) AS DATE)
+    - CAST((isodow(d_moment(CAST(d AS VARCHAR)))
+    - list_position(['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2))) + 6) % 7 + 1 AS INTEGER);
+d_not_null_or_empty(x) AS x IS NOT NULL AND x <> '';
+d_null_or_empty(x) AS x IS NULL OR x = '';
+d_parse_url(u, p) AS nullif(CASE upper(p)
+    WHEN 'PROTOCOL' THEN regexp_extract(u, '^([A-Za-z][A-Za-z0-9+.-]*)://', 1)
+    WHEN 'HOST' THEN regexp_extract(u, '^[A-Za-z][A-Za-z0-9+.-]*://(?:[^@/?#]*@)?([^/:?#]*)', 1)
+    WHEN 'PORT' THEN regexp_extract(u, '^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*:([0-9]+)', 1)
+    WHEN 'AUTHORITY' THEN regexp_extract(u, '^[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)', 1)
+    WHEN 'PATH' THEN regexp_extract(u, '^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*([^?#]*)', 1)
+    WHEN 'QUERY' THEN regexp_extract(u, '\?([^#]*)', 1)
+    WHEN 'REF' THEN regexp_extract(u, '#(.*)', 1) END, '');
+d_percentile_approx(x, p) AS CAST(approx_quantile(CAST(x AS DOUBLE), p) AS DOUBLE);
+d_period_add(p, n) AS (p // 100 * 12 + p % 100 - 1 + n) // 12 * 100 + (p // 100 * 12 + p % 100 - 1 + n)
+    % 12 + 1;
+d_period_diff(a, b) AS (a // 100 * 12 + a % 100) - (b // 100 * 12 + b % 100);
+d_random_between(a, b) AS CAST(floor(random() * (b - a)) + a AS BIGINT);
+d_regexp_replace_one(x, p, r) AS regexp_replace(x, p, r);
+d_round_bankers(x) AS round_even(CAST(x AS DOUBLE), 0),
+    (x, n) AS round_even(CAST(x AS DOUBLE), n);
+d_sec_to_time(n) AS printf('%02d:%02d:%02d', CAST(n AS BIGINT) // 3600, CAST(n AS BIGINT) // 60 % 60,
+    CAST(n AS BIGINT) % 60);
+d_since_1970(n, x) AS CASE WHEN n >= 0 THEN x END;
+d_str_to_map(x) AS map_from_entries(list_transform(string_split(x, ','),
+    lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
+    (x, d) AS map_from_entries(list_transform(string_split(x, d),
+    lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
+    (x, d, e) AS map_from_entries(list_transform(string_split(x, d),
+    lambda p: {'k': string_split(p, e)[1], 'v': string_split(p, e)[2]}));
+d_substring(x, p) AS CASE WHEN p = 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
+    ELSE substring(CAST(x AS VARCHAR), p) END,
+    (x, p, n) AS CASE WHEN p = 0 OR n <= 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
+    ELSE substring(CAST(x AS VARCHAR), p, n) END;
+d_mid(x, p) AS d_substring(x, p),
+    (x, p, n) AS d_substring(x, p, n);
+d_substr(x, p) AS d_substring(x, p),
+    (x, p, n) AS d_substring(x, p, n);
+d_sum0(x) AS coalesce(sum(x), 0);
+d_timediff(a, b) AS CASE WHEN d_moment(CAST(a AS VARCHAR)) < d_moment(CAST(b AS VARCHAR)) THEN '-' ELSE '' END
+    || d_sec_to_time(abs(date_diff('second', d_moment(CAST(b AS VARCHAR)), d_moment(CAST(a AS VARCHAR)))));
+d_to_iso8601(x) AS CASE WHEN typeof(x) = 'DATE' THEN CAST(x AS VARCHAR)
+    ELSE strftime(d_moment(CAST(x AS VARCHAR)), '%Y-%m-%dT%H:%M:%S.%f') END;
+d_to_json(x) AS CAST(to_json(x) AS VARCHAR);
+d_to_monday(x) AS CAST(date_trunc('week', d_moment(CAST(x AS VARCHAR))) AS DATE);
+d_week_mode_0(t) AS CAST(strftime(t, '%U') AS INTEGER);
+d_week_mode_1(t) AS CAST(CASE WHEN isoyear(t) < year(t) THEN 0 WHEN isoyear(t) > year(t) THEN 53
+    ELSE week(t) END
+    AS INTEGER);
+d_week_mode_2(t) AS CASE WHEN strftime(t, '%U') = '00'
+    THEN CAST(strftime(make_date(year(t) - 1, 12, 31), '%U') AS INTEGER)
+    ELSE CAST(strftime(t, '%U') AS INTEGER) END;
+d_week_mode_3(t) AS CAST(week(t) AS INTEGER);
+d_year_of_week_2(t) AS CASE WHEN strftime(t, '%U') = '00' THEN year(t) - 1 ELSE year(t) END;
+d_yearweek_mode_2(t) AS CAST(d_year_of_week_2(t) * 100 + d_week_mode_2(t) AS INTEGER);
+d_yearweek_mode_3(t) AS CAST(isoyear(t) * 100 + week(t) AS INTEGER);
+d_two_digit_week_0(t) AS strftime(t, '%U');
+d_two_digit_week_1(t) AS printf('%02d', d_week_mode_1(t));
+d_two_digit_week_2(t) AS printf('%02d', d_week_mode_2(t));
+d_width_bucket(x, low, high, n) AS CAST(CASE WHEN x < low THEN 0 WHEN x >= high THEN n + 1
+    ELSE floor((x - low) * n / (high - low)) + 1 END AS BIGINT);
+d_year_of_week(x) AS isoyear(d_moment(CAST(x AS VARCHAR)));
 d_unhex(x) AS TRY(decode(unhex(x)));
 """
 

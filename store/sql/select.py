@@ -18,12 +18,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from store.condition import Condition
+from store.errors import InvalidInputError
 from store.partitions import matching
 from store.scan import LIVE
 from store.snapshot import Snapshot
 from store.sql import duck
 from store.sql.aggregates import aggregates
-from store.sql.functions import Surroundings
+from store.sql.calls import Surroundings
+from store.sql.overloads import settle
 from store.sql.predicates import conjuncts
 from store.sql.relations import (
     Readable,
@@ -98,9 +100,13 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     for relation in relations:
         context.log_read(relation)
     name_columns(tree, relations, show_hidden=context.show_hidden)
-    translate(tree, context.around, context.variables)
+    translate(tree, context.around, context.variables, _column_names(relations))
     with _evaluated(tree, relations, context) as reader:
         yield reader
+
+
+def _column_names(relations: list[Relation]) -> frozenset[str]:
+    return frozenset(name.lower() for relation in relations for name in relation.schema.names)
 
 
 def explain_query(query: Query, context: QueryContext) -> list[str]:
@@ -118,7 +124,7 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     if straight is None:
         choose_conditions(relations)
         name_columns(tree, relations, show_hidden=context.show_hidden)
-        translate(tree, context.around, context.variables)
+        translate(tree, context.around, context.variables, _column_names(relations))
         render(tree)
     else:
         straight.close()
@@ -165,7 +171,13 @@ def _evaluated(
     )
     has_largeint = any(source.largeint_columns for source in sources) or _speaks_largeint(tree)
     named = {source_name(number): source for number, source in enumerate(sources)}
-    reader, close = duck.run(context.connect(), render(tree), named, has_largeint=has_largeint)
+    try:
+        reader, close = duck.run(context.connect(), render(tree), named, has_largeint=has_largeint)
+    except InvalidInputError as error:
+        if error.kind != duck.OVERLOADS:
+            raise
+        settle(tree, all_calls=True)  # a type that is not known where the macro is bound
+        reader, close = duck.run(context.connect(), render(tree), named, has_largeint=has_largeint)
     try:
         with reader:
             yield reader

@@ -20,8 +20,8 @@ from store.schema import TableSchema
 from store.sql import privileges, system_tables, table_functions
 from store.sql import statements as st
 from store.sql import variables as names
+from store.sql.calls import Moment, Surroundings
 from store.sql.dml import Ask
-from store.sql.functions import Moment, Surroundings
 from store.sql.load_jobs import LoadJobs
 from store.sql.parser import parse
 from store.sql.processes import Processes

@@ -15,14 +15,12 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from store.errors import InvalidInputError
 from store.scan import LIVE
 from store.schema import hidden_name
-from store.sql.functions import (
-    Surroundings,
-    add_interval,
-    call,
-    constant_time,
-    translate_call,
-    unknown_function,
-)
+from store.sql import implicit
+from store.sql.aliases import expand_aliases
+from store.sql.calls import Surroundings, call
+from store.sql.date_functions import add_interval, constant_time
+from store.sql.functions import translate_call, unknown_function
+from store.sql.overloads import settle
 from store.sql.relations import Relation, shown_name
 
 _FORBIDDEN: Final = (
@@ -53,8 +51,13 @@ _LOCAL_TIMES: Final[dict[type[exp.Expr], str]] = {
 Variables = Callable[[str, str], "str | None"]
 
 
-def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> None:
+def translate(
+    tree: exp.Query, around: Surroundings, variables: Variables, columns: Set[str] = frozenset()
+) -> None:
     """Gives functions, casts, operators and variables of a checked tree the form DuckDB needs.
+
+    Args:
+        columns: names of columns of the tables read, lower case.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -73,11 +76,13 @@ def translate(tree: exp.Query, around: Surroundings, variables: Variables) -> No
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
+    expand_aliases(tree, columns)
     # Leaves first: what a rewriter returns must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
         new = rewrite(node)
         if new is not node and node is not tree:
             node.replace(new)
+    settle(tree)
 
 
 def check(tree: exp.Expr) -> None:
@@ -246,7 +251,10 @@ def _cast(node: exp.Expr) -> exp.Expr:
         name = name[1:]
         to = exp.DataType.build(name)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
-        return exp.TryCast(this=node.this, to=exp.DataType.build("TIMESTAMP"))
+        digits = min(int(to.expressions[0].name), 6) if to.expressions else 0
+        return call("d_rounded", call("d_ts", node.this), exp.Literal.number(10 ** (6 - digits)))
+    if name == "DATE":
+        return call("d_date", node.this)
     if name in _INTEGER_TYPES:
         return exp.TryCast(this=call("d_integer", node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
@@ -271,7 +279,7 @@ def _add(node: exp.Expr) -> exp.Expr:
         return add_interval(node.this, node.expression, subtract=subtract)
     if isinstance(node.this, exp.Interval) and not subtract:
         return add_interval(node.expression, node.this, subtract=False)
-    return node
+    return implicit.arithmetic(node)
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
@@ -305,6 +313,11 @@ def _log(node: exp.Expr) -> exp.Expr:
     return call("d_logarithm", node.this, node.expression)
 
 
+def _characters(node: exp.Expr) -> exp.Expr:
+    """`char(65, 66)`; DuckDB takes one code."""
+    return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
+
+
 def _elt(node: exp.Expr) -> exp.Expr:
     found = exp.Case(this=node.this)
     for place, value in enumerate(node.expressions, 1):
@@ -313,11 +326,23 @@ def _elt(node: exp.Expr) -> exp.Expr:
 
 
 _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
+    **dict.fromkeys(
+        (exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.BitwiseLeftShift, exp.BitwiseRightShift),
+        implicit.arithmetic,
+    ),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), implicit.comparison),
+    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), implicit.coalesced),
     exp.Add: _add,
+    exp.Between: implicit.between,
     exp.Bracket: _bracket,
+    exp.Case: implicit.case,
     exp.Cast: _cast,
+    exp.Chr: _characters,
+    exp.Concat: implicit.concatenated,
     exp.Elt: _elt,
     exp.Extract: _extract,
+    exp.If: implicit.conditional,
+    exp.In: implicit.listed,
     exp.JSONExtract: _json_path,
     exp.Like: _like,
     exp.Ln: lambda node: call("d_ln", node.this),

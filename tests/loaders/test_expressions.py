@@ -11,7 +11,7 @@ import pytest
 
 from loaders.expressions import Evaluator, Field, bind, parse
 from store.errors import InvalidInputError
-from store.sql.functions import Moment, Surroundings
+from store.sql.calls import Moment, Surroundings
 from store.types import ColumnType, parse_type
 
 AROUND = Surroundings(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
@@ -101,12 +101,15 @@ def test_text_functions(text: str, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("year(ts)", [2024, None, None, None]),
-        ("date_format(ts, '%Y%m')", ["202401", None, None, None]),
-        ("unix_timestamp(ts)", [1704135845, None, None, None]),
+        ("year(ts)", [2024, None, 2024, None]),
+        ("date_format(ts, '%Y%m')", ["202401", None, "202401", None]),
+        ("unix_timestamp(ts)", [1704135845, None, 1704124800, None]),
         ("from_unixtime(a)", ["1970-01-01 08:00:05", None, "1970-01-01 08:00:08", None]),
         ("str_to_date(ts, '%Y%m%d') is null", [True, True, False, True]),
-        ("date_add(ts, interval 1 day)", [datetime(2024, 1, 3, 3, 4, 5), None, None, None]),
+        (
+            "date_add(ts, interval 1 day)",
+            [datetime(2024, 1, 3, 3, 4, 5), None, datetime(2024, 1, 3), None],
+        ),
         ("now()", [datetime(2024, 1, 1, 8)] * 4),
     ],
 )

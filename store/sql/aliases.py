@@ -1,0 +1,55 @@
+"""Names of the select list that GROUP BY, HAVING, QUALIFY and ORDER BY compute with, written out.
+
+DuckDB knows such names, but not their types, when it chooses the body of a macro for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set
+
+from sqlglot import exp
+
+
+def expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
+    """Replaces them in every SELECT of a query; a name that stands alone in ORDER BY stays.
+
+    Args:
+        columns: names of columns of the tables read, lower case; in GROUP BY they go before aliases.
+    """
+    given = Counter(item.alias.lower() for item in tree.find_all(exp.Alias))
+    columns = columns | {name for name, count in given.items() if count > 1}
+    for select in tree.find_all(exp.Select):
+        known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+        if not known:
+            continue
+        kept = _grouped(select, known, columns)
+        for clause in ("having", "qualify", "order"):
+            node = select.args.get(clause)
+            for column in list(node.find_all(exp.Column)) if node is not None else ():
+                name = column.name.lower()
+                if not column.table and name in known and name not in kept and _is_computed(column, select):
+                    column.replace(exp.paren(known[name].copy()))
+
+
+def _grouped(select: exp.Select, known: dict[str, exp.Expr], columns: Set[str]) -> set[str]:
+    """Expands the aliases of GROUP BY; returns the names that stay there."""
+    group = select.args.get("group")
+    kept = set()
+    for item in list(group.expressions) if group is not None else ():
+        name = item.name.lower() if isinstance(item, exp.Column) and not item.table else ""
+        value = known.get(name)
+        if value is None or name in columns or value.find(exp.AggFunc):
+            kept.add(item.name.lower())
+        elif isinstance(value, exp.Literal):
+            kept.add(name)
+        else:
+            item.replace(value.copy())
+    return kept
+
+
+def _is_computed(column: exp.Column, select: exp.Select) -> bool:
+    """Whether a name is part of an expression of this very SELECT, and not of an aggregate's argument."""
+    if isinstance(column.parent, exp.Ordered):
+        return False
+    return column.find_ancestor(exp.AggFunc, exp.Select) is select
