@@ -28,8 +28,8 @@ from store.load import LoadResult
 from store.schema import Column, TableSchema
 from store.snapshot import as_table
 from store.sql import duck
+from store.sql.calls import Moment, Surroundings
 from store.sql.dml import Ask, Dml, run
-from store.sql.functions import Moment, Surroundings
 from store.sql.relations import Readable, Relation, Version
 from store.sql.select import QueryContext, log_relation, open_query
 from store.sql.statements import TableName
