@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -17,6 +17,8 @@ from store.store import Store
 
 # Where Doris's names of S3 properties go in a URI of pyarrow.fs.
 _S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}
+
+Line = tuple[str | None, ...]
 
 
 class BrokerStatements:
@@ -46,6 +48,8 @@ class BrokerStatements:
             if _matches(wanted, line[label] or "")
             and (wanted.state is None or line[state] == wanted.state.upper())
         ]
+        for column, largest_first in reversed(statement.order):
+            lines.sort(key=_order_key(column), reverse=largest_first)
         end = None if statement.limit is None else statement.offset + statement.limit
         return text_rows(SHOW_COLUMNS, lines[statement.offset : end])
 
@@ -63,6 +67,29 @@ class BrokerStatements:
             found = {job.spec.label for job in jobs.all().values() if job.spec.database == database}
             labels = sorted(label for label in found if _matches(statement.filter, label)) or labels
         return Result(affected_rows=sum(jobs.cancel(database, label) for label in labels))
+
+
+def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:
+    """NULL first; numbers by their value.
+
+    Raises:
+        InvalidInputError: SHOW LOAD has no such column.
+    """
+    known = {name.lower(): number for number, name in enumerate(SHOW_COLUMNS)}
+    if column.lower() not in known:
+        raise InvalidInputError(
+            f"ORDER BY {column}: SHOW LOAD has no such column; it has {', '.join(SHOW_COLUMNS)}",
+            kind="unknown_column",
+        )
+    number = known[column.lower()]
+
+    def key(line: Line) -> tuple[bool, int, str]:
+        value = line[number]
+        if value is None:
+            return False, 0, ""
+        return True, int(value) if value.isdigit() else 0, value
+
+    return key
 
 
 def _matches(wanted: sql.LabelFilter, label: str) -> bool:

@@ -75,10 +75,13 @@ class LabelFilter:
 
 @dataclass(frozen=True)
 class ShowLoad:
+    """B12. `order`: columns, and whether the largest value comes first."""
+
     database: str | None
     filter: LabelFilter
     limit: int | None = None
     offset: int = 0
+    order: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True)

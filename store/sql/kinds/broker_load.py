@@ -71,8 +71,11 @@ def _parse_from(stream: TokenStream) -> str | None:
 def _parse_show(stream: TokenStream) -> ShowLoad:
     database = _parse_from(stream)
     label_filter = parse_label_filter(stream)
+    order: list[tuple[str, bool]] = []
     if stream.take("ORDER", "BY"):
-        stream.slice_to("LIMIT")
+        order.append(_parse_order(stream))
+        while stream.take(","):
+            order.append(_parse_order(stream))
     limit, offset = None, 0
     if stream.take("LIMIT"):
         limit = stream.integer("a number of rows")
@@ -80,7 +83,13 @@ def _parse_show(stream: TokenStream) -> ShowLoad:
             offset, limit = limit, stream.integer("a number of rows")
         elif stream.take("OFFSET"):
             offset = stream.integer("a number of rows")
-    return ShowLoad(database, label_filter, limit, offset)
+    return ShowLoad(database, label_filter, limit, offset, tuple(order))
+
+
+def _parse_order(stream: TokenStream) -> tuple[str, bool]:
+    """A column of SHOW LOAD, and whether its largest value comes first."""
+    column = stream.name("a column of SHOW LOAD")
+    return column, stream.take_one_of("ASC", "DESC") == "DESC"
 
 
 def _show(statement: ShowLoad, session: Session) -> Result:

@@ -1,0 +1,329 @@
+"""Rules of broker load by their number, as SQL and as jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pytest
+
+from loaders.broker.file_task import FileTask
+from loaders.broker.files import InputFile, check_allowed, shown
+from loaders.broker.job import CANCELLED, COMMITTED, FINISHED, LOADING, SHOW_COLUMNS, LoadJob, LoadJobs
+from loaders.broker.pools import TRIES, run_locally
+from loaders.broker.run import BrokerLoad
+from loaders.broker.spec import DataDescription, LoadSpec
+from loaders.broker.statements import spec_of
+from loaders.load_jobs import StoreLoadJobs
+from store import AccessDeniedError, InvalidInputError, LabelExistsError, Settings, Store, StoreError
+from store.errors import UnavailableError
+from store.sql import Session
+from store.sql.load_jobs import LoadLabel
+from store.sql.parser import parse
+from store.transaction import now_ms, this_process
+
+TABLES = """
+CREATE DATABASE db; USE db;
+CREATE TABLE plain (k BIGINT, v VARCHAR(10) NULL, n TINYINT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+    PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true');
+CREATE TABLE timed (k BIGINT, v VARCHAR(10) NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+    PROPERTIES ('function_column.sequence_type' = 'bigint');
+CREATE TABLE numbered (id BIGINT NOT NULL AUTO_INCREMENT, v VARCHAR(4) NULL) UNIQUE KEY (id)
+    DISTRIBUTED BY HASH (id);
+CREATE TABLE days (k BIGINT, day DATE) UNIQUE KEY (k, day)
+    PARTITION BY RANGE (day) (PARTITION may VALUES [('2024-05-01'), ('2024-06-01')),
+                              PARTITION june VALUES [('2024-06-01'), ('2024-07-01')))
+    DISTRIBUTED BY HASH (k);
+CREATE TABLE grouped (k BIGINT, a INT NULL, sa INT NULL, b INT NULL, sb INT NULL) UNIQUE KEY (k)
+    DISTRIBUTED BY HASH (k) PROPERTIES ('sequence_mapping.sa' = 'a', 'sequence_mapping.sb' = 'b')
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    settings = Settings(load_paths=(str(tmp_path / "files"),), auto_compaction=0)
+    with Store.open(tmp_path / "data", settings=settings) as opened:
+        list(Session(opened).execute(TABLES))
+        (tmp_path / "files").mkdir()
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "files"
+
+
+def load(store: Store, folder: Path, table: str, label: str = "job", **given: Any) -> LoadJob:
+    """Runs a job over all CSV files of the folder, unless `given` says which."""
+    properties = given.pop("properties", {})
+    paths = given.pop("paths", (f"{folder}/*.csv",))
+    described = DataDescription(table, paths, **{"column_separator": ",", **given})
+    spec = LoadSpec("db", label, (described,), {"load_parallelism": "1", **properties})
+    return BrokerLoad(
+        store, spec, [str(folder)], on_progress=given.pop("on_progress", lambda job: None)
+    ).run()[1]
+
+
+def job_of(store: Store, folder: Path, statement: str) -> LoadJob:
+    """Runs LOAD LABEL here."""
+    (parsed,) = parse(statement)
+    assert isinstance(parsed, LoadLabel)
+    return BrokerLoad(store, spec_of(parsed, "db"), [str(folder)]).run()[1]
+
+
+def ask(store: Store, statement: str) -> list[tuple[Any, ...]]:
+    (result,) = Session(store, load_jobs=StoreLoadJobs(store), database="db").execute(statement)
+    return [] if result.rows is None else [tuple(row.values()) for row in result.rows.to_pylist()]
+
+
+def test_b1_partitions_named_reject_rows_of_others(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,2024-05-03\n2,2024-06-03\n")
+    job = load(store, folder, "days", partitions=("may",), properties={"max_filter_ratio": "0.5"})
+    assert (job.state, job.loaded, job.filtered) == (FINISHED, 1, 1)
+    assert "is not in partitions may" in Path(job.url).read_text()
+    assert ask(store, "SELECT k FROM days") == [(1,)]
+    refused = load(store, folder, "plain", "other", partitions=("may",), columns=("k", "v"))
+    assert "unknown partition 'may'" in refused.error
+
+
+def test_b1_set_where_preceding_filter_and_path_columns_as_sql(store: Store, folder: Path) -> None:
+    (folder / "d=7").mkdir()
+    (folder / "d=7" / "x.csv").write_text("1;a\n2;b\n3;skip\n4;d\n")
+    job = job_of(
+        store,
+        folder,
+        f"""LOAD LABEL db.l (DATA INFILE ("{folder}/*/x.csv") INTO TABLE plain COLUMNS TERMINATED BY ";"
+        (k, t) COLUMNS FROM PATH AS (d) SET (v = upper(t), n = d) PRECEDING FILTER t != 'skip' WHERE k < 4)
+        WITH LOCAL () PROPERTIES ("load_parallelism" = "1")""",
+    )
+    assert (job.state, job.loaded, job.unselected) == (FINISHED, 2, 2)
+    assert ask(store, "SELECT k, v, n FROM plain ORDER BY k") == [(1, "A", 7), (2, "B", 7)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"merge_type": "MERGE"}, "Excepted DELETE ON clause when merge type is MERGE"),
+        ({"delete_on": "n = 1"}, "Not support DELETE ON clause when merge type is not MERGE"),
+    ],
+)
+def test_b1_delete_on_goes_with_merge(store: Store, folder: Path, given: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        load(store, folder, "plain", **given)
+
+
+def test_b1_delete_loads_take_rows_away(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,a,1\n2,b,1\n")
+    load(store, folder, "plain", "first")
+    (folder / "a.csv").write_text("1\n")
+    job = load(store, folder, "plain", merge_type="DELETE", columns=("k",))
+    assert job.error == ""
+    assert ask(store, "SELECT k FROM plain") == [(2,)]
+
+
+def test_b8_format_as_beats_the_suffix(store: Store, folder: Path) -> None:
+    (folder / "rows.txt").write_text('[{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]')
+    given = {"paths": (f"{folder}/rows.txt",), "format": "json"}
+    job = load(store, folder, "plain", properties={"strip_outer_array": "true"}, **given)
+    assert (job.state, job.loaded) == (FINISHED, 2)
+    orc.write_table(pa.table({"k": [3], "v": ["c"]}), str(folder / "rows.bin"))
+    load(store, folder, "plain", "orc", paths=(f"{folder}/rows.bin",), format="orc", columns=("k", "v"))
+    assert ask(store, "SELECT k, v FROM plain ORDER BY k") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_b9_strict_mode_filters_what_else_becomes_null(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,a,300\n")
+    assert load(store, folder, "plain", "loose").loaded == 1
+    job = load(store, folder, "plain", properties={"strict_mode": "true"})
+    assert (job.state, job.filtered) == (CANCELLED, 1)
+    assert ask(store, "SELECT k, n FROM plain") == [(1, None)]
+
+
+def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, folder: Path) -> None:
+    """B14: TIMEOUT. Two others run, so it waits."""
+    jobs = LoadJobs(store.catalog)
+    for _ in range(2):
+        jobs.add(LoadJob(LoadSpec("db", "other", ()), LOADING, this_process(), now_ms()))
+    (folder / "a.csv").write_text("1,a,1\n")
+    job = load(store, folder, "plain", properties={"timeout": "1"})
+    assert (job.state, job.error) == (
+        CANCELLED,
+        "type:TIMEOUT; msg:the load took longer than its timeout of 1 s",
+    )
+    assert job.show(1)[SHOW_COLUMNS.index("EtlInfo")] is None  # B13: it has not counted
+
+
+def test_b10_separators_that_cannot_be_seen_are_written_as_hex(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_bytes(b"1\x01a\n")
+    statement = f"""LOAD LABEL db.l (DATA INFILE ("{folder}/a.csv") INTO TABLE plain
+        COLUMNS TERMINATED BY "\\\\x01" (k, v)) WITH LOCAL ()"""
+    assert job_of(store, folder, statement).error == ""
+    assert ask(store, "SELECT v FROM plain") == [("a",)]
+
+
+def test_b11_order_by_and_the_table_must_agree(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,a\n")
+    job = load(store, folder, "plain", columns=("k", "v"), order_by="k")
+    assert "There is no sequence column in the table plain" in job.error
+    job = load(store, folder, "timed", columns=("k", "v"))
+    assert "need to specify the sequence column" in job.error
+
+
+def test_b12_show_load_orders_and_cuts(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,a,1\n")
+    for label in ("b", "a", "c"):
+        load(store, folder, "plain", label)
+    label = SHOW_COLUMNS.index("Label")
+
+    def labels(rest: str) -> list[str]:
+        return [line[label] for line in ask(store, f"SHOW LOAD {rest}")]
+
+    assert labels("ORDER BY Label") == ["a", "b", "c"]
+    assert labels("ORDER BY State DESC, JobId DESC LIMIT 1, 1") == ["a"]
+    assert labels("FROM db WHERE LABEL LIKE '%' AND STATE = 'FINISHED' LIMIT 1 OFFSET 2") == ["c"]
+    with pytest.raises(InvalidInputError, match="ORDER BY Nope: SHOW LOAD has no such column"):
+        labels("ORDER BY Nope")
+
+
+def test_b17_a_job_that_commits_cannot_be_cancelled(store: Store, folder: Path) -> None:
+    """Whichever comes first decides, in one step: no job is told to end and finishes."""
+    jobs = LoadJobs(store.catalog)
+    refused: list[str] = []
+
+    def cancel(job: LoadJob) -> None:
+        if job.state == COMMITTED:
+            with pytest.raises(InvalidInputError) as caught:
+                jobs.cancel("db", "job")
+            refused.append(caught.value.message)
+
+    (folder / "a.csv").write_text("1,a,1\n")
+    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=cancel)
+    assert load.run()[1].state == FINISHED
+    assert refused == ["Job could not be cancelled while txn is committing"]
+
+
+def test_b17_a_job_of_one_file_is_cancelled_while_it_reads(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("".join(f"{k},a,1\n" for k in range(1_500_000)))
+    jobs = LoadJobs(store.catalog)
+    asked = threading.Event()
+
+    def cancel(job: LoadJob) -> None:
+        if job.files and not asked.is_set():
+            asked.set()
+            jobs.cancel("db", "job")
+
+    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=cancel)
+    job = load.run()[1]
+    assert (job.state, job.error) == (CANCELLED, "type:USER_CANCEL; msg:user cancel")
+    assert job.bytes_done < job.bytes_total
+
+
+class Flaky(FileTask):
+    """A task whose file can be read the third time."""
+
+    tries = 0
+
+    def run(self, on_read: Any = None) -> Any:
+        Flaky.tries += 1
+        if Flaky.tries < self.description:
+            raise UnavailableError("not now")
+        return "read"
+
+
+def test_b18_a_file_that_cannot_be_read_now_is_tried_again() -> None:
+    nothing: Any = None
+    for last, is_read in ((TRIES, True), (TRIES + 1, False)):
+        Flaky.tries = 0
+        task = Flaky(last, InputFile("x", 1), nothing, nothing, nothing, nothing)
+        if is_read:
+            assert run_locally([task], 1, lambda files, count: None) == ["read"]
+        else:
+            with pytest.raises(UnavailableError):
+                run_locally([task], 1, lambda files, count: None)
+        assert Flaky.tries == TRIES
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE db.plain", "DROP DATABASE db FORCE"])
+def test_b19_dropping_the_table_cancels_the_job(store: Store, folder: Path, statement: str) -> None:
+    (folder / "a.csv").write_text("1,a,1\n")
+
+    def drop(job: LoadJob) -> None:
+        if job.files and job.state == LOADING and not job.files_done:
+            list(Session(store).execute(statement))
+
+    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=drop)
+    job = load.run()[1]
+    assert job.state == CANCELLED
+    assert job.error.startswith("type:LOAD_RUN_FAIL; msg:")
+
+
+def test_flexible_updates_write_the_cells_a_row_has(store: Store, folder: Path) -> None:
+    """F1, F4: the merge type is not said, so it is not refused."""
+    (folder / "a.csv").write_text("1,a,1\n2,b,2\n")
+    load(store, folder, "plain", "first")
+    (folder / "b.json").write_text('{"k": 1, "v": "x"}\n{"k": 2, "n": 9}\n{"v": "no key"}\n')
+    properties = {"unique_key_update_mode": "UPDATE_FLEXIBLE_COLUMNS", "max_filter_ratio": "0.5"}
+    job = load(
+        store, folder, "plain", paths=(f"{folder}/b.json",), column_separator="", properties=properties
+    )
+    assert (job.state, job.error, job.loaded, job.filtered) == (FINISHED, "", 2, 1)
+    assert f"line 3: Reason: {folder}/b.json: " in Path(job.url).read_text()
+    assert ask(store, "SELECT k, v, n FROM plain ORDER BY k") == [(1, "x", 1), (2, "b", 9)]
+
+
+def test_rows_that_only_the_committer_can_write_are_counted_and_named_too(store: Store, folder: Path) -> None:
+    """Values of AUTO_INCREMENT, and rows of column groups, each with a bad row."""
+    (folder / "a.csv").write_text("a\nb\ntoo long\n")
+    job = load(store, folder, "numbered", columns=("v",), properties={"max_filter_ratio": "0.5"})
+    assert (job.state, job.loaded, job.filtered, job.error) == (FINISHED, 2, 1, "")
+    assert f"line 3: Reason: {folder}/a.csv: " in Path(job.url).read_text()
+    assert sorted(ask(store, "SELECT v FROM numbered")) == [("a",), ("b",)]
+    (folder / "a.csv").write_text("1,10,5,\\N,\\N\n1,\\N,\\N,20,3\n1,99,4,99,2\n")
+    job = load(store, folder, "grouped", "groups", columns=("k", "a", "sa", "b", "sb"))
+    assert (job.state, job.error) == (FINISHED, "")
+    assert ask(store, "SELECT k, a, b FROM grouped") == [(1, 10, 20)]
+
+
+def test_a_load_that_selects_nothing_takes_its_label_all_the_same(store: Store, folder: Path) -> None:
+    (folder / "a.csv").write_text("1,a,1\n")
+    job = load(store, folder, "plain", where="k > 9")
+    assert (job.state, job.loaded, job.unselected) == (FINISHED, 0, 1)
+    with pytest.raises(LabelExistsError):
+        load(store, folder, "plain")
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed", "is_allowed"),
+    [
+        ("s3://key:secret@bucket/in/a.csv", "s3://bucket/in", True),
+        ("s3://bucket/inside/a.csv", "s3://bucket/in", False),
+        ("s3://key:secret@bucket/in/a.csv?endpoint_override=h:1", "s3://bucket/in", False),
+        ("s3://bucket/in/a.csv?region=r&endpoint_override=h:1", "s3://bucket?endpoint_override=h:1", True),
+        ("file:///in/../etc/passwd", "/in", False),
+        ("file:///in/a.csv", "file:///in", True),
+        ("/in/a.csv", "s3://bucket", False),
+    ],
+)
+def test_what_may_be_read_is_decided_by_where_it_really_is(uri: str, allowed: str, is_allowed: bool) -> None:
+    """Keys of a URI do not matter, the server that is asked does."""
+    if is_allowed:
+        check_allowed(uri, [allowed])
+        return
+    with pytest.raises(AccessDeniedError) as caught:
+        check_allowed(uri, [allowed])
+    assert "secret" not in caught.value.message
+
+
+def test_dots_in_a_uri_are_refused_and_its_keys_never_shown() -> None:
+    with pytest.raises(StoreError, match=r"'\.\.' cannot be in the URI"):
+        check_allowed("s3://k:s@bucket/in/../out/a", ["s3://bucket/in"])
+    assert shown("s3://k:s%2F@bucket/a?.csv?endpoint_override=h:1") == "s3://bucket/a?.csv"
+    assert replace(InputFile("/a@b.csv", 1), size=2).name == "/a@b.csv"
