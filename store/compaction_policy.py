@@ -45,7 +45,7 @@ class MaintenancePolicy:
 
     Attributes:
         is_automatic: compaction after loads, without being asked.
-        segments_max, deleted_percent: thresholds of rules 2 and 3.
+        segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
         version_retention_seconds: how long versions can be read.
         tombstone_retention_seconds: how late a row may come.
         refuses_too_late: a row below the floor fails its load instead of being counted.
@@ -54,6 +54,7 @@ class MaintenancePolicy:
     is_automatic: bool
     segments_max: int
     deleted_percent: int
+    bytes_per_second: int
     version_retention_seconds: int
     tombstone_retention_seconds: int
     refuses_too_late: bool
@@ -66,6 +67,7 @@ class MaintenancePolicy:
             is_automatic=bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
             segments_max=int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
             deleted_percent=int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
+            bytes_per_second=int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
             version_retention_seconds=int(
                 given.get(props.VERSION_RETENTION, settings.version_retention_seconds)
             ),
@@ -83,7 +85,7 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
     if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
         dead = sum(live.deletes.hidden for live in tiny)
         largest = max(tiny, key=lambda live: live.segment.rows)
-        if dead * _LEISURE_SHARE >= rows and _is_at_leisure(largest, state, settings):
+        if dead * _LEISURE_SHARE >= rows and _is_at_leisure(largest, state, policy):
             return tiny
     return _smallest(tiny, policy.segments_max)
 
@@ -96,7 +98,7 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
             guards.append(live)
         elif _is_tiny(live, settings):
             continue
-        elif _is_dirty(live, policy, settings) or _is_worth_leisure(live, state, settings):
+        elif _is_dirty(live, policy, settings) or _is_worth_leisure(live, state, policy):
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
@@ -190,18 +192,18 @@ def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) 
     return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
 
 
-def _is_worth_leisure(live: LiveSegment, state: TableState, settings: Settings) -> bool:
+def _is_worth_leisure(live: LiveSegment, state: TableState, policy: MaintenancePolicy) -> bool:
     """Rule 4."""
     is_worth_it = live.deletes.hidden * _LEISURE_SHARE >= live.segment.rows
-    return is_worth_it and _is_at_leisure(live, state, settings)
+    return is_worth_it and _is_at_leisure(live, state, policy)
 
 
-def _is_at_leisure(live: LiveSegment, state: TableState, settings: Settings) -> bool:
+def _is_at_leisure(live: LiveSegment, state: TableState, policy: MaintenancePolicy) -> bool:
     size = sum(
         other.segment.meta.data_bytes + other.segment.meta.keys_bytes for other in state.segments.values()
     )
-    seconds = max(size / settings.compaction_bytes_per_second, _LEISURE_SECONDS_MIN)
-    return time.time() - made_at(live.segment.meta.id) >= seconds
+    seconds = size / max(policy.bytes_per_second, 1)
+    return time.time() - made_at(live.segment.meta.id) >= max(seconds, _LEISURE_SECONDS_MIN)
 
 
 def _is_guard(live: LiveSegment) -> bool:

@@ -22,6 +22,7 @@ COMPRESSION: Final = "compression"
 NO_AUTO_COMPACTION: Final = "disable_auto_compaction"
 COMPACTION_SEGMENTS: Final = "compaction_segments_max"
 COMPACTION_DELETED: Final = "compaction_deleted_percent"
+COMPACTION_PACE: Final = "compaction_bytes_per_second"
 VERSION_RETENTION: Final = "version_retention_seconds"
 TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
@@ -162,6 +163,7 @@ _OURS: Final[dict[str, Callable[[str, str], str]]] = {
     NO_AUTO_COMPACTION: _boolean,
     COMPACTION_SEGMENTS: _count,
     COMPACTION_DELETED: _count,
+    COMPACTION_PACE: _count,
     VERSION_RETENTION: _count,
     TOMBSTONE_RETENTION: _count,
     TOO_LATE_ROWS: _too_late,

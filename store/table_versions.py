@@ -149,11 +149,14 @@ class VersionedTable:
         self._older.move_to_end(version)
         return known
 
-    def _check_readable(self, tx: Transaction, version: int, newest: int, of: str = "") -> None:
+    def _check_readable(self, tx: Transaction, version: int, newest: int, time: str = "") -> None:
         oldest = oldest_readable(tx, self.id)
         if not oldest <= version <= newest:
+            asked = f"version {version}"
+            if time:
+                asked = f"{asked}, the newest at {time}," if version else f"the table as of {time}"
             raise VersionExpiredError(
-                f"version {version}{of} cannot be read: the table has versions {oldest} to {newest}",
+                f"{asked} cannot be read: the table has versions {oldest} to {newest}",
                 kind="version_expired" if 1 <= version < oldest else "no_such_version",
                 oldest=oldest,
                 latest=newest,
@@ -202,7 +205,7 @@ class VersionedTable:
         with self.catalog.read() as tx:
             newest, _ = records.head(tx, self.id, self.name)
             version = version_at(tx, self.id, newest, int(utc.timestamp() * 1000))
-            self._check_readable(tx, version, newest, f" (as of {moment.isoformat(sep=' ')})")
+            self._check_readable(tx, version, newest, moment.isoformat(sep=" "))
         return version
 
     def history(self) -> list[VersionInfo]:
