@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from store.errors import InvalidInputError, StoreError, UnavailableError
 from store.forks import new_lock
-from store.sql.macros import macro_statements
+from store.sql.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro of which no body could be chosen
@@ -39,6 +39,7 @@ _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
 )
+_UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
@@ -158,6 +159,12 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     if unknown is not None:
         return InvalidInputError(
             f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
+        )
+    called = _UNTAKEN.search(message)
+    if called is not None:
+        what = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"
+        return InvalidInputError(
+            f"{what} does not take arguments of this number or type", kind="bad_argument"
         )
     if "multiple overloads that match" in message:
         return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)

@@ -94,7 +94,7 @@ def check(tree: exp.Expr) -> None:
     for node in tree.walk():
         if isinstance(node, exp.Query):
             continue
-        if isinstance(node, (exp.ReadCSV, exp.ReadParquet)):
+        if isinstance(node, (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)):
             raise unknown_function(node.sql_name())
         if isinstance(node, _FORBIDDEN):
             what = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
