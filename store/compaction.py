@@ -263,7 +263,7 @@ class Compaction:
             raise HeadMoved
         put_version(tx, transaction, write, head + 1)
         if rule.floor is not None:
-            raise_floor(tx, self._table.id, rule.floor)
+            raise_floor(tx, self._table.id, rule.schema, rule.floor)
         failpoint.hit("compaction.before_switch")
         return head + 1
 

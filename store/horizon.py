@@ -1,13 +1,15 @@
 """What a table remembers about its past: the first version that can be read, and the floor of its tombstones.
 
-One catalog record per table, `{oldest, floor}`; `oldest` is moved by vacuum, `floor` by compaction. Both
-only rise.
+One catalog record per table, `{oldest, floor, floor_type}`; `oldest` is moved by vacuum, `floor` by
+compaction. Both only rise. A floor counts for sequences of its type: RESTORE may bring back a schema of
+before the table had one.
 """
 
 from __future__ import annotations
 
 from store import catalog
 from store.catalog import Transaction
+from store.schema import TableSchema
 
 
 def oldest_readable(tx: Transaction, table: int) -> int:
@@ -24,17 +26,24 @@ def move_oldest(tx: Transaction, table: int, version: int) -> int:
     return version
 
 
-def read_floor(tx: Transaction, table: int) -> int | None:
+def read_floor(tx: Transaction, table: int, schema: TableSchema) -> int | None:
     """The table's floor, None before any tombstone with a time went."""
-    floor: int | None = (tx.get("horizons", catalog.table_key(table)) or {}).get("floor")
-    return floor
+    record = tx.get("horizons", catalog.table_key(table)) or {}
+    floor: int | None = record.get("floor")
+    return floor if record.get("floor_type", "") in ("", _type_name(schema)) else None
 
 
-def raise_floor(tx: Transaction, table: int, floor: int) -> None:
+def raise_floor(tx: Transaction, table: int, schema: TableSchema, floor: int) -> None:
     """Remembers the largest sequence of tombstones that go with the version being published."""
     key = catalog.table_key(table)
     record = tx.get("horizons", key) or {}
-    tx.put("horizons", key, {**record, "floor": max(floor, record.get("floor", floor))})
+    known = read_floor(tx, table, schema)
+    floor = floor if known is None else max(floor, known)
+    tx.put("horizons", key, {**record, "floor": floor, "floor_type": _type_name(schema)})
+
+
+def _type_name(schema: TableSchema) -> str:
+    return schema.sequence_type.name if schema.sequence_type is not None else "none"
 
 
 def version_at(tx: Transaction, table: int, newest: int, time_ms: int) -> int:

@@ -292,7 +292,7 @@ class StateLoader:
             tuple(segments),
             len(segments),
             replaced=version,
-            floor=read_floor(tx, self.table_id),
+            floor=read_floor(tx, self.table_id, schema),
         )
 
     def advance(self, tx: catalog.Transaction, state: TableState, version: int) -> TableState:
@@ -338,7 +338,7 @@ class StateLoader:
                 tuple(segments),
                 next_slot,
                 rows_gone,
-                read_floor(tx, self.table_id),
+                read_floor(tx, self.table_id, self.schema(tx, revision)),
             )
         return replace(_grown(state, version, self.schema(tx, revision), segments, added), replaced=rows_gone)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from store import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
-from store.alter import alter, set_properties
+from store.alter import alter, enable_sequence_load, set_properties
 
 
 def make(store: Store, sequence: str | None, **properties: str) -> Table:
@@ -190,3 +190,26 @@ def test_young_tombstones_that_were_merged_go_when_they_are_old(store: Store) ->
     alter(table, [set_properties({"tombstone_retention_seconds": "0"})])
     assert table.purge().tombstones_removed == 2
     assert stored_keys(table) == []
+
+
+def test_a_floor_counts_for_sequences_of_its_type(store: Store) -> None:
+    """RESTORE brings back a schema without a sequence; another sequence starts from nothing."""
+    table = store.create_table(
+        "db.t",
+        TableSchema.create(
+            [Column("k", parse_type("bigint"), False)], ["k"], properties={"tombstone_retention_seconds": "0"}
+        ),
+    )
+    alter(table, [enable_sequence_load({"function_column.sequence_type": "datetime"})])
+    for when, merge_type in ((datetime(2020, 1, 5), "APPEND"), (datetime(2020, 1, 6), "DELETE")):
+        table.upsert(pa.table({"k": [1], "s": [when]}), sequence="s", merge_type=merge_type)
+    table.purge()
+    old = pa.table({"k": [1], "s": [datetime(2020, 1, 3)]})
+    assert table.upsert(old, sequence="s").rows_too_late == 1
+    purged = table.version
+    table.restore(1)
+    alter(table, [enable_sequence_load({"function_column.sequence_type": "bigint"})])
+    assert table.upsert(pa.table({"k": [2], "s": [7]}), sequence="s").rows_too_late == 0
+    assert shown_keys(table) == [2]
+    table.restore(purged)
+    assert table.upsert(old, sequence="s").rows_too_late == 1
