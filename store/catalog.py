@@ -21,7 +21,7 @@ a prefix lists in order. Databases inside:
     job_marks  job number | name                  -> {name, value}: what a job keeps beside its record
     prepared   transaction id | table id          -> what a pre-committed one will add (store.prepared)
     counters   table id | column id               -> next value of an AUTO_INCREMENT column
-    horizons   table id                           -> {oldest, floor..}: first version that can be read, and what
+    horizons   table id                           -> {oldest, floor}: first version that can be read, and what
                                                      is too late (store.retention, store.tombstones)
     trash      table id | segment id              -> dropped segment whose files are still to be deleted
     readers    table id                           -> newest version read by a commit elsewhere
