@@ -165,18 +165,24 @@ def main() -> int:
     shutil.rmtree(given.work, ignore_errors=True)
     inputs = given.work / "inputs"
     make_inputs(inputs, given.rows, given.batch, given.append, given.batches, given.seed)
-    results = []
+    results: list[dict[str, Any]] = []
+    failed: list[str] = []
     for name in given.only:
         if name not in pythons:
             print(f"{name}: left out, no Python was given for it", file=sys.stderr)
             continue
-        results.append(run_format(name, pythons[name], inputs, given.work, given))
-        print(table(results[-1:]), file=sys.stderr, flush=True)
+        try:
+            results.append(run_format(name, pythons[name], inputs, given.work, given))
+        except subprocess.CalledProcessError as error:  # the others are worth knowing all the same
+            print(f"{name}: ended with {error.returncode}", file=sys.stderr)
+            failed.append(name)
+        else:
+            print(table(results[-1:]), file=sys.stderr, flush=True)
     out = given.out or _HERE / "results" / f"spark-{datetime.now():%Y-%m-%d-%H%M%S}.json"
     out.write_text(json.dumps({"machine": machine.facts(given.work), "results": results}, indent=1) + "\n")
     print(table(results))
     shutil.rmtree(given.work, ignore_errors=True)
-    return 1 if any(result["wrong_rows"] for result in results) else 0
+    return 1 if failed or any(result["wrong_rows"] for result in results) else 0
 
 
 if __name__ == "__main__":
