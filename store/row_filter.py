@@ -1,10 +1,13 @@
 """Leaving rows out of a batch: Arrow's filter, with other ways for the columns that are slow in it.
 
-Arrow filters numbers at the speed of memory, but bits one at a time and texts value by value. So
+Arrow filters numbers at the speed of memory as long as few rows go, but bits one at a time and texts value
+by value. So
 
 1. booleans are filtered as bytes and packed again;
 2. texts of one length (codes, digests, dates) are filtered as numbers or blocks of that many bytes; their
-   offsets are a row of multiples, made anew.
+   offsets are a row of multiples, made anew;
+3. where more than one row in five goes, numbers are taken by position, found once for all columns: that
+   takes the same time whatever the share of rows, where the filter takes four times as long for a third.
 
 What comes out are the values Arrow would give, without NULLs where there were none.
 """
@@ -20,6 +23,9 @@ import pyarrow as pa
 
 # Fewer rows than this are not worth a look at how long their texts are.
 _ROWS_MIN: Final = 1_024
+# One row in so many may go before positions are faster than a filter.
+_TAKEN_FROM: Final = 5
+Positions = npt.NDArray[np.intp]
 _INTEGERS: Final = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32(), 8: pa.uint64()}
 
 
@@ -30,31 +36,56 @@ def rows_where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
     """
     if not batch.num_columns:
         return batch.filter(mask)
-    filter_column = _filtered if batch.num_rows >= _ROWS_MIN else _by_arrow
-    return pa.RecordBatch.from_arrays(
-        [filter_column(column, mask) for column in batch.columns], schema=batch.schema
-    )
+    if batch.num_rows < _ROWS_MIN:
+        arrays = [column.filter(mask) for column in batch.columns]
+    else:
+        positions = _positions(mask)
+        arrays = [_filtered(column, mask, positions) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _by_arrow(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
-    return array.filter(mask)
+def _positions(mask: pa.BooleanArray) -> Positions | None:
+    """Of the rows that stay, None where so few go that a filter is as fast."""
+    if (len(mask) - mask.true_count) * _TAKEN_FROM <= len(mask):
+        return None
+    return np.flatnonzero(_bytes(mask))
 
 
-def _filtered(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
+def _filtered(array: pa.Array, mask: pa.BooleanArray, positions: Positions | None) -> pa.Array:
     found: pa.Array | None = None
     if not array.null_count:
         if pa.types.is_boolean(array.type):
             found = _filtered_bits(array, mask)
         elif pa.types.is_string(array.type) or pa.types.is_binary(array.type):
             found = _filtered_blocks(array, mask)
+        elif positions is not None and _is_number(array.type):
+            found = _taken(array, positions)
     return array.filter(mask) if found is None else found
 
 
+def _is_number(arrow: pa.DataType) -> bool:
+    is_one = pa.types.is_primitive(arrow) and not pa.types.is_boolean(arrow)
+    return is_one and arrow.bit_width in (8, 16, 32, 64)
+
+
+def _taken(array: pa.Array, positions: Positions) -> pa.Array:
+    width = array.type.bit_width // 8
+    values = np.frombuffer(array.buffers()[1], f"u{width}", offset=array.offset * width, count=len(array))
+    # Arrow's memory is used again and again, where NumPy's of this size would come new from the system.
+    taken = pa.allocate_buffer(len(positions) * width)
+    values.take(positions, out=np.frombuffer(taken, values.dtype), mode="clip")
+    return pa.Array.from_buffers(array.type, len(positions), [None, taken])
+
+
+def _bytes(bits: pa.BooleanArray) -> npt.NDArray[np.uint8]:
+    """A byte per value, which are not NULL."""
+    first, start = bits.offset // 8, bits.offset % 8
+    packed = np.frombuffer(bits.buffers()[1], np.uint8)[first:]
+    return np.unpackbits(packed, count=start + len(bits), bitorder="little")[start:]
+
+
 def _filtered_bits(array: pa.BooleanArray, mask: pa.BooleanArray) -> pa.BooleanArray:
-    bits = np.frombuffer(array.buffers()[1], np.uint8)
-    first, start = array.offset // 8, array.offset % 8
-    values = np.unpackbits(bits[first:], count=start + len(array), bitorder="little")[start:]
-    chosen = pa.array(values).filter(mask)
+    chosen = pa.array(_bytes(array)).filter(mask)
     packed = np.packbits(chosen.to_numpy(), bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(chosen), [None, pa.py_buffer(packed)])
 

@@ -21,6 +21,11 @@ def _texts(low: int, high: int) -> list[str]:
 
 _COLUMNS = {
     "integers": pa.array(_RANDOM.integers(0, 99, _ROWS)),
+    "small integers": pa.array(_RANDOM.integers(0, 99, _ROWS), pa.int8()),
+    "integers with NULL": pa.array([None if i % 5 == 0 else i for i in range(_ROWS)]),
+    "floats": pa.array(_RANDOM.random(_ROWS), pa.float32()),
+    "dates": pa.array(_RANDOM.integers(0, 99, _ROWS), pa.int32()).cast(pa.date32()),
+    "moments": pa.array(_RANDOM.integers(0, 99, _ROWS)).cast(pa.timestamp("us")),
     "booleans": pa.array(_RANDOM.random(_ROWS) > 0.5),
     "booleans with NULL": pa.array([None if i % 7 == 0 else i % 2 == 0 for i in range(_ROWS)]),
     **{f"texts of {width}": pa.array(_texts(width, width)) for width in (1, 2, 3, 4, 8, 9, 40)},
@@ -36,7 +41,7 @@ _COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 0.8, 0.95, 1.0])
 @pytest.mark.parametrize("first", [0, 1, 13])
 def test_what_is_left_is_what_arrow_leaves(share: float, first: int) -> None:
     whole = pa.RecordBatch.from_pydict(_COLUMNS)
