@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.condition import Condition
-from store.scan import LiveBatch, Projection, batch_rows, live_rows, project, unpruned
+from store.scan import LiveBatch, Projection, batch_rows, chosen_rows, live_rows, project, unpruned
 from store.segment import INLINE
 from store.table_state import LiveSegment, TableState
 
@@ -119,15 +119,9 @@ def _chosen(
 ) -> pa.BooleanArray | None:
     """Which rows of a batch count, None when all do."""
     live, number = batch.asked
-    mask = live_rows(live, number, deleted=deleted)
-    if batch.is_certain or (mask is not None and not mask.true_count):
-        return mask
-    names = tuple(dict.fromkeys(condition.column for condition in conditions))
-    rows = project(live, number, batch.rows, Projection(state.schema, names))
-    for condition in conditions:
-        holds = condition.holds(rows.column(condition.column))
-        mask = holds if mask is None else pc.and_(mask, holds)
-    return mask
+    if batch.is_certain:
+        return live_rows(live, number, deleted=deleted)
+    return chosen_rows(live, number, state.schema, conditions, deleted=deleted)
 
 
 def _bound(state: TableState, batch: _Batch, column: str, *, largest: bool) -> pa.Scalar:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
+from store.condition import Condition
 from store.errors import InvalidInputError
 from store.evaluation import filtered
 from store.lazy import cached_property
@@ -35,6 +36,8 @@ from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 
 _FEW_ROWS: Final = 4096  # below, starting the threads of a scanner costs more than they save
+# Where no more than one row in so many is wanted, a scan that marks rows copies them out.
+_COPIED_FROM: Final = 4
 LIVE: Final = "__LIVE__"
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
@@ -212,6 +215,22 @@ def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArr
     return mask
 
 
+def chosen_rows(
+    live: LiveSegment, number: int, schema: TableSchema, conditions: Sequence[Condition], *, deleted: bool
+) -> pa.BooleanArray | None:
+    """Which rows of a batch count and satisfy all conditions, None when all of them do; never NULL."""
+    mask = live_rows(live, number, deleted=deleted)
+    if not conditions or (mask is not None and not mask.true_count):
+        return mask
+    names = tuple(dict.fromkeys(condition.column for condition in conditions))
+    rows = project(live, number, batch_rows(live, number), Projection(schema, names))
+    for condition in conditions:
+        holds = condition.holds(rows.column(condition.column))
+        mask = holds if mask is None else pc.and_(mask, holds)
+    assert mask is not None
+    return mask.fill_null(False) if mask.null_count else mask
+
+
 def _may_hide(live: LiveSegment, number: int, *, deleted: bool) -> bool:
     """Whether `live_rows` may leave rows out; nothing is read to tell."""
     if live.segment.meta.tombstones and not deleted:
@@ -252,20 +271,29 @@ def scan_figures(state: TableState, predicate: pc.Expression | None) -> ScanFigu
 
 
 class MarkedScan:
-    """Batches in place, with a column that says which of their rows count: for a reader that filters anyway.
+    """Batches in place, with a column that says which of their rows count and satisfy some conditions: for a
+    reader that filters anyway.
 
     Copying the rows that count out of every batch costs more than handing all of them over with one bit
-    each.
+    each, unless few of them are wanted.
 
     Attributes:
         schema: of the batches: the projection, and `LIVE` where some row may not count.
     """
 
-    def __init__(self, batches: Sequence[LiveBatch], projection: Projection, *, deleted: bool) -> None:
+    def __init__(
+        self,
+        batches: Sequence[LiveBatch],
+        projection: Projection,
+        conditions: Sequence[Condition],
+        *,
+        deleted: bool,
+    ) -> None:
         self._batches = batches
         self._projection = projection
+        self._conditions = conditions
         self._deleted = deleted
-        self.is_marked = any(
+        self.is_marked = bool(conditions) or any(
             live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
         )
         self.schema = projection.arrow
@@ -274,8 +302,12 @@ class MarkedScan:
 
     def open(self) -> pa.RecordBatchReader:
         """Reads from the start; as often as needed."""
-        rows = read_ahead(self._batches, self._read, lambda batch: not batch[0].segment.is_at_hand(batch[1]))
+        rows = read_ahead(self._batches, self._read, self._takes_work)
         return pa.RecordBatchReader.from_batches(self.schema, rows)
+
+    def _takes_work(self, asked: LiveBatch) -> bool:
+        live, number = asked
+        return bool(self._conditions) or not live.segment.is_at_hand(number)
 
     def _read(self, asked: LiveBatch) -> pa.RecordBatch:
         live, number = asked
@@ -283,8 +315,10 @@ class MarkedScan:
         batch = project(live, number, rows, self._projection)
         if not self.is_marked:
             return batch
-        mask = live_rows(live, number, deleted=self._deleted)
-        marks = pa.repeat(pa.scalar(True), rows) if mask is None else mask
+        mask = chosen_rows(live, number, self._projection.schema, self._conditions, deleted=self._deleted)
+        if mask is not None and self._conditions and mask.true_count * _COPIED_FROM <= rows:
+            batch, mask = rows_where(batch, mask), None
+        marks = pa.repeat(pa.scalar(True), batch.num_rows) if mask is None else mask
         return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self.schema)
 
 

@@ -68,15 +68,21 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
     def marked(
-        self, columns: Sequence[str], filter: pc.Expression | None = None, *, deleted: bool = False
+        self,
+        columns: Sequence[str],
+        conditions: Sequence[Condition] = (),
+        filter: pc.Expression | None = None,
+        *,
+        deleted: bool = False,
     ) -> MarkedScan:
-        """Batches in place with a mark on the rows that count; `filter` only rules out whole batches.
+        """Batches in place with a mark on the rows that count and satisfy all conditions; `filter` only rules
+        out whole batches.
 
         Raises:
             InvalidInputError: unknown column.
         """
         projection = Projection.of(self.schema, columns, hidden=False)
-        return MarkedScan(unpruned(self._state, filter), projection, deleted=deleted)
+        return MarkedScan(unpruned(self._state, filter), projection, conditions, deleted=deleted)
 
     def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
         """What a scan with a filter will read."""

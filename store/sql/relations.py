@@ -85,7 +85,8 @@ class Relation:
         snapshot: the version it reads.
         columns: what is read, visible ones in table order, then hidden ones; canonical names.
         is_starred: all its columns are asked for by a `*`.
-        conditions: what the scan decides; the query may decide it again.
+        conditions: what the scan decides.
+        decided: the parts of its WHERE that say so and need not be decided again.
         partitions: named ones, of which alone rows are read; the scan decides it.
     """
 
@@ -97,6 +98,7 @@ class Relation:
     is_starred: bool = False
     conditions: list[Condition] = field(default_factory=list)
     partitions: tuple[str, ...] = ()
+    decided: list[exp.Expr] = field(default_factory=list)
 
     @property
     def schema(self) -> TableSchema:
@@ -246,6 +248,19 @@ def choose_conditions(relations: list[Relation]) -> None:
         for part in conjuncts(where.this if where is not None else None):
             found = own_conditions(part, relation, is_alone=is_alone)
             relation.conditions += found or []
+            if found is not None and is_alone and isinstance(relation.snapshot, Snapshot):
+                relation.decided.append(part)
+
+
+def leave_out_decided(relations: list[Relation]) -> None:
+    """Takes out of each WHERE what the scan decides for good: a column only compared is then not read."""
+    for relation in relations:
+        select = relation.node.parent_select
+        if not relation.decided or not isinstance(select, exp.Select):
+            continue
+        where = select.args["where"]
+        left = [part for part in conjuncts(where.this) if not any(part is each for each in relation.decided)]
+        select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
 
 
 def own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:

@@ -34,6 +34,7 @@ from store.sql.relations import (
     choose_columns,
     choose_conditions,
     find_relations,
+    leave_out_decided,
     own_conditions,
 )
 from store.sql.statements import Query, TableName
@@ -99,6 +100,8 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     choose_conditions(relations)
     for relation in relations:
         context.log_read(relation)
+    leave_out_decided(relations)
+    choose_columns(tree, relations, show_hidden=context.show_hidden)
     name_columns(tree, relations, show_hidden=context.show_hidden)
     translate(tree, context.around, context.variables, _column_names(relations))
     with _evaluated(tree, relations, context) as reader:
@@ -209,7 +212,8 @@ def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:
     keys = _keys(relation)
     if keys is not None or relation.partitions or not isinstance(relation.snapshot, Snapshot):
         return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema)), False
-    marked = relation.snapshot.marked(relation.columns, relation.filter, deleted=deleted)
+    conditions, expression = relation.conditions, relation.filter
+    marked = relation.snapshot.marked(relation.columns, conditions, expression, deleted=deleted)
     if marked.is_marked:
         schema = schema.append(marked.schema.field(LIVE))
     return duck.Source(schema, lambda: _renamed(marked.open(), schema)), marked.is_marked
@@ -239,8 +243,9 @@ def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     keys = _keys(relation)
     if keys is None or expression is None:
         return relation.snapshot.scan(relation.columns, expression, deleted=deleted)
-    rows = relation.snapshot.get(keys, relation.columns, deleted=deleted)
-    return rows.filter(expression).to_reader()
+    names = list(dict.fromkeys([*relation.columns, *(each.column for each in relation.conditions)]))
+    rows = relation.snapshot.get(keys, names, deleted=deleted)
+    return rows.filter(expression).select(relation.columns).to_reader()
 
 
 def _keys(relation: Relation) -> pa.Table | None:

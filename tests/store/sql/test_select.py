@@ -14,6 +14,7 @@ import pytest
 from store import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
 from store.scan import MarkedScan
 from store.sql import Session
+from tests.support.rows import schema_of
 
 Run = Callable[[str], Any]
 
@@ -43,9 +44,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         asked.append(("scan", list(columns or ()), filter is not None))
         return scan(self, columns, filter, **more)
 
-    def spy_marked(self: Snapshot, columns: Sequence[str], filter: Any = None, **more: Any) -> Any:
-        asked.append(("scan", list(columns), filter is not None))
-        return marked(self, columns, filter, **more)
+    def spy_marked(self: Snapshot, columns: Sequence[str], *given: Any, **more: Any) -> Any:
+        asked.append(("scan", list(columns), given[1] is not None))
+        return marked(self, columns, *given, **more)
 
     def spy_get(self: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None, **more: Any) -> Any:
         asked.append(("get", list(columns or ()), keys.num_rows))
@@ -68,8 +69,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         ("SELECT count(*) FROM t", [("count",)]),
         ("SELECT a FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["k", "d", "a"], 1)]),
         ("SELECT a FROM t WHERE k IN (3, 1, 3) AND d = '2024-01-03'", [("get", ["k", "d", "a"], 2)]),
-        ("SELECT max(a) FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["k", "d", "a"], 1)]),
-        ("SELECT a + 1 FROM t WHERE k > 1 AND a IS NOT NULL", [("scan", ["k", "a"], True)]),
+        ("SELECT max(a) FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["a", "k", "d"], 1)]),
+        ("SELECT a + 1 FROM t WHERE k > 1 AND a IS NOT NULL", [("scan", ["a"], True)]),
         ("SELECT * FROM t WHERE k + 1 = 2", [("scan", ["k", "d", "a", "s", "f"], False)]),
         ("SELECT count(*) FROM t, u", [("scan", ["k"], False), ("scan", ["k"], False)]),
         (
@@ -335,3 +336,28 @@ def test_counts_and_extremes_are_answered_without_reading_rows(
 def test_other_aggregates_are_evaluated(rows: Run, read: list[tuple[Any, ...]], text: str) -> None:
     assert rows(text)
     assert [asked for asked in read if asked[0] == "scan"]
+
+
+def test_parts_of_a_where_that_the_scan_does_not_decide_stay(rows: Run) -> None:
+    where = "k >= 1 AND (a + 0 > 10 OR f < 1) AND d < '2024-01-04' AND s IS NOT NULL"
+    assert rows(f"SELECT k + 0 FROM t WHERE {where}") == [(1,)]
+    assert rows("SELECT k + 0 FROM t WHERE k = 3 AND a IN (SELECT max(a) FROM t WHERE k < 9)") == [(3,)]
+    assert rows("SELECT x.k, y.k FROM t x, t y WHERE x.k = 1 AND y.a > 30 AND x.s = y.s") == [(1, 3)]
+    with_cte = "WITH c AS (SELECT k + 0 AS k, s FROM t WHERE a IS NULL) SELECT k, s FROM c WHERE k > 1"
+    assert rows(with_cte) == [(2, "y")]
+
+
+def test_few_rows_out_of_many_are_those_of_the_condition(store: Store, rows: Run) -> None:
+    table = store.create_table("db.many", schema_of("k INT NOT NULL", "n INT", "s VARCHAR(20)"))
+    keys = np.arange(5_000)
+    numbers = pa.array([None if key % 11 == 0 else key % 100 for key in keys], pa.int32())
+    table.upsert(pa.table({"k": keys, "n": numbers, "s": [f"s{key % 7}" for key in keys]}))
+    table.delete({"k": list(range(0, 5_000, 3))})
+    for high in (0, 5, 60, 99):
+        expected: dict[str, int] = {}
+        for key in keys.tolist():
+            if key % 3 and key % 11 and key % 100 <= high:
+                expected[f"s{key % 7}"] = expected.get(f"s{key % 7}", 0) + 1
+        assert rows(f"SELECT s, count(*) FROM many WHERE n <= {high} GROUP BY s ORDER BY s") == sorted(
+            expected.items()
+        )
