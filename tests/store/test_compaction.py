@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +15,7 @@ import pytest
 
 from store import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
 from store.compaction import OPTIMIZE, Compaction, purge_rule
-from store.table_state import LiveSegment, TableState
+from store.table_state import LiveSegment, TableState, read_hidden
 
 
 def make(store: Store, name: str = "db.t", **properties: str) -> Table:
@@ -247,3 +253,52 @@ def test_large_compactions_are_cut_into_segments_of_the_target_size(store: Store
         assert sum(sizes) == 4000
         assert max(sizes) < 1200
         assert table.check() == []
+
+
+def test_a_new_process_reads_what_a_compaction_made_and_earlier_versions_as_they_were(store: Store) -> None:
+    """K7: hidden rows are durable, so files that were replaced are read with theirs, and only at earlier
+    versions."""
+    table = make(store)
+    for number in range(6):
+        table.upsert(rows(range(number * 10, number * 10 + 30), number))
+    table.delete({"k": list(range(12))})
+    before = {version: content(table, version) for version in range(1, 9)}
+    inputs = {live.segment.meta.id for live in table.state().segments.values()}
+    assert table.optimize(full=True).version == 9
+    code = (
+        "import sys, pickle; from store import Store; table = Store.open(sys.argv[1]).table('db.t');"
+        "now = [live.segment.meta.id for live in table.state().segments.values()];"
+        "rows = {v: table.scan(version=v, hidden=True).read_all().sort_by('k') for v in range(1, 10)};"
+        "sys.stdout.buffer.write(pickle.dumps((now, rows)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, env=environment, check=True
+    )
+    now, found = pickle.loads(told.stdout)
+    assert not inputs & set(now)
+    assert found == {**before, 9: before[8]}
+
+
+def test_a_full_compaction_hides_rows_of_its_own_outputs_only(store: Store) -> None:
+    """K8: with a sequence column, and a load that hides rows of inputs while it runs and brings late ones."""
+    table = make(store, **{"function_column.sequence_col": "v"})
+    for number in range(3):  # the version after six has a bitmap record of its own only
+        table.upsert(rows(range(number * 10, number * 10 + 20), number + 10))
+    compaction = Compaction(table, OPTIMIZE, everything)
+    state = table.state()
+    rule = purge_rule(table, state)
+    merged = compaction.merge(state, everything(state), rule)
+    table.upsert(rows(range(5, 15), 99))
+    table.upsert(rows(range(20, 40), 1))
+    before = {live.segment.meta.id: live.deletes.hidden for live in table.state().segments.values()}
+    compaction.publish(state, merged, rule)
+    after = {live.segment.meta.id: live.deletes.hidden for live in table.state().segments.values()}
+    outputs = {segment.meta.id for segment in merged.outputs}
+    assert {name: after[name] for name in after.keys() - outputs} == {
+        name: before[name] for name in before.keys() - merged.inputs.keys()
+    }
+    assert sum(after[name] for name in outputs) == 10
+    with store.catalog.read() as tx:
+        assert read_hidden(tx, table.id, table.version).keys() == outputs
+    assert table.check() == []
