@@ -16,6 +16,9 @@ JAVA := $(shell version=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 |
 # Without Java the Spark parts cannot run, so their half gigabyte is not installed either.
 comma := ,
 EXTRAS := test$(if $(JAVA),$(comma)spark)
+# Clients of Doris that the tests run. Both are a module pydoris, and both name a MySQL driver that has to be
+# compiled; so each gets a folder, without what it depends on.
+CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
@@ -57,11 +60,13 @@ clean: ## remove .venv, caches and what demo and bench left
 	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml | python
+$(INSTALLED): pyproject.toml Makefile | python
 	@echo "[1/2] $(VENV): $$($(FOUND_PYTHON) --version)"
 	@$(FOUND_PYTHON) -m venv $(VENV)
 	@echo '[2/2] installing seqstore[$(EXTRAS)] (one to three minutes the first time)'
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@for client in $(CLIENTS); do $(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade \
+		--no-deps --target "$(VENV)/clients/$${client%%=*}" "$$client" || exit 1; done
 	@touch $@
 
 python:

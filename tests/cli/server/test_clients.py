@@ -1,13 +1,15 @@
 """Clients we did not write load into the server, unmodified: curl, and what people install for Doris.
 
 Each Python client runs in a process of its own: one of them makes every HTTP connection of its process speak
-HTTP/1.0.
+HTTP/1.0. Two of them are one module by its name, and name a driver that does not build any more; `make setup`
+installs those without what they depend on, each into a folder of its own (CLIENTS in the Makefile).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import pytest
 
 from store import Store
 from store.sql.session import Session
-from tests.support.http_server import Client, serving
+from tests.support.http_server import Client, ServerProcess, serving
 
 ROWS = 50_000
 
@@ -45,12 +47,26 @@ def client(store: Store) -> Iterator[Client]:
         yield running
 
 
-def run_python(script: str, *arguments: object) -> str:
+def run_python(script: str, *arguments: object, folder: Path | None = None) -> str:
+    """Runs a script in a process of its own, with the packages of a folder first."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)} if folder else None
     done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def folder_of(package: str) -> Path:
+    """Where `make setup` put a client."""
+    folder = Path(sys.prefix) / "clients" / package
+    if not folder.is_dir():
+        pytest.skip(f"{package} is not installed: pip install --no-deps --target {folder} {package}")
+    return folder
 
 
 def need(module: str, package: str) -> None:
@@ -159,13 +175,56 @@ assert not client.write("db", "t", body), "the label was used"
 
 
 def test_pydoris_loads_csv_and_json(client: Client, store: Store) -> None:
-    need(
-        "pydoris.doris_client" if importlib.util.find_spec("pydoris") else "pydoris",
-        "--no-deps pydoris requests",
-    )
-    run_python(PYDORIS, client.host, client.port, ROWS)
+    run_python(PYDORIS, client.host, client.port, ROWS, folder=folder_of("pydoris"))
     assert row(store, 100_009) == ("json", 2)
     assert row(store, 100_000 + ROWS - 1) == ("csv", 1)
+
+
+PYDORIS_CLIENT = """
+import json, sys
+import pandas as pd
+from pydoris.doris_client import DorisClient
+from pydoris.selectdb.config import WriteOptions
+host, mysql_port, http_port, rows = sys.argv[1:]
+client = DorisClient(host, mysql_port, http_port, "root", "", "shop")
+client.create_database("other")
+client.execute("CREATE TABLE other.gone (k INT NOT NULL) UNIQUE KEY(k)")
+assert client.list_tables("other") == ["gone"]
+client.drop_table("other", "gone")
+assert client.list_tables("other") == []
+frame = pd.DataFrame({"id": range(100), "city": ["Berlin, or not"] * 100, "cost": [0.5] * 100})
+frame["city"] = frame["city"].str.partition(",")[0]
+client.write_from_df(frame, "shop.orders", "UNIQUE", ["id"], field_mapping=[("city", "VARCHAR(255)")])
+fields = client.get_table_columns("shop", "orders").fields
+assert [field.field_name for field in fields] == ["id", "city", "cost"], fields
+assert "replication" in json.dumps(client.db_operator.get_table_properties("shop.orders"))
+options = WriteOptions().set_csv_format("|").set_label("once")
+body = "".join(f"{k}|csv|1.5\\n" for k in range(1_000, 1_000 + int(rows)))
+assert client.write("shop.orders", body, options)
+assert not client.write("shop.orders", body, options), "the label was used"
+lines = "\\n".join(json.dumps({"id": k, "city": "json", "cost": 2.5}) for k in range(10))
+assert client.write("shop.orders", lines, WriteOptions().set_json_format().set_auto_uuid_label())
+found = client.query_to_dataframe(
+    "SELECT city, COUNT(*), SUM(cost) FROM shop.orders GROUP BY city ORDER BY city", ["city", "rows", "cost"]
+)
+assert found["rows"].tolist() == [90, int(rows), 10], found
+assert found["cost"].tolist() == [45.0, 1.5 * int(rows), 25.0], found
+assert client.query("SELECT COUNT(*) FROM shop.orders") == [(100 + int(rows),)]
+"""
+
+
+def test_pydoris_client_creates_loads_and_reads(tmp_path: Path) -> None:
+    """It speaks both protocols: tables and queries over MySQL's, rows over HTTP."""
+    with Store.open(tmp_path / "data") as opened:
+        opened.create_database("shop")
+    server = ServerProcess(tmp_path / "data")
+    try:
+        ports = (server.mysql_port, server.client.port)
+        run_python(PYDORIS_CLIENT, "127.0.0.1", *ports, ROWS, folder=folder_of("pydoris-client"))
+    finally:
+        assert server.stop() == 0
+    with Store.open(tmp_path / "data") as opened:
+        assert opened.table("shop.orders").count() == ROWS + 100
 
 
 DORIS_CLIENT = """
