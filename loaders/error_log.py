@@ -6,6 +6,7 @@ A log keeps the first rows only, and a store the newest logs only: both are boun
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,13 +20,16 @@ _FOLDER: Final = "error_log"
 class ErrorLog:
     """The error log of one load; a file exists once there is something to say.
 
+    Args:
+        txn_id: tells the load's transaction, when a name is needed.
+
     Attributes:
         path: of the file, None while nothing was written.
     """
 
-    def __init__(self, data_dir: Path, txn_id: int) -> None:
+    def __init__(self, data_dir: Path, txn_id: Callable[[], int]) -> None:
         self._folder = data_dir / _FOLDER
-        self._name = f"error_log_{txn_id}_{uuid.uuid4().hex[:16]}"
+        self._txn_id = txn_id
         self._file: IO[str] | None = None
         self._rows = 0
         self.first: BadRow | None = None
@@ -42,7 +46,8 @@ class ErrorLog:
         if self._file is None:
             self._folder.mkdir(exist_ok=True)
             _forget_oldest(self._folder)
-            self.first, self.path = row, self._folder / self._name
+            name = f"error_log_{self._txn_id()}_{uuid.uuid4().hex[:16]}"
+            self.first, self.path = row, self._folder / name
             self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
         self._rows += 1
         reason = " ".join(row.reason.split())

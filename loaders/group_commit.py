@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
@@ -37,6 +38,29 @@ _GROUP_ROWS_MAX: Final = 500_000
 
 _groups: weakref.WeakKeyDictionary[Table, _Group] = weakref.WeakKeyDictionary()
 _groups_lock = new_lock()
+
+
+@dataclass
+class GroupCounts:
+    """What groups of this process have done. Read freely; `tell` is safe to call from any thread.
+
+    Attributes:
+        publishes: transactions made for groups.
+        loads: how many loads waited for so many publishes before the one that brought their own rows.
+    """
+
+    publishes: int = 0
+    loads: Counter[int] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=new_lock)
+
+    def tell(self, waits: Sequence[int]) -> None:
+        """A publish begins; for each of its loads, how many it has waited for."""
+        with self._lock:
+            self.publishes += 1
+            self.loads.update(waits)
+
+
+counts: Final = GroupCounts()
 
 
 class GroupedLoad:
@@ -101,6 +125,7 @@ class _Member:
     def __init__(self, rows: Sequence[CheckedRows], revision: int) -> None:
         self.rows = rows
         self.revision = revision
+        self.ended_before = 0  # publishes of the group that were over when it joined
         self.woken = threading.Event()
         self.result: LoadResult | None = None
         self.error: BaseException | None = None
@@ -117,10 +142,12 @@ class _Group:
         self._lock = threading.Lock()
         self._waiting: deque[_Member] = deque()
         self._is_led = False
+        self._begun = self._ended = 0  # publishes
 
     def join(self, member: _Member, begin: Callable[[], Load]) -> LoadResult:
         """Publishes the member's rows together with those of others."""
         with self._lock:
+            member.ended_before = self._ended
             self._waiting.append(member)
             leads, self._is_led = not self._is_led, True
         if not leads:
@@ -144,6 +171,8 @@ class _Group:
             for member in members:
                 member.result = result
         finally:
+            with self._lock:
+                self._ended += 1
             for member in members[1:]:
                 member.woken.set()
             self._pass_on()
@@ -158,6 +187,9 @@ class _Group:
                 if rows > _GROUP_ROWS_MAX or self._waiting[0].revision != members[0].revision:
                     break
                 members.append(self._waiting.popleft())
+            waits = [self._begun - member.ended_before for member in members]
+            self._begun += 1
+        counts.tell(waits)
         return members
 
     def _pass_on(self) -> None:

@@ -115,17 +115,24 @@ class StreamLoad:
             check_flexible(self._table.schema)
         with self._timed("BeginTxnTimeMs"):
             load = GroupedLoad(self._table, self._begin) if self._may_group() else self._begin()
-            progress.txn_id, progress.label = load.txn_id, load.label
+            progress.label = load.label
+            if options.label is not None or options.two_phase_commit:
+                progress.txn_id = (
+                    load.txn_id
+                )  # others are given one when they commit: one write of the catalog
         with load:
             if isinstance(load, Load) and load.skipped:
                 progress.skipped = load.skipped
                 progress.txn_id = load.commit().txn_id
                 return
-            log = ErrorLog(self._data_dir, max(load.txn_id, 0))
+            log = ErrorLog(self._data_dir, lambda: max(load.txn_id, 0))
             try:
                 self._read_and_write(load, body, log)
                 self._log(log)
                 self._check_ratio(log)
+            except BaseException:
+                progress.txn_id = load.txn_id
+                raise
             finally:
                 self._log(log)
                 log.close()
@@ -134,8 +141,8 @@ class StreamLoad:
                 load.precommit()
                 return
             with self._timed("CommitAndPublishTimeMs"):
-                load.commit()
-            progress.txn_id, progress.label = load.txn_id, load.label
+                progress.txn_id = load.commit().txn_id
+            progress.label = load.label
 
     def _begin(self) -> Load:
         options = self._options

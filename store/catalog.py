@@ -89,6 +89,7 @@ class Transaction:
         states: of tables, as the companions of this transaction last read them (store.write_queue); None
             when there are none. What is read beside companions may have been written by them, and their
             commit is still to come: nothing of it may be remembered anywhere else.
+        made: states of tables that this writer makes; for its companions, once its part has succeeded.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Transaction:
         self._txn = txn
         self._db = databases
         self.states = states
+        self.made: dict[int, Any] = {}
 
     @property
     def is_shared(self) -> bool:
@@ -194,8 +196,9 @@ class Catalog:
                 if txn is not None:  # else it was closed for a fork meanwhile
                     companions: list[Turn] = []
                     with opened.queue.companions(companions), opened.ending(txn, write=True):
-                        yield Transaction(txn, opened.databases)
-                        opened.queue.run_companions(txn, companions)
+                        tx = Transaction(txn, opened.databases)
+                        yield tx
+                        opened.queue.run_companions(txn, companions, tx.made)
                     return
             finally:
                 opened.queue.leave()
@@ -214,7 +217,9 @@ class Catalog:
 def _as_companion(opened: Environment, turn: Turn) -> Iterator[Transaction]:
     try:
         with opened.nested(turn.parent) as txn:
-            yield Transaction(txn, opened.databases, states=turn.states)
+            tx = Transaction(txn, opened.databases, states=turn.states)
+            yield tx
+        turn.states.update(tx.made)
     finally:
         turn.hand_back()
     turn.outcome()

@@ -51,6 +51,8 @@ def commit(
         done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
         if also is not None:
             also(tx, done)
+        for writer in writers:
+            writer.hand_on(tx, done.versions[writer.table.name])
         return done, writes
 
     def switch_aligned(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
@@ -74,5 +76,5 @@ def commit(
             done, writes = switch_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:
-        writer.published(done.versions[writer.table.name])
+        writer.published()
     return done, writes

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from store.table import Table
 
 _SMALL_ROWS: Final = 10_000
+_ARRIVED_MAX: Final = (
+    4  # more segments than these are probed by the runs of the newest state, made once for all
+)
 _INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
 
 
@@ -91,6 +94,7 @@ class TableWriter:
         self._lost_in_filling = 0
         self._plan: Plan | None = None
         self._state: TableState | None = None
+        self._made: TableState | None = None  # what the switch makes of it
         self._lease: Lease | None = None  # keeps vacuum away from the version that is planned against
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
@@ -203,7 +207,13 @@ class TableWriter:
         arrived = now.since(before)
         if self._is_lone_delta and self._fill_touched(arrived, now, before.version, only_moved=only_moved):
             self._plan = make_plan(now, self._filled, self._stale)
-        elif only_grew and len(self._parts) == 1 and len(self.segments) == 1 and not self._stale:
+        elif (
+            only_grew
+            and len(self._parts) == 1
+            and len(self.segments) == 1
+            and not self._stale
+            and len(arrived.segments) <= _ARRIVED_MAX
+        ):
             self._plan = extend_plan(plan, before, now, self.segments[0])
         elif len(self._parts) == 1:
             self._plan = make_plan(now, self.segments, self._stale)
@@ -311,13 +321,18 @@ class TableWriter:
                 total=self.figures.rows_total,
             )
 
-    def published(self, version: int) -> None:
-        """The switch happened: the table's newest state is known without asking the catalog."""
+    def hand_on(self, tx: Transaction, version: int) -> None:
+        """The version is stored: the state it makes is known without asking the catalog."""
         assert self._plan is not None
         assert self._state is not None
         if self._published and self.clearing is None:
-            hidden = self._plan.positions()
-            self.table.loaded(self._state.after_load(version, self._published, hidden))
+            self._made = self._state.after_load(version, self._published, self._plan.positions())
+            tx.made[self.table.id] = self._made
+
+    def published(self) -> None:
+        """The switch happened: what was handed on is the table's newest state."""
+        if self._made is not None:
+            self.table.loaded(self._made)
         self._lease = None
 
     def delete_files(self) -> None:

@@ -126,11 +126,14 @@ class WriteQueue:
         for turn in companions:
             turn.tell(None)
 
-    def run_companions(self, parent: Any, companions: list[Turn]) -> None:
-        """Runs the blocks of those that wait within the leader's transaction; adds their turns to
-        `companions`."""
+    def run_companions(self, parent: Any, companions: list[Turn], states: dict[int, Any]) -> None:
+        """Runs the blocks of those that wait within the leader's transaction.
+
+        Args:
+            companions: their turns are added.
+            states: what the leader made, to begin with.
+        """
         until = time.monotonic() + _GATHER_SECONDS
-        states: dict[int, Any] = {}
         while len(companions) < _COMPANIONS_MAX and time.monotonic() < until:
             with self._lock:
                 if not self._waiting:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from loaders.group_commit import counts
+
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _ROWS: Final = {
     "loaded": "NumberLoadedRows",
@@ -62,6 +64,7 @@ class Metrics:
             running = {"": self._running}
             add_metric(lines, "stream_loads_running", "gauge", "stream loads on their way", running)
             self._add_histogram(lines)
+            _add_groups(lines)
             started = {"": round(self._started, 3)}
             add_metric(lines, "start_time_seconds", "gauge", "Unix time of the start", started)
             if (resident := _resident_bytes()) is not None:
@@ -76,6 +79,16 @@ class Metrics:
             total += count
             lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
         lines += [f"{name}_sum {self._seconds:.6f}", f"{name}_count {total}"]
+
+
+def _add_groups(lines: list[str]) -> None:
+    publishes, loads = counts.publishes, dict(counts.loads)
+    waited = {'waited_for="0"': loads.get(0, 0), 'waited_for="1"': loads.get(1, 0)}
+    waited['waited_for="more"'] = sum(loads.values()) - sum(waited.values())
+    text = "loads that were grouped, by the publishes they waited for before their own"
+    add_metric(lines, "group_commit_loads_total", "counter", text, waited)
+    text = "transactions made for groups of loads"
+    add_metric(lines, "group_commit_publishes_total", "counter", text, {"": publishes})
 
 
 def add_metric(lines: list[str], name: str, kind: str, text: str, values: Mapping[str, float]) -> None:

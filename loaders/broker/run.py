@@ -240,7 +240,7 @@ class _Running:
         Raises:
             LoadRejectedError: above `max_filter_ratio` (Y7).
         """
-        log = ErrorLog(self._load.store.path, self._transaction.txn_id)
+        log = ErrorLog(self._load.store.path, lambda: self._transaction.txn_id)
         for row in (row for result in results for row in result.bad):
             log.add(row)
         log.close()

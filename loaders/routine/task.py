@@ -89,7 +89,7 @@ class TaskRun:
             check_flexible(self._table.schema)
         with self._begin() as load:
             self._jobs.change(self._job_id, lambda job: job.started(self._task_id, load.txn_id))
-            self._log = ErrorLog(self._store.path, load.txn_id)
+            self._log = ErrorLog(self._store.path, lambda: load.txn_id)
             try:
                 is_full = self._read(load)
             finally:
