@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import pymysql
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 200
@@ -28,7 +29,26 @@ class Topic:
         self.address, self.name = address, name
         self._admin = AdminClient({"bootstrap.servers": address})
         self._make(partitions, config or {})
-        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        """Repeats what a broker that went away did not acknowledge, without making two of it."""
+        return Producer(
+            {
+                "bootstrap.servers": self.address,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "logger": logging.getLogger("rdkafka"),
+            }
+        )
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """The next offset of each partition."""
+        partitions = self._admin.list_topics(self.name, timeout=60).topics[self.name].partitions
+        at = {TopicPartition(self.name, partition): OffsetSpec.latest() for partition in partitions}
+        found = self._admin.list_offsets(at)
+        return {str(each.partition): int(told.result(60).offset) for each, told in found.items()}
 
     def _make(self, partitions: int, config: dict[str, str]) -> None:
         topic = NewTopic(self.name, partitions, 1, config=config)
@@ -46,6 +66,7 @@ class Topic:
 
     def add_partitions(self, total: int) -> None:
         self._admin.create_partitions([NewPartitions(self.name, total)])[self.name].result(60)
+        self._producer = self._new_producer()
 
     def drop_before(self, offset: int, partition: int = 0) -> None:
         """What retention does."""
@@ -67,7 +88,7 @@ class Topic:
             self._make(partitions, {})
         except Exception:
             return False
-        self._producer = Producer({"bootstrap.servers": self.address, "linger.ms": 5})
+        self._producer = self._new_producer()
         return True
 
 
@@ -109,10 +130,14 @@ class Server:
             self.process.wait()
             self.process = None
 
-    def ask(self, statement: str) -> list[dict[str, Any]]:
+    def ask(self, statement: str, database: str | None = None) -> list[dict[str, Any]]:
         with (
             pymysql.connect(
-                host="127.0.0.1", port=self.port, user="root", cursorclass=pymysql.cursors.DictCursor
+                host="127.0.0.1",
+                port=self.port,
+                user="root",
+                database=database,
+                cursorclass=pymysql.cursors.DictCursor,
             ) as connection,
             connection.cursor() as cursor,
         ):
