@@ -5,6 +5,7 @@ flights.py          the flights and the events made of them
 flights_run.py      uploads, comparison with the source, one flight by version
 feed.py             a process that updates some columns of every flight
 feeds_run.py        three of them at once, comparison with the source
+routine_run.py      the same events as files that a routine load reads
 spark_run.py        the same events through PySpark
 broker_run.py       the same events as files, by a broker load that is killed in the middle
 screen.py           what is printed
@@ -19,6 +20,7 @@ from cli.demo.broker_run import run_broker
 from cli.demo.feeds_run import run_feeds
 from cli.demo.flights import event_stream, read_flights
 from cli.demo.flights_run import run_flights
+from cli.demo.routine_run import run_routine
 from cli.demo.screen import Screen
 from cli.demo.spark_run import run_spark
 from cli.demo.worked_example import run_worked_example
@@ -56,6 +58,7 @@ def run(
         stream = event_stream(read_flights(flights))
         run_flights(store, stream, screen)
         run_feeds(store, stream.flights, screen)
+        run_routine(store, stream, flights, screen)
         has_spark = with_spark and run_spark(store, stream, screen)
         run_broker(store, stream, screen, engine="spark" if has_spark else "local")
         check_tables(store, screen)

@@ -53,7 +53,7 @@ def run_broker(store: Store, stream: EventStream, screen: Screen, *, engine: str
     Raises:
         StoreError: the job did not finish, or a table differs from the source.
     """
-    screen.title("5. The same events as files, through broker load, killed in the middle")
+    screen.title("6. The same events as files, through broker load, killed in the middle")
     create = CREATE_TABLE.replace("flights.flights (", f"{DATABASE}.{TABLE} (")
     list(Session(store).execute(f"{create}; {_CREATE_AIRCRAFT}"))
     jobs = LoadJobs(store.catalog)

@@ -50,7 +50,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
     Raises:
         StoreError: the table differs from the source.
     """
-    screen.title("4. The same events through PySpark's foreachBatch")
+    screen.title("5. The same events through PySpark's foreachBatch")
     missing = missing_requirement()
     if missing is not None:
         screen.say(f"skipped: {missing}")

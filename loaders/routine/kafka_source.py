@@ -54,13 +54,13 @@ class KafkaSource:
         self._is_json = spec.options("").format == "json"
         self._offsets = _PIECE_OFFSETS
         self._spark = kafka_session()
+        self._topic_id = ""
         self._admin: Any = None
         self._admin_lock = threading.Lock()
 
     def identity(self) -> str:
         """See `Source`: the topic's id, which a topic of the same name made later does not have."""
-        told = readers.submit(lambda: str(self._topic().topicId().toString())).result()
-        return "" if told == _NO_ID else told
+        return self._topic_id
 
     def bounds(self) -> dict[str, Bounds]:
         """See `Source`.
@@ -157,7 +157,10 @@ class KafkaSource:
         }
 
     def _bounds(self) -> dict[str, Bounds]:
-        found = sorted(int(info.partition()) for info in self._topic().partitions())
+        topic = self._topic()
+        told = str(topic.topicId().toString())
+        self._topic_id = "" if told == _NO_ID else told
+        found = sorted(int(info.partition()) for info in topic.partitions())
         missing = [p for p in self._given.partitions if p not in found]
         if missing:
             raise InvalidInputError(

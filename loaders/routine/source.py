@@ -58,10 +58,9 @@ class Source(Protocol):
     """One source of one job. May be used from several threads at once."""
 
     def identity(self) -> str:
-        """What log this is: another one when it was deleted and made anew; empty where nobody can tell.
+        """What log the last `bounds` were of: another one after it was deleted and made anew.
 
-        Raises:
-            SourceUnavailable: it cannot be asked just now.
+        Empty where nobody can tell.
         """
 
     def bounds(self) -> dict[str, Bounds]:

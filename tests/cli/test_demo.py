@@ -236,7 +236,8 @@ def test_a_small_run_tells_both_stories(tmp_path: Path) -> None:
     run(tmp_path / "data", flights=1500, with_spark=False, screen=shown)
     text = " ".join(printed.getvalue().split())
     assert "All 4 answers are those the documentation prints." in text
-    assert "1,500 rows, 28,500 values, all equal." in text
+    assert text.count("1,500 rows, 28,500 values, all equal.") == 3, "uploads, feeds and routine load"
+    assert "CREATE ROUTINE LOAD flights.events ON flights_from_files" in text
     assert "test.test_table: sound." in text
 
 

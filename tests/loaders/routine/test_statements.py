@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,100 @@ def test_a_job_of_a_table_that_was_dropped_is_cancelled(
     drain(store)
     found = line(session)
     assert (found["State"], found["ReasonOfStateChanged"]) == ("CANCELLED", "table does not exist")
+
+
+def test_a_job_of_a_database_that_was_dropped_is_cancelled(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R8"""
+    make(session, tmp_path)
+    ask(session, "DROP DATABASE db FORCE")
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.state, job.reason) == ("CANCELLED", "table does not exist")
+
+
+def test_a_delete_condition_belongs_to_merge(session: Session, tmp_path: Path) -> None:
+    """R23"""
+    with pytest.raises(InvalidInputError, match="DELETE ON clause when merge type is not MERGE"):
+        make(session, tmp_path, "DELETE ON k = 1")
+    with pytest.raises(InvalidInputError, match=r"Excepted DELETE ON clause when merge type is MERGE\."):
+        make(session, tmp_path, "WITH MERGE")
+
+
+def test_as_many_tasks_run_at_once_as_there_are_partitions(session: Session, tmp_path: Path) -> None:
+    """R9, R17, R18, R19: the newest defaults"""
+    make(session, tmp_path)
+    found = json.loads(line(session)["JobProperties"])
+    defaults = {
+        "desired_concurrent_number": "256",
+        "max_error_number": "0",
+        "max_filter_ratio": "1.0",
+        "max_batch_interval": "60",
+        "max_batch_rows": "20000000",
+        "max_batch_size": str(1 << 30),
+        "strict_mode": "false",
+    }
+    assert {name: found[name] for name in defaults} == defaults
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("desired_concurrent_number", "3"),
+        ("max_error_number", "7"),
+        ("max_batch_interval", "9"),
+        ("max_batch_rows", "300000"),
+        ("max_batch_size", "209715200"),
+        ("jsonpaths", '["$.a"]'),
+        ("json_root", "$.rows"),
+        ("strip_outer_array", "true"),
+        ("strict_mode", "true"),
+        ("timezone", "Europe/Berlin"),
+        ("num_as_string", "true"),
+        ("fuzzy_parse", "true"),
+        ("partial_columns", "true"),
+        ("max_filter_ratio", "0.5"),
+        ("unique_key_update_mode", "UPDATE_FIXED_COLUMNS"),
+    ],
+)
+def test_what_can_be_altered_is_kept(session: Session, tmp_path: Path, name: str, value: str) -> None:
+    """R29"""
+    make(session, tmp_path, properties="'format' = 'json'")
+    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    ask(session, f"ALTER ROUTINE LOAD FOR job PROPERTIES ('{name}' = '{value}')")
+    assert json.loads(line(session)["JobProperties"])[name] == value
+    (shown,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    assert f'"{name}" = ' in shown["CreateStmt"]
+
+
+def test_the_source_of_a_paused_job_is_altered(store: Store, session: Session) -> None:
+    """R29: brokers, properties of the client and the topic, whose offsets begin anew."""
+    ask(
+        session,
+        'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "a:1", "kafka_topic" = "x", '
+        '"property.client.id" = "one")',
+    )
+    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    alter = "ALTER ROUTINE LOAD FOR job FROM KAFKA ({})"
+    ask(session, alter.format('"kafka_broker_list" = "b:2", "property.client.id" = "two"'))
+    ((job_id, _),) = RoutineJobs(store.catalog).all().items()
+    RoutineJobs(store.catalog).change(
+        job_id, lambda job: replace(job, progress={"0": 5, "1": 6}, source_id="some")
+    )
+    ask(session, alter.format('"kafka_partitions" = "0", "kafka_offsets" = "3"'))
+    altered = RoutineJobs(store.catalog).get(job_id)
+    assert (altered.progress, altered.source_id) == ({"0": 3, "1": 6}, "some")
+    with pytest.raises(InvalidInputError, match="one offset for each partition"):
+        ask(session, alter.format('"kafka_partitions" = "0"'))
+    with pytest.raises(InvalidInputError, match="FILES is not the type of job job, KAFKA"):
+        ask(session, 'ALTER ROUTINE LOAD FOR job FROM FILES ("path" = "x")')
+    ask(session, alter.format('"kafka_topic" = "y"'))
+    altered = RoutineJobs(store.catalog).get(job_id)
+    assert (altered.progress, altered.source_id) == ({}, "")
+    shown = line(session)
+    assert json.loads(shown["DataSourceProperties"])["topic"] == "y"
+    assert json.loads(shown["DataSourceProperties"])["brokerList"] == "b:2"
+    assert json.loads(shown["CustomProperties"])["client.id"] == "two"
 
 
 def test_bad_jsonpaths_pause_the_job(store: Store, session: Session, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from loaders.routine.spec import FILES, KAFKA
 from loaders.routine.toml_spec import read_spec
-from store import InvalidInputError, NotFoundError
+from loaders.row_source import Target
+from store import Column, InvalidInputError, NotFoundError, TableSchema, parse_type
 
 PLAIN = 'database = "d"\nname = "n"\ntable = "t"\n'
 
@@ -42,6 +43,18 @@ def test_kafka_is_a_table_of_its_own(tmp_path: Path) -> None:
     text = f'{PLAIN}[kafka]\nkafka_topic = "x"\n"property.client.id" = "me"\n'
     spec = read_spec(write(tmp_path, text))
     assert (spec.source, spec.source_properties) == (KAFKA, {"kafka_topic": "x", "property.client.id": "me"})
+
+
+def test_a_file_is_checked_as_the_statement_is(tmp_path: Path) -> None:
+    """R23"""
+    schema = TableSchema.create([Column("k", parse_type("INT"), nullable=False)], key=["k"])
+    for line, message in (
+        ('delete_on = "k = 1"', "not support DELETE ON clause when merge type is not MERGE."),
+        ('merge_type = "merge"', "Excepted DELETE ON clause when merge type is MERGE."),
+    ):
+        spec = read_spec(write(tmp_path, f'{PLAIN}{line}\n[files]\npath = "in/*.json"\n'))
+        with pytest.raises(InvalidInputError, match=message):
+            spec.check(Target(schema, "d.t"))
 
 
 @pytest.mark.parametrize(
