@@ -52,7 +52,8 @@ def run_routine(store: Store, stream: EventStream, flights: int | None, screen: 
         jobs = [_arrive(store, job_id, stream, go, Path(directory)) for go in range(_ARRIVALS)]
         seconds = time.perf_counter() - started
     _show(jobs, seconds, screen)
-    if jobs[-1].statistic.loaded_rows != stream.row_count or sum(lag(jobs[-1]).values()):
+    behind = sum(lag(jobs[-1]).values())
+    if behind or jobs[-1].statistic.loaded_rows != stream.row_count:
         raise StoreError(f"the routine load loaded {jobs[-1].statistic}", kind="demo_failed")
     table = store.table(f"{DATABASE}.{TABLE}")
     show_comparison(table, stream.flights, screen)
