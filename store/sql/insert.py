@@ -17,7 +17,7 @@ from store.check_partial import FIXED, UPSERT
 from store.check_rows import RejectedRow
 from store.errors import InvalidInputError, LoadRejectedError
 from store.load import Load, LoadResult
-from store.partitions import any_partition_filter
+from store.partitions import Partition, any_partition_filter, automatic_partitions
 from store.schema import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -28,6 +28,7 @@ from store.schema import (
     default_scalar,
     hidden_name,
 )
+from store.sql.partition_parser import TOUCHED
 from store.sql.result import Result
 from store.sql.statements import Cell, Insert, Query, Word
 from store.table import Table
@@ -96,11 +97,19 @@ def run_insert(
         LabelExistsError: the label was used.
     """
     targets = _targets(statement, table)
+    is_touched = statement.partitions == (TOUCHED,)
+    if is_touched and (table.schema.partitioning is None or not statement.is_overwrite):
+        raise InvalidInputError(
+            f"PARTITION(*) is for INSERT OVERWRITE of a partitioned table; {table.name} is none"
+            if statement.is_overwrite
+            else "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
+            kind="not_partitioned",
+        )
     partial = options.partial and statement.columns is not None and not statement.is_overwrite
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
-        partitions=statement.partitions,
+        partitions=() if is_touched else statement.partitions,
         now=options.now,
         require_sequence=options.require_sequence,
         mode=FIXED if partial else UPSERT,
@@ -110,15 +119,48 @@ def run_insert(
     ) as load:
         if load.skipped:
             return _result(load.commit(), [], (load.skipped,))
-        if statement.is_overwrite:
+        if statement.is_overwrite and not is_touched:
             load.clear(_overwritten(statement, table))
         filtered: list[RejectedRow] = []
+        touched: dict[str, Partition] = {}
         total = 0
         for rows in _batches(statement, table.schema, targets, evaluate, options):
             filtered += _write(load, rows, targets, options, total)
             total += len(rows)
+            if is_touched:
+                touched |= _touched(table.schema, rows)
+        if is_touched:
+            if not touched:
+                _check_filtered(filtered, total, options)
+                load.abort("no rows: no partition is overwritten")
+                return Result()
+            load.clear(any_partition_filter(table.schema, touched.values()))
         _check_filtered(filtered, total, options)
         return _result(load.commit(), filtered)
+
+
+def _touched(schema: TableSchema, rows: pa.Table) -> dict[str, Partition]:
+    """The partitions that rows come into, by name; an AUTO table's may be new."""
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    columns = {name: try_cast(_given(rows, name), schema.column(name).type) for name in partitioning.columns}
+    values = pa.table({name: cast.values for name, cast in columns.items()})
+    found = {
+        partition.name: partition
+        for partition in partitioning.partitions
+        if values.filter(any_partition_filter(schema, [partition])).num_rows
+    }
+    if partitioning.is_auto:
+        found |= {partition.name: partition for partition in automatic_partitions(schema, values)}
+    return found
+
+
+def _given(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in rows.schema.names:
+        raise InvalidInputError(
+            f"PARTITION(*) needs partition column {name!r} among the columns", kind="column_count"
+        )
+    return rows.column(name)
 
 
 def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:

@@ -10,6 +10,7 @@ from sqlglot.tokens import TokenType
 from store.partitions import LIST, RANGE, UNITS, Bound, Partition, Partitioning
 from store.sql.tokens import TokenStream
 
+TOUCHED: Final = "*"  # instead of names: those partitions that rows come into
 _STEPS_MAX: Final = 4096
 _FORMATS: Final = {"YEAR": "%Y", "QUARTER": "%Y%m", "MONTH": "%Y%m", "WEEK": "%Y%m%d", "DAY": "%Y%m%d",
                    "HOUR": "%Y%m%d%H"}  # fmt: skip
@@ -196,6 +197,8 @@ def _check_steps(stream: TokenStream, count: int) -> None:
 
 def parse_partition_names(stream: TokenStream) -> tuple[str, ...]:
     """`[[TEMPORARY] PARTITION[S] (name, ..) | name]`, empty when nothing of it comes next."""
+    if stream.take("PARTITION", "(", "*", ")"):
+        return (TOUCHED,)
     if not stream.take_one_of("PARTITION", "PARTITIONS"):
         return ()
     return (

@@ -239,13 +239,16 @@ def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchR
 
 def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     """The rows of a relation: by key when its conditions give the whole key, else by a scan."""
-    expression = relation.filter
     keys = _keys(relation)
-    if keys is None or expression is None:
-        return relation.snapshot.scan(relation.columns, expression, deleted=deleted)
+    if keys is None:
+        return relation.snapshot.scan(relation.columns, relation.filter, deleted=deleted)
     names = list(dict.fromkeys([*relation.columns, *(each.column for each in relation.conditions)]))
     rows = relation.snapshot.get(keys, names, deleted=deleted)
-    return rows.filter(expression).select(relation.columns).to_reader()
+    if relation.partitions:
+        return rows.filter(relation.filter).select(relation.columns).to_reader()
+    for condition in relation.conditions:  # a filter of Arrow's own wakes its threads, for a row or two
+        rows = rows.filter(condition.holds(rows.column(condition.column)))
+    return rows.select(relation.columns).to_reader()
 
 
 def _keys(relation: Relation) -> pa.Table | None:

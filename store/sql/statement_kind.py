@@ -37,12 +37,14 @@ class StatementKind(Generic[S]):
         parse: reads the rest, with the stream behind the words (behind those before the first `*`). What it
             leaves over is an error.
         run: does what the statement says.
+        is_refused: it is known only to be refused by name, so errors do not offer it.
     """
 
     starts: tuple[str, ...]
     statement: type[S]
     parse: Callable[[TokenStream], S]
     run: Callable[[S, Session], Result]
+    is_refused: bool = False
 
 
 @cache
@@ -100,12 +102,14 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
 
 def continuations(first: str) -> list[str]:
     """The words that may follow a first one, for errors: `SHOW` gives TABLES, DATABASES ..."""
-    return sorted({words[1] for words, _ in _by_first_word().get(first, ()) if len(words) > 1})
+    found = _by_first_word().get(first, ())
+    return sorted({words[1] for words, kind in found if len(words) > 1 and not kind.is_refused})
 
 
 def first_words() -> list[str]:
     """Every word a statement may start with."""
-    return sorted(word for word in _by_first_word() if word.isalpha())
+    found = _by_first_word().items()
+    return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
 
 
 def kind_of(statement: object) -> StatementKind[Any] | None:

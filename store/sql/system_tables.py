@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from store import catalog
 from store.errors import NotFoundError
+from store.partitions import automatic_partitions, partition_filter
 from store.schema import Column, TableSchema
 from store.table import Table
 from store.types import INTEGER_RANGES, ColumnType, parse_type
@@ -263,6 +264,27 @@ def _grants(session: Session) -> Iterable[tuple[str, str, str]]:
                 yield name, scope, privilege
 
 
+def _partitions(session: Session) -> Iterable[Row]:
+    """Declared partitions, those an AUTO table has by its rows, and one for a table without any."""
+    for database, name, table in _tables_of(session):
+        with table.snapshot() as snapshot:
+            schema = snapshot.schema
+            partitioning = schema.partitioning
+            if partitioning is None:
+                yield (_CATALOG, database, name, name, None, 1, "", "", "", snapshot.count(), None)
+                continue
+            rows = snapshot.scan(partitioning.columns).read_all()
+        found = [*partitioning.partitions]
+        if partitioning.is_auto:
+            found += automatic_partitions(schema, rows)
+        expression = partitioning.sql.partition(" BY ")[2].partition(" ")[2].strip("()")
+        for place, partition in enumerate(found, 1):
+            count = rows.filter(partition_filter(schema, partition)).num_rows
+            bounds = partition.sql.partition(" VALUES ")[2]
+            yield (_CATALOG, database, name, partition.name, None, place, partitioning.method, expression,
+                   bounds, count, None)  # fmt: skip
+
+
 def _nothing(_session: Session) -> Iterable[Row]:
     return ()
 
@@ -327,7 +349,7 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string",
         _nothing,
     ),
-    "partitions": _SystemTable(_PARTITION_COLUMNS, _nothing),
+    "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
         "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
         " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string",

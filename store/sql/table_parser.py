@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from sqlglot.tokens import TokenType
 
@@ -11,7 +11,8 @@ from store.errors import InvalidInputError
 from store.partitions import Partitioning
 from store.schema import Column, Default, TableSchema
 from store.sql.partition_parser import parse_partition_by
-from store.sql.statements import CreateTable, TableName
+from store.sql.query_parser import parse_query
+from store.sql.statements import CreateTable, Query, TableName
 from store.sql.tokens import TokenStream, position
 from store.types import ColumnType, parse_type
 
@@ -35,6 +36,45 @@ _MODELS: Final = {
 }
 
 
+@dataclass
+class TableOptions:
+    """The clauses behind the column list."""
+
+    key: list[str] = field(default_factory=list)
+    comment: str = ""
+    distribution: str = ""
+    partitioning: Partitioning | None = None
+    hash_columns: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def schema(self, columns: list[Column]) -> TableSchema:
+        """Of a table with these columns.
+
+        Raises:
+            InvalidInputError: the clauses do not fit the columns.
+        """
+        _check_distribution(columns, self)
+        return TableSchema.create(
+            columns,
+            self.key,
+            properties=self.properties,
+            distribution=self.distribution,
+            comment=self.comment,
+            partitioning=self.partitioning,
+        )
+
+
+@dataclass(frozen=True)
+class CreateTableAs:
+    """CREATE TABLE t [(names)] UNIQUE KEY (..) .. AS query."""
+
+    table: TableName
+    names: tuple[str, ...] | None
+    options: TableOptions
+    query: Query
+    if_not_exists: bool = False
+
+
 def parse_table_name(stream: TokenStream) -> TableName:
     """`t`, `db.t` or `internal.db.t`."""
     start = stream.at
@@ -47,39 +87,30 @@ def parse_table_name(stream: TokenStream) -> TableName:
     return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
 
 
-def parse_create_table(stream: TokenStream) -> CreateTable:
-    """Everything behind CREATE TABLE."""
+def parse_create_table(stream: TokenStream) -> Any:
+    """Everything behind CREATE TABLE, but for LIKE: CreateTable or CreateTableAs."""
     if_not_exists = stream.take("IF", "NOT", "EXISTS")
     table = parse_table_name(stream)
-    if stream.word() in ("LIKE", "AS"):
-        stream.refuse(f"CREATE TABLE ... {stream.word()} is not supported; list the columns")
+    if stream.word() != "(" or stream.word(2) in (",", ")"):
+        return _parse_as(stream, table, if_not_exists)
     columns = _parse_columns(stream)
     options = _parse_options(stream)
     stream.need_end()
     if not options.key:
         stream.fail("UNIQUE KEY (columns): every table here has one")
-    _check_distribution(columns, options)
-    schema = TableSchema.create(
-        columns,
-        options.key,
-        properties=options.properties,
-        distribution=options.distribution,
-        comment=options.comment,
-        partitioning=options.partitioning,
-    )
-    return CreateTable(table, schema, if_not_exists)
+    return CreateTable(table, options.schema(columns), if_not_exists)
 
 
-@dataclass
-class _Options:
-    """The clauses behind the column list."""
-
-    key: list[str] = field(default_factory=list)
-    comment: str = ""
-    distribution: str = ""
-    partitioning: Partitioning | None = None
-    hash_columns: list[str] = field(default_factory=list)
-    properties: dict[str, str] = field(default_factory=dict)
+def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
+    """`[(name, ..)] UNIQUE KEY (..) [..] AS query`."""
+    names = tuple(stream.names("a column name")) if stream.word() == "(" else None
+    options = _parse_options(stream)
+    if not options.key:
+        stream.refuse(
+            "CREATE TABLE ... AS needs UNIQUE KEY (columns) before AS: this store keeps one row per key"
+        )
+    stream.need("AS")
+    return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
 def _parse_columns(stream: TokenStream) -> list[Column]:
@@ -231,9 +262,9 @@ def _skip_empty_call(stream: TokenStream) -> None:
         stream.need(")")
 
 
-def _parse_options(stream: TokenStream) -> _Options:
-    options = _Options()
-    while not stream.is_done:
+def _parse_options(stream: TokenStream) -> TableOptions:
+    options = TableOptions()
+    while not stream.is_done and stream.word() != "AS":
         if stream.take("ENGINE"):
             stream.take("=")
             if not stream.take("OLAP"):
@@ -262,7 +293,7 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
     stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
 
 
-def _parse_distribution(stream: TokenStream, options: _Options) -> None:
+def _parse_distribution(stream: TokenStream, options: TableOptions) -> None:
     if stream.take("RANDOM"):
         shown = "RANDOM"
     elif stream.take("HASH"):
@@ -283,7 +314,7 @@ def _bucket_count(stream: TokenStream) -> int:
     return count
 
 
-def _check_distribution(columns: list[Column], options: _Options) -> None:
+def _check_distribution(columns: list[Column], options: TableOptions) -> None:
     known = {column.name.lower() for column in columns}
     key = {name.lower() for name in options.key}
     for name in options.hash_columns:

@@ -92,3 +92,7 @@ SELECT a -> '$.b', [1, 2][1], {'a': 1}, map('a', 1)['a'], array_map(x -> x + 1, 
 SELECT * FROM table_changes('db.t', 1, 2) c JOIN key_history('db.t', 7) h ON c.k = h.k
 SELECT k FROM t LATERAL VIEW explode(a) e AS x WHERE x IS NOT NULL
 SHOW CREATE VIEW d.v
+CREATE TABLE IF NOT EXISTS d.l LIKE d.t
+CREATE TABLE c (a, b) UNIQUE KEY(a) DISTRIBUTED BY HASH(a) AS SELECT k, max(v) FROM d.t GROUP BY k
+INSERT OVERWRITE TABLE t PARTITION(*) SELECT * FROM u
+CREATE VIEW v AS SELECT 1
