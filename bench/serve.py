@@ -223,9 +223,7 @@ def _has_chdb() -> bool:
 
 
 def _chdb(path: Path) -> Callable[[bytes], None]:
-    from chdb.session import Session  # type: ignore[import-not-found, unused-ignore]
-
-    session = Session(str(path))
+    session = importlib.import_module("chdb.session").Session(str(path))
     session.query(
         "CREATE TABLE small (k Int64, city String, cost Float64, price Int32, note String) "
         "ENGINE = ReplacingMergeTree ORDER BY k SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
