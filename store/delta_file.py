@@ -18,7 +18,7 @@ from pyarrow import ipc
 from store.disk import Disk
 from store.errors import CorruptionError
 from store.partial import Delta
-from store.stage import new_segment_id
+from store.stage import StagingId, new_segment_id
 
 _ROW: Final = "row:"
 _HAS: Final = "has:"
@@ -46,13 +46,19 @@ class DeltaFile:
             disk.delete(f"{directory}/{self.name}")
 
 
-def write_delta(disk: Disk, directory: str, delta: Delta, inline_bytes_max: int) -> DeltaFile:
-    """Makes a delta durable, but for its file's name (`Disk.sync_directory`)."""
+def write_delta(
+    disk: Disk, directory: str, delta: Delta, inline_bytes_max: int, staging: StagingId | None = None
+) -> DeltaFile:
+    """Makes a delta durable, but for its file's name (`Disk.sync_directory`).
+
+    Args:
+        staging: whose file it is, when that is not this process.
+    """
     data = _encode(delta)
     checksum = xxhash.xxh3_64_intdigest(data)
     if data.size <= inline_bytes_max:
         return DeltaFile("", data.to_pybytes(), checksum)
-    name = f"{new_segment_id()}.delta"
+    name = f"{staging.new_segment_id() if staging else new_segment_id()}.delta"
     with disk.create(f"{directory}/{name}") as file:
         file.write(data)
     return DeltaFile(name, None, checksum)

@@ -28,7 +28,9 @@ from store.app_ids import DUPLICATE, AppPair
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
 from store.commit import Also, commit
+from store.delta_file import read_delta
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
+from store.isolation import schema_error
 from store.overwrite import Clearing
 from store.partial import FillOptions
 from store.publish import Figures
@@ -248,12 +250,30 @@ class Load:
         self._writer.clearing = Clearing(filter)
 
     def adopt(self, staged: StagedRows) -> None:
-        """Takes over whole rows that a `WriteTask` of this table staged, in this process or another.
+        """Takes over rows that a `WriteTask` of this table staged, in this process or another.
 
         Rejected rows keep the position they have within their task.
+
+        Raises:
+            ConflictError: the table's schema changed since the task was made.
+            CorruptionError: a delta is missing or not what was written.
         """
         self._check_open()
-        self._writer.add_segments(staged.segments)
+        if staged.revision not in (0, self.revision):
+            with self._table.catalog.read() as tx:
+                raise schema_error(
+                    tx,
+                    self._table.id,
+                    name=self._table.name,
+                    operation=self._transaction.operation,
+                    revision=staged.revision,
+                )
+        if staged.segments:
+            self._writer.add_segments(staged.segments)
+        for file in staged.deltas:
+            assert staged.filling is not None
+            loader = self._table.loader
+            self._writer.add_delta(read_delta(loader.disk, loader.directory, file), staged.filling)
         self._rejected += staged.rejected[
             : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
         ]

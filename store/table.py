@@ -15,7 +15,15 @@ from store.app_ids import find_app
 from store.auto_increment import IdSource
 from store.changes import changes
 from store.check_groups import GroupChecker
-from store.check_partial import FIXED, FLEXIBLE, UPSERT, PartialChecker, parse_mode, parse_new_key_behavior
+from store.check_partial import (
+    FIXED,
+    FLEXIBLE,
+    UPSERT,
+    PartialChecker,
+    check_flexible,
+    parse_mode,
+    parse_new_key_behavior,
+)
 from store.check_rows import RowChecker
 from store.compaction import CompactionResult, optimize, purge
 from store.compaction_policy import MaintenancePolicy
@@ -47,7 +55,7 @@ from store.transaction import (
     refuse_used_label,
     this_process,
 )
-from store.write_task import WriteTask, check_can_stage
+from store.write_task import WriteTask
 
 if TYPE_CHECKING:
     from store.sql.merge_builder import MergeBuilder
@@ -261,12 +269,7 @@ class Table(VersionedTable):
             ignore_null=ignore_null,
             require_sequence=require_sequence,
         )
-        refuse = (
-            parse_new_key_behavior(new_keys) == "ERROR" and mode != UPSERT
-        )  # no effect on whole rows (P13)
-        filling = None
-        if mode != UPSERT or schema.groups:
-            filling = FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
+        filling = _filling(schema, mode, new_keys, moment)
         check_names(self.name, schema, partitions)
         checker = replace(checker, partitions=tuple(partitions)) if partitions else checker
         if within is not None:
@@ -290,7 +293,7 @@ class Table(VersionedTable):
         mode: str,
         *,
         ignore_null: bool,
-        require_sequence: bool,
+        require_sequence: bool = True,
     ) -> RowChecker:
         """What checks the rows of a load: whole rows, partial ones, or those of column groups."""
         name = self.name.partition(".")[2]
@@ -361,39 +364,48 @@ class Table(VersionedTable):
         merge_type: str = "APPEND",
         now: datetime | None = None,
         mode: str = UPSERT,
+        new_keys: str = "APPEND",
         ignore_null: bool = False,
+        supplied: str | None = None,
         partitions: Sequence[str] = (),
-        may_stage: bool = True,
     ) -> WriteTask:
         """What other processes need to stage rows of a load of this one; see `store.write_task`.
 
         Args:
             owner: process id and start time of the process that will commit, this one when None.
-            sequence, merge_type, now, mode, ignore_null, partitions: see `begin_load`.
-            may_stage: False for a task that is only to check rows, see `WriteTask.rejected`.
+            sequence, merge_type, now, mode, new_keys, ignore_null, partitions: see `begin_load`.
+            supplied: in flexible updates, a column of the data that names the columns a row supplies
+                (store.supplied).
 
         Raises:
-            InvalidInputError: the rows are merged with stored ones first, so they cannot be staged.
+            InvalidInputError: flexible updates of a table that takes none, or `supplied` in another mode.
             NotFoundError: no such partition.
         """
         schema, mode = self.schema, parse_mode(mode)
-        if may_stage:
-            check_can_stage(self.name, schema, mode)
-        checker = self._checker(
+        moment = now or datetime.now().replace(microsecond=0)
+        delete_all = _is_delete(merge_type)
+        checker = self._checker(schema, sequence, delete_all, moment, mode, ignore_null=ignore_null)
+        if mode == FLEXIBLE:
+            check_flexible(schema)
+        elif supplied is not None:
+            raise InvalidInputError(
+                f"column {supplied!r} names what each row supplies: only for updates of mode {FLEXIBLE}",
+                kind="bad_mode",
+            )
+        stager = Stager(
             schema,
-            sequence,
-            _is_delete(merge_type),
-            now or datetime.now().replace(microsecond=0),
-            mode,
-            ignore_null=ignore_null,
-            require_sequence=True,
+            self.loader.disk,
+            self.loader.directory,
+            self.settings,
+            StagingId.of(owner or this_process()),
         )
         check_names(self.name, schema, partitions)
-        # Values of an AUTO_INCREMENT column come from the catalog, which tasks do not open.
-        checker = replace(checker, ids=None, partitions=tuple(partitions))
-        staging = StagingId.of(owner or this_process())
+        # The values of an AUTO_INCREMENT column are given out by the catalog, which tasks do not see.
         return WriteTask(
-            checker, Stager(schema, self.loader.disk, self.loader.directory, self.settings, staging)
+            replace(checker, ids=None, partitions=tuple(partitions)),
+            stager,
+            _filling(schema, mode, new_keys, moment),
+            supplied,
         )
 
     def scan_tasks(
@@ -535,6 +547,14 @@ class Table(VersionedTable):
         except CorruptionError as error:
             return [error.message]
         return check_table(state)
+
+
+def _filling(schema: TableSchema, mode: str, new_keys: str, moment: datetime) -> FillOptions | None:
+    """How rows are filled from history, None for whole rows of tables without column groups."""
+    refuse = parse_new_key_behavior(new_keys) == "ERROR" and mode != UPSERT  # no effect on whole rows (P13)
+    if mode == UPSERT and not schema.groups:
+        return None
+    return FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
 
 
 def _is_delete(merge_type: str) -> bool:

@@ -1,13 +1,16 @@
 """Staging the rows of a load anywhere: what a Spark executor needs to do its share of `prepare`.
 
-A `WriteTask` is a picklable value with everything that checking and staging take; running it writes segment
-files and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the
-catalog, whose load adopts it (`Load.adopt`) and publishes all shares as one version. Shares that nobody
-adopts, of tasks that failed or ran twice, are removed by `discard`, or when the owner that their names tell
-is gone.
+A `WriteTask` is a picklable value with everything that checking and staging take; running it writes files
+and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the catalog,
+whose load adopts it (`Load.adopt`) and publishes all shares as one version. Shares that nobody adopts, of
+tasks that failed or ran twice, are removed by `discard`, or when the owner that their names tell is gone.
 
-Rows that are merged with stored ones before they are staged, and rows that want new AUTO_INCREMENT values,
-cannot be staged so; a task then only tells which of them the load would reject.
+Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
+down as deltas: what they come to depends on stored rows and on each other, so the load that adopts them fills
+them, against the version it publishes on.
+
+Rows that want new AUTO_INCREMENT values cannot be staged so: the catalog gives these out. A task then only
+tells which of them the load would reject.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from typing import Any
 import pyarrow as pa
 
 from store.auto_increment import AnyIds
-from store.check_partial import UPSERT, PartialChecker
+from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
+from store.delta_file import DeltaFile, write_delta
 from store.disk import Disk
-from store.errors import InvalidInputError
+from store.partial import FillOptions
 from store.rows_in import chunks_of, tables_of
-from store.schema import TableSchema
 from store.segment import INLINE, SegmentMeta
 from store.stage import Stager
+from store.supplied import split_supplied
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class StagedRows:
 
     Attributes:
         segments: descriptions, each with its bytes when it is inline.
+        deltas: rows that are to be filled from history.
+        filling: how; None when there are none.
+        revision: the schema revision they were checked for; 0 when there are no rows.
         rows_total, rows_filtered: rows given; rows rejected.
         rows_superseded: accepted rows that lost to another row of the task.
         bytes_written: size of the segments.
@@ -42,6 +49,9 @@ class StagedRows:
     """
 
     segments: tuple[tuple[SegmentMeta, bytes | None], ...] = ()
+    deltas: tuple[DeltaFile, ...] = ()
+    filling: FillOptions | None = None
+    revision: int = 0
     rows_total: int = 0
     rows_filtered: int = 0
     rows_superseded: int = 0
@@ -51,6 +61,9 @@ class StagedRows:
     def __add__(self, other: StagedRows) -> StagedRows:
         return StagedRows(
             self.segments + other.segments,
+            self.deltas + other.deltas,
+            self.filling or other.filling,
+            max(self.revision, other.revision),
             self.rows_total + other.rows_total,
             self.rows_filtered + other.rows_filtered,
             self.rows_superseded + other.rows_superseded,
@@ -61,10 +74,18 @@ class StagedRows:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Checks and stages a share of a load's rows; made by `Table.write_task`."""
+    """Checks and stages a share of a load's rows; made by `Table.write_task`.
+
+    Attributes:
+        checker, stager: of the load.
+        filling: how deltas are filled; None when the rows are whole.
+        supplied: in flexible updates, the column of the data that names the columns each row supplies.
+    """
 
     checker: RowChecker
     stager: Stager
+    filling: FillOptions | None = None
+    supplied: str | None = None
 
     def run(self, data: Any) -> StagedRows:
         """Stages rows; files and their names are durable afterwards.
@@ -83,18 +104,16 @@ class WriteTask:
         )
         done = StagedRows()
         for table in tables:
-            pieces, rejected = self.checker.check_pieces(table)
-            staged = self.stager.stage(*pieces)
+            share, rejected = self._stage(table)
             listed = rejected[: max(settings.rejected_rows_max - len(done.rejected), 0)]
-            done += StagedRows(
-                tuple((segment.meta, segment.payload) for segment in staged.segments),
-                len(table),
-                len(rejected),
-                staged.superseded,
-                sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),
-                [replace(row, row=row.row + done.rows_total) for row in listed],
+            done += replace(
+                share,
+                revision=self.checker.schema.revision,
+                rows_total=len(table),
+                rows_filtered=len(rejected),
+                rejected=[replace(row, row=row.row + done.rows_total) for row in listed],
             )
-        if any(meta.home != INLINE for meta, _ in done.segments):
+        if any(meta.home != INLINE for meta, _ in done.segments) or any(delta.name for delta in done.deltas):
             self.stager.sync()
         return done
 
@@ -114,9 +133,44 @@ class WriteTask:
             return checker.check_delta(rows, supplied)[1]
         return checker.check_pieces(rows)[1]
 
+    def check_columns(self, data: pa.Table) -> None:
+        """Whether rows with such columns would fit.
+
+        Raises:
+            InvalidInputError: they do not.
+        """
+        empty, supplied = split_supplied(data.slice(0, 0), self.supplied, self.checker.schema)
+        if isinstance(self.checker, PartialChecker):
+            self.checker.check_delta(empty, supplied)
+        else:
+            self.checker.check(empty)
+
+    def _stage(self, table: pa.Table) -> tuple[StagedRows, list[RejectedRow]]:
+        """Files of some rows, and the rejected ones."""
+        rows, supplied = split_supplied(table, self.supplied, self.checker.schema)
+        if isinstance(self.checker, PartialChecker):
+            delta, rejected = self.checker.check_delta(rows, supplied)
+            if not len(delta):
+                return StagedRows(), rejected
+            stager = self.stager
+            file = write_delta(
+                stager.disk, stager.directory, delta, stager.settings.inline_bytes_max, stager.staging
+            )
+            return StagedRows(deltas=(file,), filling=self.filling), rejected
+        pieces, rejected = self.checker.check_pieces(rows)
+        staged = self.stager.stage(*pieces)
+        share = StagedRows(
+            tuple((segment.meta, segment.payload) for segment in staged.segments),
+            rows_superseded=staged.superseded,
+            bytes_written=sum(
+                segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments
+            ),
+        )
+        return share, rejected
+
     def discard(self, *, keep: Collection[str] = ()) -> None:
         """Removes the files staged for the load, but for the segments named; the others cannot be adopted
-        any more."""
+        any more. Deltas that were adopted are not needed after the switch."""
         staging = self.stager.staging
         if staging is None:
             return
@@ -124,22 +178,3 @@ class WriteTask:
         for name in disk.list(self.stager.directory):
             if staging.owns(name) and name.rpartition(".")[0] not in keep:
                 disk.delete(f"{self.stager.directory}/{name}")
-
-
-def check_can_stage(name: str, schema: TableSchema, mode: str) -> None:
-    """Raises unless rows can be staged without knowing what is stored.
-
-    Raises:
-        InvalidInputError: they are merged with stored rows first.
-    """
-    why = ""
-    if schema.groups:
-        why = "has column groups (sequence_mapping): their rows are merged with stored ones"
-    elif mode != UPSERT:
-        why = "gets a partial update: its rows are filled from stored ones"
-    if why:
-        raise InvalidInputError(
-            f"{name} {why}, which only the process that commits can do; load them by upsert, stream load or "
-            "INSERT",
-            kind="not_supported",
-        )

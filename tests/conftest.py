@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from loaders.spark import missing_requirement
 from store.maintenance import Maintainer
+from tests.support.spark_cluster import CLUSTERS, spark_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,12 +22,21 @@ settings.register_profile(
 settings.load_profile("seqstore")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unfit = [item for item in items if not _fits_master(item)]
+    if unfit:  # no master is at fault for what it is not
+        config.hook.pytest_deselected(items=unfit)
+        items[:] = [item for item in items if _fits_master(item)]
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = missing_requirement() if marked else None
     if missing is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _fits_master(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("executors")
+    return marker is None or spark_master() in (marker.args or CLUSTERS)
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +48,8 @@ def only_asked_for_compactions(request: pytest.FixtureRequest, monkeypatch: pyte
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A quiet local session; tests that use it are marked `spark`."""
-    from cli.demo.spark_run import spark_session
+    """A quiet session on the master of SEQSTORE_SPARK_MASTER; tests that use it are marked `spark`."""
+    from tests.support.spark_cluster import session_on
 
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+    with session_on(spark_master(), tmp_path_factory.mktemp("spark")) as session:
         yield session

@@ -7,10 +7,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
@@ -22,10 +22,11 @@ from store import Store
 from store.sql import Session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 DATABASE: Final = "flights"
 TABLE: Final = "flights_from_spark"
+LOCAL_MASTER: Final = "local[2]"
 _FILES_PER_EPOCH: Final = 3
 
 _LOG_CONFIG: Final = """\
@@ -115,16 +116,33 @@ def forget_last_epoch(checkpoint: Path) -> None:
 
 
 def stream_files(
-    spark: SparkSession, events: Path, checkpoint: Path, store: Path, table: str
+    spark: SparkSession,
+    events: Path,
+    checkpoint: Path,
+    store: Path,
+    table: str,
+    *,
+    on_epoch: Callable[[EpochReport], None] = lambda report: None,
+    **sink_options: Any,
 ) -> list[EpochReport]:
-    """Runs a query over every file there is, then ends; one report an epoch."""
+    """Runs a query over every file there is, then ends; one report an epoch.
+
+    Args:
+        on_epoch: told of each epoch when its rows are visible and before Spark notes it as done.
+        sink_options: of `foreach_batch_sink`.
+    """
     reports: list[EpochReport] = []
-    sink = foreach_batch_sink(store, table)
+    sink = foreach_batch_sink(store, table, **sink_options)
+
+    def load(df: DataFrame, epoch: int) -> None:
+        reports.append(sink(df, epoch))
+        on_epoch(reports[-1])
+
     query = (
         spark.readStream.schema(spark.read.parquet(str(events)).schema)
         .option("maxFilesPerTrigger", _FILES_PER_EPOCH)
         .parquet(str(events))
-        .writeStream.foreachBatch(lambda df, epoch: reports.append(sink(df, epoch)))
+        .writeStream.foreachBatch(load)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -134,8 +152,16 @@ def stream_files(
 
 
 @contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
-    """A quiet local session whose files stay under `directory`."""
+def spark_session(
+    directory: Path, master: str = LOCAL_MASTER, more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A quiet session whose files stay under `directory`.
+
+    Args:
+        master: as Spark writes it; executors in processes of their own are told where this process has its
+            modules from.
+        more: further settings.
+    """
     (directory / "conf").mkdir()
     (directory / "conf" / "log4j2.properties").write_text(_LOG_CONFIG)
     settings = {
@@ -146,6 +172,8 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **(more or {}),
     }
     with (
         _launch_environment("SPARK_CONF_DIR", str(directory / "conf")),
@@ -156,7 +184,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession  # here: nobody waits for it who has no Spark
 
-        builder = SparkSession.builder.master("local[2]").appName("seqstore demo")
+        builder = SparkSession.builder.master(master).appName("seqstore demo")
         spark = builder.config(map=settings).getOrCreate()
     try:
         yield spark

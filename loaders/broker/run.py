@@ -137,7 +137,6 @@ class BrokerLoad:
                 mode=options.update_mode,
                 ignore_null=options.ignore_null,
                 partitions=partitions,
-                may_stage=may_stage,
             )
             target = Target(schema, table.name)
             for file in found:

@@ -1,7 +1,17 @@
 """Rows from PySpark. Importing this needs neither pyspark nor Java; using it does: `missing_requirement`."""
 
+from loaders.spark.counters import LoadCounters
+from loaders.spark.read_table import read_table
 from loaders.spark.registration import register
 from loaders.spark.requirements import missing_requirement
-from loaders.spark.sink import EpochReport, foreach_batch_sink
+from loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
 
-__all__ = ["EpochReport", "foreach_batch_sink", "missing_requirement", "register"]
+__all__ = [
+    "EpochReport",
+    "Feed",
+    "LoadCounters",
+    "foreach_batch_sink",
+    "missing_requirement",
+    "read_table",
+    "register",
+]

@@ -51,6 +51,11 @@ def arrow_schema(frame: StructType) -> pa.Schema:
     return schema
 
 
+def is_kept(kind: pa.DataType) -> bool:
+    """Whether Spark has the type a column is stored in."""
+    return bool(_spark_readable(kind) == kind)
+
+
 def _spark_readable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(kind) and kind.precision > _DECIMAL_DIGITS_MAX:
         return pa.string()

@@ -10,19 +10,27 @@ starting_version   a stream begins with the changes of this version, not with th
 max_rows_per_batch changes a micro-batch of a stream has, about
 partitions         overwrite these partitions only, separated by commas
 label              write under this label; a second write with it is refused
+txnAppId, txnVersion  both or neither: skipped unless the version is larger than the last one of this id
 sequence           the frame's column that gives the hidden sequence
 merge_type         APPEND, MERGE or DELETE
 max_filter_ratio   share of rows that may be rejected
+partial_columns    true: the frame's columns are written, the others kept
+unique_key_update_mode  UPSERT, UPDATE_FIXED_COLUMNS (as partial_columns) or UPDATE_FLEXIBLE_COLUMNS
+supplied_columns   with flexible columns, the frame's column (an array of names) that says what a row supplies
+partial_update_new_key_behavior  APPEND or ERROR: what a partial update does with new keys
+partial_update_ignore_null  true: NULL means keep
+staged_to          of the sink: leave the shares in this local directory instead of publishing them
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from store import InvalidInputError
+from store.check_partial import FIXED, UPSERT, parse_mode, parse_new_key_behavior
 
 ROWS_PER_PARTITION: Final = 1_000_000
 _READ: Final = frozenset(
@@ -37,10 +45,85 @@ _READ: Final = frozenset(
         "max_rows_per_batch",
     ]
 )
-_WRITE: Final = frozenset(["label", "sequence", "merge_type", "max_filter_ratio", "partitions"])
+_STAGE: Final = frozenset(
+    [
+        "sequence",
+        "merge_type",
+        "max_filter_ratio",
+        "partial_columns",
+        "unique_key_update_mode",
+        "supplied_columns",
+        "partial_update_new_key_behavior",
+        "partial_update_ignore_null",
+    ]
+)
+_WRITE: Final = _STAGE | {"label", "txnappid", "txnversion", "partitions", "staged_to"}
 # Spark hands its own options of a stream over too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
 _KNOWN: Final = _READ | _WRITE | _SPARK | {"path", "table"}
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How rows of a frame are loaded; see the module, and `Table.upsert` for what they mean."""
+
+    sequence: str | None = None
+    merge_type: str = "APPEND"
+    max_filter_ratio: float = 0.0
+    mode: str = UPSERT
+    new_keys: str = "APPEND"
+    ignore_null: bool = False
+    supplied: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> LoadOptions:
+        """Reads the options that say how to load, names in lower case; others are passed over.
+
+        Raises:
+            InvalidInputError: not of the type it has to be.
+        """
+        partial = _boolean("partial_columns", given.get("partial_columns", "false"))
+        mode = given.get("unique_key_update_mode") or (FIXED if partial else UPSERT)
+        return cls(
+            given.get("sequence"),
+            given.get("merge_type", "APPEND"),
+            _ratio(given.get("max_filter_ratio", "0")),
+            parse_mode(mode),
+            parse_new_key_behavior(given.get("partial_update_new_key_behavior", "APPEND")),
+            _boolean("partial_update_ignore_null", given.get("partial_update_ignore_null", "false")),
+            given.get("supplied_columns"),
+        )
+
+    @classmethod
+    def named(cls, options: Mapping[str, Any]) -> LoadOptions:
+        """As `parse`, from keyword arguments: numbers and booleans as such, None for what is not said.
+
+        Raises:
+            InvalidInputError: an unknown one too.
+        """
+        unknown = sorted(options.keys() - _STAGE)
+        if unknown:
+            raise InvalidInputError(
+                f"load option {unknown[0]!r} is not known; expected some of {', '.join(sorted(_STAGE))}",
+                kind="unknown_option",
+            )
+        return cls.parse({name: str(value) for name, value in options.items() if value is not None})
+
+    @property
+    def staging(self) -> dict[str, Any]:
+        """Arguments of `Table.write_task`."""
+        return {**self.beginning, "supplied": self.supplied}
+
+    @property
+    def beginning(self) -> dict[str, Any]:
+        """Arguments of `Table.begin_load`."""
+        return {
+            "sequence": self.sequence,
+            "merge_type": self.merge_type,
+            "mode": self.mode,
+            "new_keys": self.new_keys,
+            "ignore_null": self.ignore_null,
+        }
 
 
 @dataclass(frozen=True)
@@ -54,14 +137,14 @@ class SourceOptions:
     hidden: bool = False
     rows_per_partition: int = ROWS_PER_PARTITION
     label: str | None = None
-    sequence: str | None = None
-    merge_type: str = "APPEND"
-    max_filter_ratio: float = 0.0
+    load: LoadOptions = field(default_factory=LoadOptions)
+    app: tuple[str | None, int | None] = (None, None)
     checkpoint: str | None = None
     changes: bool = False
     starting_version: int | None = None
     max_rows_per_batch: int | None = None
     partitions: tuple[str, ...] = ()
+    staged_to: Path | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -94,24 +177,28 @@ class SourceOptions:
             _boolean("hidden", given.get("hidden", "false")),
             _integer("rows_per_partition", given.get("rows_per_partition", str(ROWS_PER_PARTITION))),
             given.get("label"),
-            given.get("sequence"),
-            given.get("merge_type", "APPEND"),
-            _ratio(given.get("max_filter_ratio", "0")),
+            LoadOptions.parse(given),
+            (given.get("txnappid"), _optional_integer("txnversion", given, least=0)),
             given.get("checkpointlocation"),
             _boolean("changes", given.get("changes", "false")),
             _optional_integer("starting_version", given),
             _optional_integer("max_rows_per_batch", given),
-            tuple(name.strip() for name in given.get("partitions", "").split(",") if name.strip()),
+            _names(given.get("partitions", "")),
+            Path(given["staged_to"]) if "staged_to" in given else None,
         )
 
 
-def _optional_integer(name: str, given: Mapping[str, str]) -> int | None:
-    return None if name not in given else _integer(name, given[name])
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _integer(name: str, text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise _bad_value(name, text, "a positive integer")
+def _optional_integer(name: str, given: Mapping[str, str], least: int = 1) -> int | None:
+    return None if name not in given else _integer(name, given[name], least)
+
+
+def _integer(name: str, text: str, least: int = 1) -> int:
+    if not text.strip().isdigit() or int(text) < least:
+        raise _bad_value(name, text, "a positive integer" if least else "an integer from 0")
     return int(text)
 
 

@@ -1,44 +1,65 @@
-"""A Structured Streaming sink: each micro-batch becomes one version of a table, exactly once.
+"""A Structured Streaming sink: each micro-batch becomes a version of its tables, exactly once.
 
     query = events.writeStream.foreachBatch(foreach_batch_sink("/data/shop", "shop.orders"))
     query.option("checkpointLocation", "/data/checkpoints/orders").start()
 
+    foreach_batch_sink("/data/shop", {                        # one epoch, two tables, one switch
+        "shop.orders": lambda df: df.where("kind = 'order'").select("id", "price"),
+        "shop.stock": Feed(stock_of, partial_columns=True),
+    })
+
 Spark promises to run an epoch again, with the same rows, until its checkpoint says it is done. So:
 
-1. A small epoch comes to the driver as Arrow and is loaded there; the executors of a large one, or of one
-   whose size Spark cannot tell, stage their shares themselves (store.write_task). Rows of a table with column
-   groups are merged with stored ones first, so they always come to the driver.
-2. Either way it is published under a label made of query id, epoch and table. Rows and label become visible
-   in one switch.
+1. A small frame comes to the driver as Arrow; the executors of a large one, or of one whose size Spark cannot
+   tell, check and stage their shares themselves (store.write_task). Only values of AUTO_INCREMENT columns are
+   made by the driver alone, so frames without them come to it whatever their size.
+2. Either way the rows of all tables are published under one label made of query id, epoch and tables. Rows
+   and label become visible in one switch.
 3. A crash before the switch left nothing: the epoch runs again and loads. A crash after it left rows and
    label: the epoch runs again, meets its label, and is skipped.
 
 The query id lives in the checkpoint. A new checkpoint is a new query: its epochs are loaded again, as are
-epochs whose labels were forgotten (setting `label_keep_seconds`, by default after three days). In a table
-with a sequence column loading the same rows again changes nothing.
+epochs whose labels were forgotten (setting `label_keep_seconds`, by default after three days), and those of a
+query whose list of tables was changed. In a table with a sequence column loading the same rows again changes
+nothing.
+
+What was loaded is told where Spark users look: jobs are described on Spark's pages, and `LoadCounters` are
+accumulators of the driver. Accumulators of tasks would count twice what ran twice; these are raised once, by
+what was published.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loaders.spark.registration import register
+import pyarrow as pa
+
+from loaders.spark.counters import LoadCounters
+from loaders.spark.options import LoadOptions
+from loaders.spark.staged_frame import StagedFrame, stage_frame
 from store import InvalidInputError, LabelExistsError, Store, Table
+from store.load import Load
 from store.publish import Figures
+from store.store import split_name
+from store.supplied import split_supplied
 from store.transaction import VISIBLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
+    Select = Callable[[DataFrame], DataFrame]
+
 _LOG: Final = logging.getLogger(__name__)
-_LOAD_OPTIONS: Final = frozenset(["sequence", "merge_type", "max_filter_ratio"])
 # What a driver takes without noticing. Starting tasks takes longer than small epochs do.
 DRIVER_BYTES_MAX: Final = 64 * 2**20
+DRIVER_BYTES_SETTING: Final = "spark.seqstore.driverBytesMax"
 _QUERY_ID: Final = "sql.streaming.queryId"  # the local property Spark sets on the thread that runs an epoch
 
 
@@ -49,53 +70,94 @@ class EpochReport:
     Attributes:
         query_id, epoch: as Spark counts them.
         label: under which the rows were loaded.
-        version: the table's version that has them.
-        figures: what became of the rows; None when an earlier run of the epoch had loaded them already.
+        versions: of each table, the version that has them.
+        tables: what became of the rows of each table; None when an earlier run of the epoch had loaded them
+            already.
     """
 
     query_id: str
     epoch: int
     label: str
-    version: int
-    figures: Figures | None
+    versions: Mapping[str, int]
+    tables: Mapping[str, Figures] | None
+
+    @property
+    def version(self) -> int:
+        """That of the first table."""
+        return next(iter(self.versions.values()))
+
+    @property
+    def figures(self) -> Figures | None:
+        """Of all tables together; None for a replay."""
+        if self.tables is None:
+            return None
+        each = [figures.__dict__ for figures in self.tables.values()]
+        return Figures(**{name: sum(figures[name] for figures in each) for name in each[0]})
 
     @property
     def is_replay(self) -> bool:
-        return self.figures is None
+        return self.tables is None
+
+
+class Feed:
+    """What a table takes of an epoch.
+
+    Args:
+        select: makes the table's rows of the epoch's frame.
+        load_options: beside those of the sink.
+    """
+
+    def __init__(self, select: Select, **load_options: Any) -> None:
+        self.select = select
+        self.load_options = load_options
 
 
 def foreach_batch_sink(
-    path: str | Path, table: str, *, driver_bytes_max: int = DRIVER_BYTES_MAX, **load_options: Any
+    path: str | Path,
+    table: str | Mapping[str, Select | Feed],
+    *,
+    driver_bytes_max: int | None = None,
+    counters: LoadCounters | None = None,
+    **load_options: Any,
 ) -> Callable[[DataFrame, int], EpochReport]:
-    """A function for `DataStreamWriter.foreachBatch` that upserts every epoch into a table.
+    """A function for `DataStreamWriter.foreachBatch` that loads every epoch into a table, or into several.
 
     Args:
         path: the store's data directory, on the driver's host.
-        table: `database.table`; it must exist.
-        driver_bytes_max: epochs that Spark estimates to be larger are staged by its executors.
-        load_options: `sequence`, `merge_type`, `max_filter_ratio`, as in `Table.upsert`.
+        table: `database.table`, or several of one database with what each takes; they must exist.
+        driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; by default the
+            setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
+        counters: raised by what each epoch loaded.
+        load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
+            loaders.spark.options that say how to load.
 
     Returns:
         The function. Spark ignores what it returns; a caller that wraps it need not.
 
     Raises:
-        InvalidInputError: an unknown load option; when called: no streaming query runs, or the columns do not
-            fit.
+        InvalidInputError: an unknown load option, or tables of several databases; when called: no streaming
+            query runs, or the columns do not fit.
         NotFoundError: when called: no such store or table.
     """
-    unknown = sorted(load_options.keys() - _LOAD_OPTIONS)
-    if unknown:
+    feeds = {table: Feed(lambda df: df)} if isinstance(table, str) else table
+    parts = []
+    for name, feed in feeds.items():
+        made = feed if isinstance(feed, Feed) else Feed(feed)
+        options = {**load_options, **made.load_options}
+        parts.append(_Part(name, made.select, LoadOptions.named(options), options))
+    databases = sorted({split_name(part.table)[0] for part in parts})
+    if len(databases) != 1:
         raise InvalidInputError(
-            f"load option {unknown[0]!r} is not known; expected some of {', '.join(sorted(_LOAD_OPTIONS))}",
-            kind="unknown_option",
+            f"a sink loads tables of one database in one switch; found {', '.join(databases) or 'no tables'}",
+            kind="other_database",
         )
-    sink = _Sink(Path(path), table, driver_bytes_max, load_options)
+    sink = _Sink(Path(path), tuple(parts), driver_bytes_max, counters)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if query_id is None:
             raise InvalidInputError(
-                f"loading into {table}: no streaming query is running, so there is no epoch to label; "
+                f"loading into {sink.names}: no streaming query is running, so there is no epoch to label; "
                 "hand the sink to writeStream.foreachBatch",
                 kind="no_query",
             )
@@ -105,56 +167,161 @@ def foreach_batch_sink(
 
 
 @dataclass(frozen=True)
+class _Part:
+    """A table and what it takes of every epoch."""
+
+    table: str
+    select: Select
+    options: LoadOptions
+    given: Mapping[str, Any]
+
+    @contextmanager
+    def rows(
+        self, df: DataFrame, path: Path, table: Table, bytes_max: int
+    ) -> Iterator[pa.Table | StagedFrame]:
+        """The part's rows: brought to the driver, or staged. What was staged goes unless it is published
+        within the block."""
+        frame = without_zones(self.select(df))
+        if _needs_driver(table, frame) or _estimated_bytes(frame) <= bytes_max:
+            yield frame.toArrow()
+            return
+        options = {name: str(value) for name, value in self.given.items() if value is not None}
+        with stage_frame(frame, path, self.table, options) as staged:
+            yield staged
+
+    def write(self, load: Load, rows: pa.Table | StagedFrame, table: Table) -> None:
+        if isinstance(rows, StagedFrame):
+            for share in rows.shares:
+                load.adopt(share)
+            return
+        plain, supplied = split_supplied(rows, self.options.supplied, table.schema)
+        load.write(plain, supplied=supplied)
+
+
+@dataclass(frozen=True)
 class _Sink:
     """Where epochs go; see `foreach_batch_sink`."""
 
     path: Path
-    table: str
-    driver_bytes_max: int
-    load_options: dict[str, Any]
+    parts: tuple[_Part, ...]
+    driver_bytes_max: int | None = None
+    counters: LoadCounters | None = field(default=None, compare=False)
+
+    @property
+    def names(self) -> str:
+        return ", ".join(part.table for part in self.parts)
 
     def load(self, df: DataFrame, query_id: str, epoch: int) -> EpochReport:
         with Store.open(self.path, create=False) as store:
-            table = store.table(self.table)
-            # Labels belong to a database, and one query may feed several of its tables: the label names the
-            # table too.
-            label = f"spark-{query_id}-{epoch}-{table.id}"
-            try:
-                table.refuse_label(label)
-            except LabelExistsError as error:
-                if error.status != VISIBLE:
-                    raise
+            tables = [store.table(part.table) for part in self.parts]
+            label = _label(query_id, epoch, tables)
+            done = _earlier_run(tables[0], label)
+            if done is not None:
                 _LOG.warning(
-                    "%s: epoch %d of query %s is version %d already: skipped",
-                    self.table,
+                    "%s: epoch %d of query %s is version %s already: skipped",
+                    self.names,
                     epoch,
                     query_id,
-                    error.version,
+                    ", ".join(map(str, done.values())),
                 )
-                return EpochReport(query_id, epoch, label, error.version, None)
-            self._publish(table, without_zones(df), label)
-            done = table.find_label(label)
-            assert done is not None  # it was published just now
-            made = [info for info in reversed(table.history()) if info.label == label]
-            figures = made[0].figures if made else Figures()  # an epoch without rows makes no version
-        _LOG.info(
-            "%s: epoch %d of query %s: %d rows, version %d",
-            self.table,
-            epoch,
-            query_id,
-            figures.rows_total,
-            done.version,
-        )
-        return EpochReport(query_id, epoch, label, done.version, figures)
+                return EpochReport(query_id, epoch, label, done, None)
+            with _described(df, f"seqstore: epoch {epoch} into {self.names}"):
+                self._publish(store, tables, df, label)
+            versions, figures = _outcome(tables, label)
+        report = EpochReport(query_id, epoch, label, versions, figures)
+        if self.counters is not None:
+            self.counters.count(figures)
+        for name, found in figures.items():
+            _LOG.info(
+                "%s: epoch %d of query %s: %d rows, version %d",
+                name,
+                epoch,
+                query_id,
+                found.rows_total,
+                versions[name],
+            )
+        return report
 
-    def _publish(self, table: Table, df: DataFrame, label: str) -> None:
-        if table.schema.groups or _estimated_bytes(df) <= self.driver_bytes_max:
-            table.upsert(df.toArrow(), label=label, operation="SPARK WRITE", **self.load_options)
-            return
-        register(df.sparkSession)
-        options = {name: str(value) for name, value in self.load_options.items() if value is not None}
-        writer = df.write.format("seqstore").mode("append").options(**options, label=label)
-        writer.option("path", str(self.path)).option("table", self.table).save()
+    def _publish(self, store: Store, tables: list[Table], df: DataFrame, label: str) -> None:
+        bytes_max = self._bytes_max(df)
+        with ExitStack() as stack:
+            if len(tables) > 1:  # each would have Spark read the epoch again
+                df = df.persist()
+                stack.callback(df.unpersist)
+            found = [
+                stack.enter_context(part.rows(df, self.path, table, bytes_max))
+                for part, table in zip(self.parts, tables, strict=True)
+            ]
+            if len(tables) == 1:
+                part, table = self.parts[0], tables[0]
+                with table.begin_load(label=label, operation="SPARK WRITE", **part.options.beginning) as load:
+                    part.write(load, found[0], table)
+                    load.commit(max_filter_ratio=part.options.max_filter_ratio)
+                return
+            with store.transaction(label=label, operation="SPARK WRITE") as transaction:
+                for part, table, rows in zip(self.parts, tables, found, strict=True):
+                    own = transaction.table(table.name)
+                    with own.begin_load(operation="SPARK WRITE", **part.options.beginning) as load:
+                        part.write(load, rows, table)
+                        load.commit(max_filter_ratio=part.options.max_filter_ratio)
+
+    def _bytes_max(self, df: DataFrame) -> int:
+        if self.driver_bytes_max is not None:
+            return self.driver_bytes_max
+        return int(df.sparkSession.conf.get(DRIVER_BYTES_SETTING, str(DRIVER_BYTES_MAX)) or DRIVER_BYTES_MAX)
+
+
+def _label(query_id: str, epoch: int, tables: list[Table]) -> str:
+    """Labels belong to a database, and one query may feed several of its tables by several sinks: the label
+    names the tables too."""
+    ids = "-".join(str(number) for number in sorted(table.id for table in tables))
+    if len(ids) > 40:  # a label has 128 characters
+        ids = blake2b(ids.encode(), digest_size=16).hexdigest()
+    return f"spark-{query_id}-{epoch}-{ids}"
+
+
+def _earlier_run(table: Table, label: str) -> dict[str, int] | None:
+    """The versions an earlier run of the epoch made, None when there was none.
+
+    Raises:
+        LabelExistsError: one is running.
+    """
+    try:
+        table.refuse_label(label)
+    except LabelExistsError as error:
+        if error.status != VISIBLE:
+            raise
+        done = table.find_label(label)
+        return dict(done.versions) if done is not None and done.versions else {table.name: error.version}
+    return None
+
+
+def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str, Figures]]:
+    """Versions and figures of what was just published; a table that got no row made no version."""
+    versions, figures = {}, {}
+    for table in tables:
+        made = [info for info in reversed(table.history()) if info.label == label]
+        versions[table.name] = made[0].version if made else table.version
+        figures[table.name] = made[0].figures if made else Figures()
+    return versions, figures
+
+
+@contextmanager
+def _described(df: DataFrame, text: str) -> Iterator[None]:
+    """What Spark's pages call the jobs run within."""
+    context = df.sparkSession.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
+def _needs_driver(table: Table, frame: DataFrame) -> bool:
+    """Whether rows need values that only the catalog gives out."""
+    made = table.schema.auto_increment_column
+    return made is not None and made.name.lower() not in (name.lower() for name in frame.columns)
 
 
 def _estimated_bytes(df: DataFrame) -> int:

@@ -17,9 +17,10 @@ Spark runs each of these in processes of their own, so every one opens the store
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,8 +39,10 @@ from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
 from loaders.spark.pushdown import arrow_filter
+from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
-from store import CommitUnknownError, InvalidInputError, Store
+from store import InvalidInputError, Store
+from store.app_ids import DUPLICATE
 from store.partitions import any_partition_filter
 from store.scan import Projection
 from store.scan_task import ScanTask
@@ -49,7 +52,8 @@ from store.write_task import StagedRows
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-NAME = "seqstore"
+NAME: Final = "seqstore"
+_LOG: Final = logging.getLogger(__name__)
 
 
 class SeqstoreSource(DataSource):
@@ -168,41 +172,47 @@ class VersionWriter(DataSourceArrowWriter):
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
-            self._task = table.write_task(
-                driver_process(), sequence=asked.sequence, merge_type=asked.merge_type
-            )
-        self._task.checker.check(to_arrow_schema(schema, timezone="UTC").empty_table())
+            self._task = table.write_task(driver_process(), **asked.load.staging)
+        self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
-        first = next(iterator, None)
-        if first is None:
-            return StagedShare(StagedRows())
-        rest = (batch for part in ([first], iterator) for batch in part)
-        return StagedShare(self._task.run(pa.RecordBatchReader.from_batches(first.schema, rest)))
+        return StagedShare(run_task(self._task, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         shares = [message.rows for message in messages if isinstance(message, StagedShare)]
-        adopted = [meta.id for share in shares for meta, _ in share.segments]
-        try:
+        staged = StagedFrame(self._task, shares)
+        if self._asked.staged_to is not None:
+            staged.hand_over(self._asked.staged_to)
+            return
+        with staged:
             self._publish(shares)
-        except CommitUnknownError:
-            raise  # the version may be there: nothing may be removed
-        except BaseException:
-            self._task.discard()
-            raise
-        self._task.discard(keep=adopted)
 
     def _publish(self, shares: list[StagedRows]) -> None:
         asked = self._asked
+        app_id, version = asked.app
         with (
             Store.open(asked.path, create=False) as store,
-            store.table(asked.table).begin_load(label=asked.label, operation="SPARK WRITE") as load,
+            store.table(asked.table).begin_load(
+                label=asked.label,
+                operation="SPARK WRITE",
+                txn_app_id=app_id,
+                txn_version=version,
+                **asked.load.beginning,
+            ) as load,
         ):
             if self._overwrite:
                 load.clear(self._overwritten(store))
             for share in shares:
                 load.adopt(share)
-            load.commit(max_filter_ratio=asked.max_filter_ratio)
+            done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
+        if done.status == DUPLICATE:
+            _LOG.warning(
+                "%s: txnVersion %s of %r was committed before, as version %d: skipped",
+                asked.table,
+                version,
+                app_id,
+                done.version,
+            )
 
     def _overwritten(self, store: Store) -> pc.Expression | None:
         """Rows that go: those of the partitions named, or all."""

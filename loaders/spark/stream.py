@@ -1,6 +1,6 @@
 """Streams of the data source: the change feed of a table in, and versions out.
 
-Reading, offsets are table versions:
+Reading, offsets are versions of a table:
 
 1. A new query starts with the rows of the version at which its first batch ends, as `+I`; `starting_version`
    leaves them out and starts with the changes of that version.
@@ -43,7 +43,15 @@ from pyspark.sql.streaming.datasource import (
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
-from store import CommitUnknownError, InvalidInputError, LabelExistsError, Store, Table
+from loaders.spark.staged_frame import run_task
+from store import (
+    CommitUnknownError,
+    InvalidInputError,
+    LabelExistsError,
+    NotFoundError,
+    Store,
+    Table,
+)
 from store.changes import CHANGE_TYPE, FEED_FIELDS
 from store.scan_task import ScanTask
 from store.stage import StagingId
@@ -102,7 +110,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         first = self._asked.starting_version
-        return {"version": 0 if first is None else first - 1}
+        return self._at(0 if first is None else first - 1)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._asked.max_rows_per_batch
@@ -114,7 +122,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, int]:
         with Store.open(self._asked.path, create=False) as store:
-            return {"version": store.table(self._asked.table).version}
+            return self._at(store.table(self._asked.table).version)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Where the next batch ends.
@@ -123,23 +131,32 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InvalidInputError: the next version changes the schema, or the table is another one.
         """
         with Store.open(self._asked.path, create=False) as store:
-            table = self._same_table(store)
+            table = self._same_table(store, start)
             head = table.version if self._end is None else min(self._end, table.version)
             first = start["version"]
             if first == 0:
-                return {"version": head}
+                return self._at(head)
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return {"version": self._end_of_batch(table, first, head, most)}
+            return self._at(self._end_of_batch(table, first, head, most))
 
-    def _same_table(self, store: Store) -> Table:
-        table = store.table(self._asked.table)
-        if table.id != self._table_id:
-            raise InvalidInputError(
-                f"{table.name} was dropped and made again since the stream began; start a query with a new "
-                "checkpoint",
-                kind="different_table",
-            )
+    def _at(self, version: int) -> dict[str, int]:
+        """An offset. It names the table too, for a name may come to mean another one."""
+        return {"version": version, "table": self._table_id}
+
+    def _same_table(self, store: Store, offset: dict[str, int]) -> Table:
+        try:
+            table = store.table(self._asked.table)
+        except NotFoundError as error:
+            raise self._other_table("was dropped") from error
+        if table.id != offset.get("table", self._table_id):
+            raise self._other_table("was dropped and made again")
         return table
+
+    def _other_table(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self._asked.table} {what} since the stream began; start a query with a new checkpoint",
+            kind="different_table",
+        )
 
     def _end_of_batch(self, table: Table, first: int, head: int, most: int | None) -> int:
         rows = 0
@@ -165,7 +182,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first == last:
             return []
         with Store.open(self._asked.path, create=False) as store:
-            table = self._same_table(store)
+            table = self._same_table(store, end)
             if first == 0:
                 time_ms = round(_time_of(table, last).timestamp() * 1000)
                 tasks = table.scan_tasks(version=last, rows_per_task=self._asked.rows_per_partition)
@@ -227,19 +244,15 @@ class BatchWriter(DataSourceStreamArrowWriter):
         self._owner = driver_process()
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
-            self._task = table.write_task(self._owner, sequence=asked.sequence, merge_type=asked.merge_type)
-        self._task.checker.check(to_arrow_schema(schema, timezone="UTC").empty_table())
+            self._task = table.write_task(self._owner, **asked.load.staging)
+        self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:
         # The writer serves many batches: each task's files are named apart, for a batch that fails takes its
         # own away.
         stager = replace(self._task.stager, staging=StagingId.of(self._owner))
         task = replace(self._task, stager=stager)
-        first = next(iterator, None)
-        if first is None:
-            return StagedBatchShare(StagedRows(), task)
-        rest = (batch for part in ([first], iterator) for batch in part)
-        return StagedBatchShare(task.run(pa.RecordBatchReader.from_batches(first.schema, rest)), task)
+        return StagedBatchShare(run_task(task, iterator), task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         shares = [message for message in messages if isinstance(message, StagedBatchShare)]
@@ -260,10 +273,10 @@ class BatchWriter(DataSourceStreamArrowWriter):
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             label = f"spark-{query_id(asked)}-{batch}-{table.id}"
-            with table.begin_load(label=label, operation="SPARK WRITE") as load:
+            with table.begin_load(label=label, operation="SPARK WRITE", **asked.load.beginning) as load:
                 for share in shares:
                     load.adopt(share)
-                load.commit(max_filter_ratio=asked.max_filter_ratio)
+                load.commit(max_filter_ratio=asked.load.max_filter_ratio)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard([message for message in messages if isinstance(message, StagedBatchShare)])

@@ -11,7 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
+from store import (
+    Column,
+    ConflictError,
+    InvalidInputError,
+    LoadRejectedError,
+    Store,
+    Table,
+    TableSchema,
+    parse_type,
+)
+from store.alter import add_column, alter
+from store.load import LoadResult
 from store.scan_task import ScanTask
 from store.settings import Settings
 from store.write_task import StagedRows, WriteTask
@@ -147,6 +158,83 @@ def test_shares_of_tasks_that_ran_twice_are_discarded(table: Table, tmp_path: Pa
     assert len(files) == 2 * len(kept.segments)
     assert table.count() == 900
     assert table.check() == []
+
+
+@pytest.fixture
+def stock(tmp_path: Path) -> Iterator[Table]:
+    """Two rows to update partially; deltas of more than a few bytes are files."""
+    columns = [Column("k", parse_type("BIGINT"), nullable=False)]
+    columns += [Column("price", parse_type("INT")), Column("stock", parse_type("INT"))]
+    properties = {"enable_unique_key_skip_bitmap_column": "true"}
+    settings = Settings(inline_bytes_max=100, auto_compaction=0)
+    with Store.open(tmp_path, settings=settings) as store:
+        store.create_database("d")
+        made = store.create_table("d.stock", TableSchema.create(columns, ["k"], properties=properties))
+        made.upsert(pa.table({"k": [1, 2], "price": [10, 20], "stock": [100, 200]}))
+        yield made
+
+
+def adopted(table: Table, task: WriteTask, *shares: StagedRows) -> LoadResult:
+    with table.begin_load() as load:
+        for share in shares:
+            load.adopt(pickle.loads(pickle.dumps(share)))
+        result = load.commit()
+    task.discard(keep=[meta.id for share in shares for meta, _ in share.segments])
+    return result
+
+
+def test_shares_of_a_partial_update_are_filled_by_the_load_that_adopts_them(stock: Table) -> None:
+    """P6, P19, C7: from the version it publishes on, and a key of two shares takes the cells of both."""
+    task = pickle.loads(pickle.dumps(stock.write_task(mode="UPDATE_FIXED_COLUMNS")))
+    first = task.run(pa.table({"k": [1, 3], "price": [11, 31]}))
+    second = task.run(pa.table({"k": [3], "stock": [300]}))
+    assert any(delta.name for delta in first.deltas)
+    stock.upsert(pa.table({"k": [1], "price": [0], "stock": [111]}))  # after the shares were staged
+    result = adopted(stock, task, first, second)
+    assert (result.version, result.rows_total) == (4, 3)
+    assert by_key(stock.scan().read_all()) == [
+        {"k": 1, "price": 11, "stock": 111},
+        {"k": 2, "price": 20, "stock": 200},
+        {"k": 3, "price": 31, "stock": 300},
+    ]
+    left = task.stager.disk.list(task.stager.directory)
+    assert [name for name in left if name.endswith(".delta")] == []
+
+
+def test_shares_of_a_partial_update_may_refuse_new_keys(stock: Table) -> None:
+    """P10"""
+    task = stock.write_task(mode="UPDATE_FIXED_COLUMNS", new_keys="ERROR")
+    share = task.run(pa.table({"k": [7], "price": [1]}))
+    with pytest.raises(InvalidInputError, match="new rows in partial update"):
+        adopted(stock, task, share)
+    assert stock.version == 2
+
+
+def test_rows_of_shares_say_which_columns_they_supply(stock: Table) -> None:
+    """F9: by a column of the data; NULL supplies all of them."""
+    task = stock.write_task(mode="UPDATE_FLEXIBLE_COLUMNS", supplied="given")
+    data = pa.table({"k": [1, 2, 3], "price": [5, 6, 7], "stock": [8, 9, 10], "given": [["PRICE"], [], None]})
+    adopted(stock, task, task.run(data))
+    assert by_key(stock.scan().read_all()) == [
+        {"k": 1, "price": 5, "stock": 100},
+        {"k": 2, "price": 20, "stock": 200},
+        {"k": 3, "price": 7, "stock": 10},
+    ]
+    with pytest.raises(InvalidInputError, match="a row supplies 'nope'"):
+        task.run(pa.table({"k": [1], "price": [1], "given": [["nope"]]}))
+    with pytest.raises(InvalidInputError, match="a list of strings"):
+        task.run(pa.table({"k": [1], "price": [1], "given": ["price"]}))
+    with pytest.raises(InvalidInputError, match="only for updates of mode UPDATE_FLEXIBLE_COLUMNS"):
+        stock.write_task(mode="UPDATE_FIXED_COLUMNS", supplied="given")
+
+
+def test_a_share_staged_for_an_older_schema_is_refused(stock: Table) -> None:
+    """Scenario 42: the load that adopts it has begun after the ALTER, the share before."""
+    task = stock.write_task()
+    share = task.run(pa.table({"k": [5], "price": [1], "stock": [1]}))
+    alter(stock, [add_column(Column("extra", parse_type("INT")))])
+    with pytest.raises(ConflictError, match="prepared for schema revision 1, but the table has 2"):
+        adopted(stock, task, share)
 
 
 def test_files_of_a_living_owner_are_left_alone_and_of_a_dead_one_swept(table: Table, tmp_path: Path) -> None:

@@ -7,19 +7,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cli.demo.spark_run import forget_last_epoch
-from loaders.spark import EpochReport, foreach_batch_sink
-from store import Column, InvalidInputError, LabelExistsError, NotFoundError, Store, TableSchema, parse_type
+from loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
+from store import (
+    Column,
+    InvalidInputError,
+    LabelExistsError,
+    LoadRejectedError,
+    NotFoundError,
+    Store,
+    TableSchema,
+    parse_type,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -289,6 +298,7 @@ def test_an_unknown_load_option_is_refused_before_anything_runs(tmp_path: Path) 
 
 
 @pytest.mark.spark
+@pytest.mark.telling
 def test_large_epochs_are_staged_by_executors(
     spark: SparkSession, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,10 +335,10 @@ def test_large_epochs_are_staged_by_executors(
 
 
 @pytest.mark.spark
-def test_epochs_of_a_table_with_column_groups_are_merged_by_the_driver(
+def test_executors_check_epochs_of_a_table_with_column_groups_and_the_load_merges_them(
     in_query: SparkSession, data_dir: Path
 ) -> None:
-    """SM4, SM6: however large they are."""
+    """SM4, SM6"""
     names = ["id", "value", "s", "other", "t"]
     kinds = ["BIGINT", "VARCHAR(20)", "INT", "INT", "INT"]
     columns = [Column(n, parse_type(k), nullable=n != "id") for n, k in zip(names, kinds, strict=True)]
@@ -343,3 +353,117 @@ def test_epochs_of_a_table_with_column_groups_are_merged_by_the_driver(
         assert store.table("db.grouped").scan().read_all().to_pylist() == [
             {"id": 1, "value": "b", "s": 2, "other": 7, "t": 7}
         ]
+
+
+def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], EpochReport]:
+    """Of each epoch, even ids go to one table, and every id's length of value to the other."""
+    feeds = {
+        "db.one": lambda df: df.where("id % 2 = 0"),
+        "db.two": Feed(lambda df: df.selectExpr("id", "cast(length(value) as string) as value")),
+    }
+    return foreach_batch_sink(data_dir, feeds, **options)
+
+
+@pytest.mark.spark
+@pytest.mark.telling
+@pytest.mark.parametrize("driver_bytes_max", [0, 2**30], ids=["executors", "driver"])
+def test_several_tables_of_an_epoch_change_in_one_switch_and_once(
+    in_query: SparkSession, data_dir: Path, driver_bytes_max: int
+) -> None:
+    """Scenario 49: both tables exactly once."""
+    counters = LoadCounters(in_query)
+    sink = two_tables(data_dir, driver_bytes_max=driver_bytes_max, counters=counters)
+    rows = [(1, "a"), (2, "bb"), (4, "cccc")]
+    report = sink(frame(in_query, *rows), 0)
+    assert report.versions == {"db.one": 2, "db.two": 2}
+    again = sink(frame(in_query, *rows), 0)
+    assert again.is_replay
+    assert again.versions == report.versions
+    assert rows_of(data_dir, "db.one") == {2: "bb", 4: "cccc"}
+    assert rows_of(data_dir, "db.two") == {1: "1", 2: "2", 4: "4"}
+    with Store.open(data_dir) as store:
+        infos = [store.table(name).history()[-1] for name in ("db.one", "db.two")]
+    assert {info.label for info in infos} == {report.label}
+    assert counters.values()["versions"] == 2
+    assert counters.values()["rows_loaded"] == 5
+    assert in_query.sparkContext.getLocalProperty("spark.job.description") is None
+    tracker = in_query.sparkContext._jsc.sc().statusStore()
+    described = [job.description().get() for job in _jobs(tracker) if job.description().isDefined()]
+    assert "seqstore: epoch 0 into db.one, db.two" in described
+
+
+def _jobs(tracker: Any) -> list[Any]:
+    jobs = tracker.jobsList(None)
+    return [jobs.apply(i) for i in range(jobs.size())]
+
+
+@pytest.mark.spark
+def test_when_one_table_refuses_an_epoch_the_other_has_nothing_of_it(
+    in_query: SparkSession, data_dir: Path
+) -> None:
+    sink = two_tables(data_dir, driver_bytes_max=0)
+    too_long = frame(in_query, *((k, "x" * 30 if k == 6 else "y") for k in range(5_000)))
+    with pytest.raises(LoadRejectedError, match="1 of 2500"):
+        sink(too_long, 0)
+    with Store.open(data_dir) as store:
+        assert [store.table(name).version for name in ("db.one", "db.two")] == [1, 1]
+    assert [path for path in (data_dir / "tables").rglob("*") if path.is_file()] == []
+    assert not sink(frame(in_query, (2, "b")), 0).is_replay  # its label is free again
+
+
+def test_a_sink_feeds_tables_of_one_database(tmp_path: Path) -> None:
+    """X12"""
+    with pytest.raises(InvalidInputError, match="of one database in one switch; found a, b"):
+        foreach_batch_sink(tmp_path, {"a.t": lambda df: df, "b.t": lambda df: df})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("driver_bytes_max", [0, 2**30], ids=["executors", "driver"])
+def test_partial_updates_of_an_epoch_keep_the_other_columns(
+    in_query: SparkSession, data_dir: Path, driver_bytes_max: int
+) -> None:
+    """P6; with flexible columns F9."""
+    columns = [Column("id", parse_type("BIGINT"), nullable=False)]
+    columns += [Column(name, parse_type("INT")) for name in ("a", "b")]
+    properties = {"enable_unique_key_skip_bitmap_column": "true"}
+    with Store.open(data_dir) as store:
+        made = store.create_table("db.wide", TableSchema.create(columns, ["id"], properties=properties))
+        made.upsert(pa.table({"id": [1, 2], "a": [10, 20], "b": [100, 200]}))
+    fixed = foreach_batch_sink(data_dir, "db.wide", driver_bytes_max=driver_bytes_max, partial_columns=True)
+    fixed(in_query.createDataFrame([(1, 101), (3, 300)], "id bigint, b int"), 0)
+    flexible = foreach_batch_sink(
+        data_dir,
+        "db.wide",
+        driver_bytes_max=driver_bytes_max,
+        unique_key_update_mode="UPDATE_FLEXIBLE_COLUMNS",
+        supplied_columns="given",
+    )
+    rows = [(1, 11, 0, ["a"]), (2, 0, 202, ["b"])]
+    flexible(in_query.createDataFrame(rows, "id bigint, a int, b int, given array<string>"), 1)
+    with Store.open(data_dir) as store:
+        found = store.table("db.wide").scan(["id", "a", "b"]).read_all().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(1, 11, 101), (2, 20, 202), (3, None, 300)]
+
+
+@pytest.mark.spark
+def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_is_told(
+    in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scenario 50: both looked before either committed; the second fails, its retry is a reported skip."""
+    sink, other = (foreach_batch_sink(data_dir, "db.one") for _ in range(2))
+    df, late = frame(in_query, (1, "first")), frame(in_query, (1, "second"))
+    to_arrow = type(df).toArrow
+
+    def overtaken(self: DataFrame) -> pa.Table:
+        monkeypatch.undo()
+        assert not sink(df, 7).is_replay
+        return to_arrow(self)
+
+    monkeypatch.setattr(type(df), "toArrow", overtaken)
+    with pytest.raises(LabelExistsError):
+        other(late, 7)
+    assert other(late, 7).is_replay
+    assert not other(frame(in_query, (2, "next")), 8).is_replay
+    in_query.sparkContext.setLocalProperty(QUERY_ID, "another")
+    assert not other(frame(in_query, (3, "another")), 7).is_replay
+    assert rows_of(data_dir) == {1: "first", 2: "next", 3: "another"}

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from loaders.spark import register
-from store import Column, Settings, Store, Table, TableSchema, parse_type
+from loaders.spark import read_table, register
+from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from store.alter import add_column, alter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -102,10 +103,11 @@ def write(frame: DataFrame, store: Store, table: str = "db.t", **options: str) -
     writer.option("path", str(store.path)).option("table", table).options(**options).save()
 
 
-def sorted_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    return sorted(rows.to_pylist(), key=lambda row: row["k"])
+def sorted_rows(rows: pa.Table, key: str = "k") -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=lambda row: row[key])
 
 
+@pytest.mark.telling
 def test_a_frame_is_the_snapshot_in_several_partitions(
     session: SparkSession, store: Store, table: Table
 ) -> None:
@@ -233,6 +235,7 @@ def test_sql_reads_and_inserts_through_a_view(session: SparkSession, store: Stor
     assert table.count() == before + 1
 
 
+@pytest.mark.telling
 def test_an_append_upserts_by_sequence(session: SparkSession, store: Store, table: Table) -> None:
     """SO4 among the tasks of one write and against what is stored; one version."""
     version, before = table.version, table.count()
@@ -293,6 +296,39 @@ def test_merge_type_delete_deletes(session: SparkSession, store: Store, table: T
     assert table.count() == before - 9
 
 
+def test_a_partial_frame_keeps_the_other_columns(session: SparkSession, store: Store, table: Table) -> None:
+    """P6, P7, P10: rows are checked by executors and filled where they are published."""
+    frame = session.range(0, 6, 1, 3).selectExpr("id AS k", "10 AS s", "concat('part ', id) AS v")
+    write(frame, store, partial_columns="true")
+    found = sorted_rows(table.scan(["k", "s", "v", "f"], pc.field("k") < 6).read_all())
+    assert [(row["s"], row["v"]) for row in found] == [(10, f"part {k}") for k in range(6)]
+    assert [row["f"] for row in found[1:]] == [k / 2 for k in range(1, 6)]
+    assert found[0]["f"] is None  # key 0 had been deleted
+    version = table.version
+    new = session.range(70_000, 70_001).selectExpr("id AS k", "10 AS s")
+    with pytest.raises(Exception, match="Can't append new rows in partial update"):
+        write(new, store, partial_columns="true", partial_update_new_key_behavior="ERROR")
+    assert table.version == version
+    assert staged_files(store) == named_files(table)
+    assert table.check() == []
+
+
+def test_a_write_with_an_application_id_is_repeated_by_larger_versions_only(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    """Scenario 49: 1, 2, 5, 5, 4."""
+    before = table.version
+    versions = []
+    for number, txn_version in enumerate(("1", "2", "5", "5", "4")):
+        frame = session.range(1).selectExpr("id AS k", f"{number + 50} AS s", "'x' AS v", "0.0D AS f")
+        write(frame, store, txnAppId="job", txnVersion=txn_version)
+        versions.append(table.version - before)
+    assert versions == [1, 2, 3, 3, 3]
+    assert table.get(pa.table({"k": [0]}), ["s"]).to_pylist() == [{"s": 52}]
+    with pytest.raises(Exception, match="txnAppId and txnVersion go together, txnVersion is missing"):
+        write(session.range(1).selectExpr("id AS k", "99 AS s", "'x' AS v", "0.0D AS f"), store, txnAppId="a")
+
+
 def test_an_empty_frame_makes_no_version(session: SparkSession, store: Store, table: Table) -> None:
     version = table.version
     write(session.range(0).selectExpr("id AS k", "9 AS s", "'' AS v", "0.0D AS f"), store)
@@ -324,6 +360,78 @@ def test_columns_that_do_not_fit_fail_before_a_task_runs(
     with pytest.raises(Exception, match="unknown column 'nope'"):
         write(session.range(3).selectExpr("id AS k", "1 AS s", "1 AS nope"), store)
     assert staged_files(store) == named_files(table)
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Iterator[tuple[Store, Table]]:
+    """20,000 rows in Parquet files, some replaced, a tenth deleted; the path looks like a pattern."""
+    columns = [Column(name, parse_type(TYPES[name]), nullable=name != "id") for name in TYPES]
+    with Store.open(tmp_path / "da[ta]*", settings=SMALL) as opened:
+        opened.create_database("db")
+        schema = TableSchema.create(columns, ["id"], properties={"storage_format": "parquet"})
+        made = opened.create_table("db.t", schema)
+        made.upsert(wide_rows(range(20_000), "first"))
+        made.upsert(wide_rows(range(5_000, 5_400), "second"))
+        made.upsert(wide_rows(range(3), "third"))
+        made.delete(pa.table({"id": pa.array(range(0, 20_000, 10), pa.int64())}))
+        yield opened, made
+
+
+def wide_rows(keys: range, text: str) -> pa.Table:
+    values = [
+        {
+            "id": k,
+            "flag": k % 2 == 0,
+            "tiny": k % 100 - 50,
+            "whole": k,
+            "large": Decimal(2**100 + k),
+            "ratio": k / 3,
+            "price": Decimal(k) / 100,
+            "day": date(2024, 1, 1 + k % 28),
+            "at": datetime(2024, 2, 29, 23, 59, 59, k),
+            "name": f"{text} {k}" if k % 7 else None,
+            "list": [k, None],
+            "pair": {"x": k, "y": None},
+        }
+        for k in keys
+    ]
+    return pa.Table.from_pylist(values)
+
+
+def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
+    session: SparkSession, parquet: tuple[Store, Table]
+) -> None:
+    store, table = parquet
+    columns = ["name", "id", "at", "price", "flag", "tiny", "day", "list", "pair", "ratio"]
+    homes = {live.segment.meta.home for live in table.state().segments.values()}
+    assert homes == {"parquet", "inline"}
+    expected = {k: table.scan(columns, version=k).read_all() for k in (2, table.version)}
+    for version, rows in expected.items():
+        frame = read_table(session, store.path, "db.t", columns, version=version, route="native")
+        assert frame.columns == columns
+        assert sorted_rows(frame.toArrow(), "id") == sorted_rows(rows, "id")
+    frame = read_table(session, store.path, "db.t", ["id"])
+    assert frame.where("id BETWEEN 5000 AND 5099").count() == 90
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "FileScan parquet" in plan, plan
+    assert "BatchScan seqstore" not in plan
+
+
+def test_what_spark_cannot_read_itself_goes_through_the_source(
+    session: SparkSession, parquet: tuple[Store, Table]
+) -> None:
+    store, table = parquet
+    with pytest.raises(InvalidInputError, match="Spark has no type for large"):
+        read_table(session, store.path, "db.t", ["id", "large"], route="native")
+    frame = read_table(session, store.path, "db.t", ["id", "large"])
+    assert frame.where("id = 4999").collect()[0]["large"] == str(2**100 + 4999)
+    alter(table, [add_column(Column("extra", parse_type("INT")))])
+    with pytest.raises(InvalidInputError, match="column extra was changed after segment"):
+        read_table(session, store.path, "db.t", ["id", "extra"], route="native")
+    assert read_table(session, store.path, "db.t", ["EXTRA"]).columns == ["extra"]
+    assert read_table(session, store.path, "db.t", ["id"], route="native").count() == table.count()
+    with pytest.raises(InvalidInputError, match="route 'fast' is not known"):
+        read_table(session, store.path, "db.t", route="fast")
 
 
 def staged_files(store: Store) -> set[str]:

@@ -168,7 +168,7 @@ def test_a_schema_change_ends_the_stream_and_a_new_start_goes_on(
     assert feed.run() == [[("+I", 3, "c", changed + 1)]]
 
 
-def test_a_table_made_again_ends_the_stream(
+def test_a_table_made_again_ends_the_stream_and_is_no_continuation_of_it(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
     table.upsert(rows(k1="a"))
@@ -184,10 +184,12 @@ def test_a_table_made_again_ends_the_stream(
         query.processAllAvailable()
         store.drop_table("db.t")
         store.create_table("db.t", schema()).upsert(rows(k1="b"))
-        with pytest.raises(Exception, match="was dropped and made again"):
+        with pytest.raises(Exception, match=r"db\.t was dropped"):
             query.processAllAvailable()
     finally:
         query.stop()
+    with pytest.raises(Exception, match="was dropped and made again since the stream began"):
+        Feed(session, store, tmp_path / "checkpoint").run()
 
 
 def test_a_stream_without_kinds_is_refused(
@@ -199,6 +201,7 @@ def test_a_stream_without_kinds_is_refused(
         query.processAllAvailable()
 
 
+@pytest.mark.telling
 def test_batches_of_a_written_stream_are_versions_exactly_once(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:

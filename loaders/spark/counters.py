@@ -1,0 +1,50 @@
+"""What Spark jobs loaded, as accumulators of the driver.
+
+    counters = LoadCounters(spark)
+    query = events.writeStream.foreachBatch(foreach_batch_sink(path, "shop.orders", counters=counters))
+    counters.values()                # {"rows_total": 1200, "rows_loaded": 1198, ...}, while the query runs
+
+Python data sources may not have accumulators of their own, and those of tasks count a share as often as it
+was staged. These are raised when a version was published: once, whatever Spark ran twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from store.publish import Figures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMES: Final = (
+    "rows_total",
+    "rows_loaded",
+    "rows_filtered",
+    "rows_superseded",
+    "rows_late",
+    "rows_replaced",
+    "rows_deleted",
+    "bytes_written",
+)
+
+
+class LoadCounters:
+    """Accumulators named as the figures of a version (`Table.history`), and `versions` that were made."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        self.versions = context.accumulator(0)
+        self.rows = {name: context.accumulator(0) for name in NAMES}
+
+    def count(self, figures: Mapping[str, Figures]) -> None:
+        """Adds what was published, by table."""
+        for each in figures.values():
+            for name, accumulator in self.rows.items():
+                accumulator.add(getattr(each, name))
+            self.versions.add(1 if each.rows_total else 0)
+
+    def values(self) -> dict[str, int]:
+        """All of them as they stand."""
+        return {"versions": self.versions.value, **{name: each.value for name, each in self.rows.items()}}

@@ -1,0 +1,176 @@
+"""A table as a frame that reads only the columns it is asked for, by the faster way that is right for it.
+
+Spark tells a Python data source nothing of the columns a query uses, so `format("seqstore")` reads what its
+options name. `read_table` names them. A table with `storage_format = parquet` goes another way, where the
+columns asked for allow it: Spark reads the files of the version itself, with its own pruning of columns and
+row groups, and hidden rows are left out.
+
+1. Inline segments are small; their live rows travel with the plan.
+2. Every file is read under the frame's schema. Tombstones are told by the column that stores the delete sign.
+3. For files with hidden rows a bitmap per file is broadcast: 64 rows in a word, looked up by the row's place
+   in its file. That is 125 kB for a million rows.
+
+The files are those of the version at the time of the call; they stay as long as the version can be read.
+Checksums are not verified on this way, and an object store is not read by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from loaders.spark.frame_types import frame_schema, is_kept
+from loaders.spark.registration import register
+from store import InvalidInputError, Store
+from store.disk import Disk
+from store.object_disk import ObjectDisk
+from store.scan import Projection, scan_batches
+from store.schema import DELETE_SIGN, hidden_name
+from store.segment import INLINE, data_name
+from store.table_state import LiveSegment, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ROUTES: Final = ("auto", "native", "source")
+_FILE, _ROW, _WORDS = "__file", "__row", "__words"
+
+
+def read_table(
+    spark: SparkSession,
+    path: str | Path,
+    table: str,
+    columns: Sequence[str] | None = None,
+    *,
+    version: int | None = None,
+    route: str = "auto",
+) -> DataFrame:
+    """The live rows of a table at a version, the newest when None.
+
+    Args:
+        columns: to read, in this order; None means all visible ones.
+        route: `native` has Spark read Parquet files itself, `source` goes through `format("seqstore")`,
+            `auto` takes the first where it is right.
+
+    Raises:
+        InvalidInputError: an unknown column or route, or `native` where it cannot be; the message says why.
+        VersionExpiredError: no such version.
+    """
+    if route not in ROUTES:
+        raise InvalidInputError(
+            f"route {route!r} is not known; expected {', '.join(ROUTES)}", kind="bad_option"
+        )
+    register(spark)
+    with Store.open(path, create=False) as store:
+        opened = store.table(table)
+        state = opened.state(version)
+        projection = Projection.of(state.schema, columns, hidden=False)
+        disk, directory = opened.loader.disk, opened.loader.directory
+        reason = "" if route == "source" else _why_not_native(state, projection, disk)
+        if route == "source" or (route == "auto" and reason):
+            reader = spark.read.format("seqstore").option("path", str(path)).option("table", table)
+            reader = reader.option("version", str(state.version))
+            return reader.option("columns", ",".join(projection.names)).load()
+        if reason:
+            raise InvalidInputError(f"{table} cannot be read natively: {reason}", kind="not_native")
+        return _native(spark, state, projection, disk, directory)
+
+
+def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> str:
+    """What makes Spark's own reader wrong for a state, empty when nothing does."""
+    if isinstance(disk, ObjectDisk):
+        return "its segments are on an object store"
+    hidden = [name for name in projection.names if hidden_name(name) is not None]
+    if hidden:
+        return f"{hidden[0]} is a hidden column"
+    foreign = [field.name for field in projection.arrow if not is_kept(field.type)]
+    if foreign:
+        return f"Spark has no type for {foreign[0]}"
+    files = [live for live in state.segments.values() if live.segment.meta.home != INLINE]
+    if len({live.segment.meta.file_id for live in files}) != len(files):
+        return "segments share files"
+    for live in files:
+        if live.segment.meta.home != "parquet":
+            return f"segment {live.segment.meta.id} is stored as {live.segment.meta.home}"
+        written = {column.id: column for column in live.segment.schema.columns}
+        for name in projection.names:
+            column = state.schema.column(name)
+            old = written.get(column.id)
+            if old is None or (old.name, old.type.arrow) != (column.name, column.type.arrow):
+                return f"column {name} was changed after segment {live.segment.meta.id} was written"
+    return ""
+
+
+def _native(
+    spark: SparkSession, state: TableState, projection: Projection, disk: Disk, directory: str
+) -> DataFrame:
+    """The frame of Spark's own reader; see the module."""
+    schema = frame_schema(state.schema, projection.names)
+    live = [each for each in state.segments.values() if each.deletes.live_count]
+    files = [each for each in live if each.segment.meta.home != INLINE]
+    parts = [_inline(spark, [each for each in live if each.segment.meta.home == INLINE], projection, schema)]
+    plain = [each for each in files if not each.deletes.hidden and not each.segment.meta.tombstones]
+    masked = [each for each in files if each not in plain]
+    if plain:
+        parts.append(_files(spark, plain, schema, disk, directory))
+    if masked:
+        parts.append(_masked_files(spark, masked, schema, disk, directory))
+    frame = parts[-1]
+    for part in parts[:-1]:
+        frame = frame.unionAll(part)
+    return frame
+
+
+def _inline(
+    spark: SparkSession, live: list[LiveSegment], projection: Projection, schema: StructType
+) -> DataFrame:
+    batches = [(each, number) for each in live for number in range(each.segment.meta.batches)]
+    rows = scan_batches(batches, projection, None, deleted=False).read_all()
+    return spark.createDataFrame(rows, schema)
+
+
+def _files(
+    spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
+) -> DataFrame:
+    names = [disk.path(data_name(directory, each.segment.meta)).absolute().as_uri() for each in live]
+    # Spark would take brackets in a path for a pattern.
+    return spark.read.schema(schema).option("__globPaths__", "false").parquet(*names)
+
+
+def _masked_files(
+    spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
+) -> DataFrame:
+    """Files with rows to leave out."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import ByteType
+
+    stored = type(schema)(list(schema.fields)).add(DELETE_SIGN, ByteType(), True)
+    has_tombstones = any(each.segment.meta.tombstones for each in live)
+    frame = _files(spark, live, stored if has_tombstones else schema, disk, directory)
+    metadata = functions.col("_metadata")
+    frame = frame.select("*", metadata["file_name"].alias(_FILE), metadata["row_index"].alias(_ROW))
+    if has_tombstones:
+        frame = frame.where(f"coalesce({DELETE_SIGN}, 0) = 0")
+    hidden = [each for each in live if each.deletes.hidden]
+    if hidden:
+        names = [Path(data_name(directory, each.segment.meta)).name for each in hidden]
+        words = pa.array([_words(each) for each in hidden], pa.list_(pa.int64()))
+        bitmaps = spark.createDataFrame(pa.table({_FILE: names, _WORDS: words}))
+        frame = frame.join(functions.broadcast(bitmaps), _FILE, "left").where(
+            f"{_WORDS} IS NULL OR getbit({_WORDS}[CAST({_ROW} DIV 64 AS INT)], CAST({_ROW} % 64 AS INT)) = 0"
+        )
+    return frame.select(*[functions.col(f"`{name.replace('`', '``')}`") for name in schema.names])
+
+
+def _words(live: LiveSegment) -> npt.NDArray[np.int64]:
+    """The hidden rows of a segment, a bit each."""
+    bits = np.zeros(-(-live.segment.meta.rows // 64) * 64, dtype=np.uint8)
+    bits[live.deletes.hidden_positions()] = 1
+    words: npt.NDArray[np.int64] = np.packbits(bits, bitorder="little").view(np.int64)
+    return words

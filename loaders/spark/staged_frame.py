@@ -1,0 +1,83 @@
+"""A frame whose rows executors have staged: what is left of it is to be published, or taken away.
+
+Spark runs the committing half of a data source beside the driver, not in it. `stage_frame` brings the shares
+into the driver's own process, so that several frames can be published together (loaders.spark.sink).
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from loaders.spark.registration import register
+from store import CommitUnknownError
+from store.write_task import StagedRows, WriteTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_HANDED_OVER: Final = "shares"
+
+
+@dataclass
+class StagedFrame:
+    """Shares of one load. As a block around what publishes them: leaving it removes the files that were not
+    published, all of them after an error.
+
+    Attributes:
+        task: what staged them.
+        shares: of the tasks whose word was taken.
+    """
+
+    task: WriteTask
+    shares: Sequence[StagedRows]
+
+    def hand_over(self, directory: Path) -> None:
+        """To the process that called `stage_frame`."""
+        (directory / _HANDED_OVER).write_bytes(pickle.dumps(self))
+
+    def __enter__(self) -> StagedFrame:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, CommitUnknownError):
+            return  # the version may be there: nothing may be removed
+        published = (
+            [] if error is not None else [meta.id for share in self.shares for meta, _ in share.segments]
+        )
+        self.task.discard(keep=published)
+
+
+def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+    """Stages what Spark hands a task; nothing where it hands nothing."""
+    first = next(batches, None)
+    if first is None:
+        return StagedRows()
+    rest = (batch for part in ([first], batches) for batch in part)
+    return task.run(pa.RecordBatchReader.from_batches(first.schema, rest))
+
+
+def stage_frame(df: DataFrame, path: Path, table: str, options: dict[str, str]) -> StagedFrame:
+    """Has executors stage a frame for a load of this process's Spark application.
+
+    Args:
+        options: of the data source, as strings.
+
+    Raises:
+        pyspark.errors.PySparkException: a task failed for good; nothing is left.
+    """
+    register(df.sparkSession)
+    with tempfile.TemporaryDirectory(prefix="seqstore-staged-") as directory:
+        writer = df.write.format("seqstore").mode("append").options(**options)
+        writer.options(path=str(path), table=table, staged_to=directory).save()
+        staged: StagedFrame = pickle.loads((Path(directory) / _HANDED_OVER).read_bytes())
+    return staged

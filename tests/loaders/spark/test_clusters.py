@@ -1,0 +1,49 @@
+"""The Spark tests once more where executors are processes of their own: local-cluster and standalone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.spark_cluster import CLUSTERS, VARIABLE
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[3]
+
+
+def run_tests(master: str, marked: str, seconds: int) -> None:
+    tests = [
+        str(path)
+        for path in sorted(Path(__file__).parent.glob("test_*.py"))
+        if path.name != Path(__file__).name
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marked, *tests],
+        cwd=ROOT,
+        env=os.environ | {VARIABLE: master},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8_000:]
+    assert " passed" in done.stdout
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.executors("local[2]")
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_the_telling_tests_pass(master: str) -> None:
+    run_tests(master, "spark and telling and not crash", 800)
+
+
+@pytest.mark.torture
+@pytest.mark.executors("local[2]")
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_the_whole_suite_passes(master: str) -> None:
+    run_tests(master, "spark and not torture", 3_000)

@@ -1,0 +1,84 @@
+"""A data source whose writing tasks go wrong in a way that is asked for; executors import it by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from loaders.spark.driver import driver_process
+from loaders.spark.options import SourceOptions
+from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
+
+FAILS = "fails"  # the attempt that is the first to have its share staged
+FAILS_ALWAYS = "fails always"
+EXECUTOR_DIES = "executor dies"  # so do the tasks beside it
+HAS_A_TWIN = "has a twin"  # the first attempt waits until another has staged the same share
+_SECONDS = 200.0
+
+
+class FaultySource(SeqstoreSource):
+    """`seqstore` with the options fault and marker (a path): something happens to partition 1."""
+
+    def __init__(self, options: Any) -> None:
+        given = dict(options)
+        self._fault, self._marker = given.pop("fault"), Path(given.pop("marker"))
+        super().__init__(given)  # type: ignore[arg-type]
+
+    @classmethod
+    def name(cls) -> str:
+        return "faulty"
+
+    def writer(self, schema: Any, overwrite: bool) -> VersionWriter:
+        return FaultyWriter(schema, self._asked, self._fault, self._marker)
+
+
+class FaultyWriter(VersionWriter):
+    """Writes a share, then has its fault."""
+
+    def __init__(self, schema: Any, asked: SourceOptions, fault: str, marker: Path) -> None:
+        super().__init__(schema, asked)
+        self._fault, self._marker = fault, marker
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
+        share = super().write(iterator)
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1:
+            self._happen(context.attemptNumber())
+        return share
+
+    def _happen(self, attempt: int) -> None:
+        if self._fault == HAS_A_TWIN:
+            if attempt:
+                self._marker.touch()
+            _wait_for(self._marker)
+            return
+        if not self._is_first() and self._fault != FAILS_ALWAYS:
+            return
+        if self._fault == EXECUTOR_DIES:
+            os.kill(driver_process()[0], signal.SIGKILL)  # the JVM above this process, which is an executor's
+        raise OSError(f"attempt {attempt} fails")
+
+    def _is_first(self) -> bool:
+        """Whether nothing has happened yet; attempts of one task may run at once."""
+        try:
+            self._marker.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _wait_for(path: Path) -> None:
+    """Another process of the cluster makes the file."""
+    deadline = time.monotonic() + _SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} did not come")
+        time.sleep(0.05)
