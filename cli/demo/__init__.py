@@ -8,6 +8,8 @@ feeds_run.py        three of them at once, comparison with the source
 routine_run.py      the same events as files that a routine load reads
 spark_run.py        the same events through PySpark
 broker_run.py       the same events as files, by a broker load that is killed in the middle
+spark_job.py        that as a job of its own
+spark_process.py    which is started, and killed in the middle
 screen.py           what is printed
 """
 

@@ -3,6 +3,8 @@
 path, table        the store's directory, and `database.table`
 version            read this version (`versionAsOf` is the same)
 columns            read only these, separated by commas: Spark does not tell a source what a query uses
+filter             a condition in SQL, comparisons of columns with constants and AND; zone maps prune by it
+pushdown           true: filters that Spark offers prune too; see loaders.spark.source for when that is wrong
 hidden             true: add the hidden columns
 rows_per_partition stored rows an input partition has, about
 changes            true: a stream's columns, for readStream (see loaders.spark.stream)
@@ -38,6 +40,8 @@ _READ: Final = frozenset(
         "version",
         "versionasof",
         "columns",
+        "filter",
+        "pushdown",
         "hidden",
         "changes",
         "rows_per_partition",
@@ -134,6 +138,8 @@ class SourceOptions:
     table: str
     version: int | None = None
     columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    pushdown: bool = False
     hidden: bool = False
     rows_per_partition: int = ROWS_PER_PARTITION
     label: str | None = None
@@ -174,6 +180,8 @@ class SourceOptions:
             given["table"],
             None if version is None else _integer("version", version),
             None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            given.get("filter"),
+            _boolean("pushdown", given.get("pushdown", "false")),
             _boolean("hidden", given.get("hidden", "false")),
             _integer("rows_per_partition", given.get("rows_per_partition", str(ROWS_PER_PARTITION))),
             given.get("label"),

@@ -6,7 +6,11 @@
     frame.write.format("seqstore").mode("append").option("path", DATA_DIR).option("table", "db.t").save()
 
 Reading: one process beside the driver plans the snapshot into shares (store.scan_task), an input partition
-each; executors open segment files, apply deletes and filters, and never see the catalog.
+each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
+prunes by zone maps. Filters of the query itself do so too where `pushdown` is asked for, which is right for
+frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
+whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
+filter that was pushed last.
 
 Writing: executors check and stage their partition (store.write_task); the rows become visible in `commit`,
 which runs once, beside the driver, and publishes all shares as one version. A task that failed or ran twice
@@ -47,6 +51,8 @@ from store.partitions import any_partition_filter
 from store.scan import Projection
 from store.scan_task import ScanTask
 from store.sql.kinds.partitions import find_partition
+from store.sql.scan_filter import scan_filter
+from store.sql.tokens import parse_tree
 from store.write_task import StagedRows
 
 if TYPE_CHECKING:
@@ -82,7 +88,7 @@ class SeqstoreSource(DataSource):
                 "option changes is for readStream; between two versions, read Table.changes",
                 kind="bad_option",
             )
-        return SnapshotReader(schema, self._asked)
+        return (PushdownReader if self._asked.pushdown else SnapshotReader)(schema, self._asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:
         return VersionWriter(schema, self._asked, overwrite=overwrite)
@@ -117,20 +123,12 @@ class SnapshotReader(DataSourceReader):
         self._wanted = arrow_schema(schema)
         with Store.open(asked.path, create=False) as store:
             snapshot = store.table(asked.table).snapshot(asked.version)
+        self._filter: pc.Expression | None = None
+        if asked.filter is not None:
+            self._filter = scan_filter(snapshot.schema, parse_tree(asked.filter), "option filter:")
         # Later steps run in other processes, perhaps after other loads: they are to see what this one saw.
         self._version = snapshot.version
         self._stored = Projection.of(snapshot.schema, self._wanted.names, hidden=False)
-        self._filter: pc.Expression | None = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what the store applies exactly as Spark would, and gives back the rest."""
-        stored = dict(zip(self._wanted.names, self._stored.arrow, strict=True))
-        for pushed in filters:
-            expression = arrow_filter(pushed, stored, self._wanted)
-            if expression is None:
-                yield pushed
-            else:
-                self._filter = expression if self._filter is None else self._filter & expression
 
     def partitions(self) -> Sequence[InputPartition]:
         with Store.open(self._asked.path, create=False) as store:
@@ -148,6 +146,20 @@ class SnapshotReader(DataSourceReader):
         for batch in partition.task.read():
             named = batch.rename_columns(self._wanted.names)
             yield named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+
+
+class PushdownReader(SnapshotReader):
+    """Reads one version for one query."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what the store applies exactly as Spark would, and gives back the rest."""
+        stored = dict(zip(self._wanted.names, self._stored.arrow, strict=True))
+        for pushed in filters:
+            expression = arrow_filter(pushed, stored, self._wanted)
+            if expression is None:
+                yield pushed
+            else:
+                self._filter = expression if self._filter is None else self._filter & expression
 
 
 @dataclass

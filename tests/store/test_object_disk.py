@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import pickle
 import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +17,8 @@ from store import Column, CorruptionError, InvalidInputError, Settings, Store, T
 from store.object_disk import ObjectDisk
 from store.scan_task import ScanTask
 from store.write_task import StagedRows, WriteTask
+from tests.support.object_store import WEED, object_store
 
-WEED = Path(sys.executable).with_name("weed")
 SMALL = Settings(inline_bytes_max=1_000, segment_rows=1_000)
 pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
 
@@ -31,75 +26,8 @@ pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object stor
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URI of an empty bucket on a server of its own."""
-    ports = free_ports(9)
-    folder = tmp_path_factory.mktemp("weed")
-    command = [
-        str(WEED),
-        "server",
-        "-dir",
-        str(folder),
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        "-s3",
-        "-volume.max=20",
-    ]
-    names = (
-        "master.port",
-        "master.port.grpc",
-        "volume.port",
-        "volume.port.grpc",
-        "filer.port",
-        "filer.port.grpc",
-    )
-    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=False)]
-    command += [
-        f"-s3.port={ports[6]}",
-        f"-s3.port.grpc={ports[7]}",
-        f"-s3.port.iceberg={ports[8]}",
-        "-s3.port.lance=0",
-    ]
-    identity = {
-        "name": "tests",
-        "credentials": [{"accessKey": "any", "secretKey": "any"}],
-        "actions": ["Admin"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    command.append(f"-s3.config={folder / 's3.json'}")
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    try:
-        uri = f"s3://any:any@tests/{{}}?endpoint_override=127.0.0.1:{ports[6]}&scheme=http&region=us-east-1"
-        wait_for_bucket(uri.format("x"), server, folder / "log")
+    with object_store(tmp_path_factory.mktemp("weed")) as uri:
         yield uri
-    finally:
-        server.kill()  # it would take its time, and nobody needs its files
-        server.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for opened in sockets:
-        opened.bind(("127.0.0.1", 0))
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
-
-
-def wait_for_bucket(uri: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """The server tells nobody when it is ready: ask until it answers."""
-    address, _, query = uri.partition("?")
-    filesystem, _ = pafs.FileSystem.from_uri(f"{address}?{query}&allow_bucket_creation=true")
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            filesystem.create_dir("tests")
-            return
-        except OSError:
-            if server.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the object store did not start:\n{log.read_text()[-3000:]}")
-            time.sleep(0.2)
 
 
 SCHEMA = TableSchema.create(

@@ -7,20 +7,18 @@ from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.compaction import CompactionResult
 from store.errors import InvalidInputError
 from store.history import history_table
-from store.sql.predicates import column_of, conditions, conjuncts
 from store.sql.result import Result
+from store.sql.scan_filter import scan_filter
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.statements import TableName
 from store.sql.table_parser import parse_table_name
 from store.sql.tokens import TokenStream
-from store.table import Table
 
 _HOUR: Final = 3600
 _VACUUM_FIGURES: Final = (
@@ -84,26 +82,9 @@ def _parse_optimize(stream: TokenStream) -> Optimize:
 
 def _optimize(statement: Optimize, session: Session) -> Result:
     table = session.table(statement.table)
-    where = _where(table, statement.where) if statement.where is not None else None
+    node = statement.where
+    where = scan_filter(table.schema, node, "OPTIMIZE ... WHERE") if node is not None else None
     return _compacted(table.optimize(where, zorder_by=statement.zorder_by, full=statement.is_full))
-
-
-def _where(table: Table, node: exp.Expr) -> pc.Expression:
-    """A condition that zone maps can decide."""
-    found: pc.Expression | None = None
-    for part in conjuncts(node):
-        column = column_of(part)
-        known = table.schema.find(column.name) if column is not None else None
-        parts = conditions(part, known.name, known.type) if known is not None else None
-        if not parts:
-            raise InvalidInputError(
-                f"OPTIMIZE ... WHERE {part.sql()}: expected comparisons of a column with constants, and AND",
-                kind="bad_filter",
-            )
-        for condition in parts:
-            found = condition.expression if found is None else found & condition.expression
-    assert found is not None
-    return found
 
 
 def _compacted(result: CompactionResult) -> Result:

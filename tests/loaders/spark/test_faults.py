@@ -12,7 +12,7 @@ import pytest
 
 from cli.demo.flights import CREATE_TABLE, event_stream, read_flights
 from cli.demo.flights_run import differing_rows
-from cli.demo.spark_job import start_job
+from cli.demo.spark_process import start_job
 from cli.demo.spark_run import stream_files
 from store import Column, Settings, Store, Table, TableSchema, parse_type
 from store.sql import Session

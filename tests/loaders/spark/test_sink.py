@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 ROOT = Path(__file__).parents[3]
+ANY_SIZE = 10**30  # Spark does not know how large frames made of Python's rows are
 
 
 @pytest.fixture
@@ -366,7 +367,7 @@ def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], Epo
 
 @pytest.mark.spark
 @pytest.mark.telling
-@pytest.mark.parametrize("driver_bytes_max", [0, 2**30], ids=["executors", "driver"])
+@pytest.mark.parametrize("driver_bytes_max", [0, ANY_SIZE], ids=["executors", "driver"])
 def test_several_tables_of_an_epoch_change_in_one_switch_and_once(
     in_query: SparkSession, data_dir: Path, driver_bytes_max: int
 ) -> None:
@@ -418,7 +419,7 @@ def test_a_sink_feeds_tables_of_one_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("driver_bytes_max", [0, 2**30], ids=["executors", "driver"])
+@pytest.mark.parametrize("driver_bytes_max", [0, ANY_SIZE], ids=["executors", "driver"])
 def test_partial_updates_of_an_epoch_keep_the_other_columns(
     in_query: SparkSession, data_dir: Path, driver_bytes_max: int
 ) -> None:
@@ -450,7 +451,7 @@ def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_i
     in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 50: both looked before either committed; the second fails, its retry is a reported skip."""
-    sink, other = (foreach_batch_sink(data_dir, "db.one") for _ in range(2))
+    sink, other = (foreach_batch_sink(data_dir, "db.one", driver_bytes_max=ANY_SIZE) for _ in range(2))
     df, late = frame(in_query, (1, "first")), frame(in_query, (1, "second"))
     to_arrow = type(df).toArrow
 

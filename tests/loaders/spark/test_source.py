@@ -156,15 +156,37 @@ def test_hidden_columns_come_when_asked_for(session: SparkSession, store: Store,
 def test_filters_reach_the_store_and_mean_the_same(
     session: SparkSession, store: Store, table: Table, condition: str, expression: pc.Expression
 ) -> None:
-    frame = reading(session, store, columns="k,s,v").load().where(condition)
+    frame = reading(session, store, columns="k,s,v", pushdown="true").load().where(condition)
     assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(["k", "s", "v"], expression).read_all())
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in plan, plan
 
 
+def test_a_frame_that_several_queries_filter_gives_each_its_rows(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    """Spark 4.3 would give all of them those of the filter that was pushed last."""
+    frame = reading(session, store, columns="k").load()
+    assert frame.where("k < 5").count() == 4
+    assert frame.count() == table.count()
+    both = frame.where("k = 11").union(frame.where("k = 12"))
+    assert sorted(row["k"] for row in both.collect()) == [11, 12]
+
+
+def test_the_option_filter_prunes_and_belongs_to_the_frame(
+    session: SparkSession, store: Store, table: Table
+) -> None:
+    frame = reading(session, store, columns="v", filter="k >= 5000 AND k < 5300 AND s = 2").load()
+    assert frame.rdd.getNumPartitions() == 1
+    assert frame.where("v is null").count() + frame.where("v is not null").count() == 270
+    assert frame.count() == 270
+    with pytest.raises(Exception, match="expected comparisons of a column with constants"):
+        reading(session, store, filter="k + 1 = 2").load().count()
+
+
 def test_filters_over_floats_stay_with_spark(session: SparkSession, store: Store, table: Table) -> None:
     """Spark sorts NaN above every number; the store does not."""
-    frame = reading(session, store).load()
+    frame = reading(session, store, pushdown="true").load()
     values = table.scan(["f"]).read_all().column("f").to_pylist()
     expected = sum(1 for value in values if value != value or value > 9_000)
     assert frame.where("f > 9000").count() == expected

@@ -1,0 +1,35 @@
+"""A condition in SQL as the filter of a scan, for those who give nothing but a condition."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from store.errors import InvalidInputError
+from store.schema import TableSchema
+from store.sql.predicates import column_of, conditions, conjuncts
+
+
+def scan_filter(schema: TableSchema, node: exp.Expr, where: str) -> pc.Expression:
+    """Comparisons of columns with constants, joined by AND: what zone maps can decide.
+
+    Args:
+        where: where the condition stands, for messages.
+
+    Raises:
+        InvalidInputError: it has another form.
+    """
+    found: pc.Expression | None = None
+    for part in conjuncts(node):
+        column = column_of(part)
+        known = schema.find(column.name) if column is not None else None
+        parts = conditions(part, known.name, known.type) if known is not None else None
+        if not parts:
+            raise InvalidInputError(
+                f"{where} {part.sql()}: expected comparisons of a column with constants, and AND",
+                kind="bad_filter",
+            )
+        for condition in parts:
+            found = condition.expression if found is None else found & condition.expression
+    assert found is not None
+    return found
