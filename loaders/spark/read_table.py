@@ -138,8 +138,8 @@ def _inline(
 def _files(
     spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
 ) -> DataFrame:
-    names = [disk.path(data_name(directory, each.segment.meta)).absolute().as_uri() for each in live]
-    # Spark would take brackets in a path for a pattern.
+    # Not as_uri: Hadoop decodes nothing. Nor is a bracket in a path to be taken for a pattern.
+    names = [f"file://{disk.path(data_name(directory, each.segment.meta)).absolute()}" for each in live]
     return spark.read.schema(schema).option("__globPaths__", "false").parquet(*names)
 
 

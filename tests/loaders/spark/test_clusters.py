@@ -21,6 +21,7 @@ def run_tests(master: str, marked: str, seconds: int) -> None:
         for path in sorted(Path(__file__).parent.glob("test_*.py"))
         if path.name != Path(__file__).name
     ]
+    tests.append(str(ROOT / "tests" / "loaders" / "broker" / "test_spark.py"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marked, *tests],
         cwd=ROOT,

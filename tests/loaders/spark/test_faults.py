@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +20,7 @@ from cli.demo.flights import CREATE_TABLE, event_stream, read_flights
 from cli.demo.flights_run import differing_rows
 from cli.demo.spark_process import start_job
 from cli.demo.spark_run import stream_files
+from loaders.spark import register
 from store import Column, Settings, Store, Table, TableSchema, parse_type
 from store.sql import Session
 from tests.support.spark_cluster import STANDALONE
@@ -25,6 +32,7 @@ pytestmark = pytest.mark.spark
 FAILS, FAILS_ALWAYS = "fails", "fails always"
 EXECUTOR_DIES, HAS_A_TWIN = "executor dies", "has a twin"
 PARTITIONS = 4
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -121,6 +129,66 @@ def test_a_stream_of_flights_killed_in_the_middle_ends_equal_to_the_source(
         assert table.version == 5
         assert sum(info.rows_total for info in table.history()) == stream.row_count
         assert differing_rows(table, stream.flights) == 0
+
+
+_WRITING_JOB = """
+import sys
+from pathlib import Path
+from cli.demo.spark_run import spark_session
+from tests.loaders.spark.test_faults import write_stream
+
+data_dir, files, checkpoint, work, master = sys.argv[1:]
+Path(work).mkdir()
+with spark_session(Path(work), master) as spark:
+    write_stream(spark, data_dir, files, checkpoint)
+"""
+
+
+def write_stream(spark: SparkSession, data_dir: str, files: str, checkpoint: str) -> None:
+    """Every file there is, a version each."""
+    register(spark)
+    stream = spark.readStream.schema("k bigint, v string").option("maxFilesPerTrigger", 1).parquet(files)
+    writer = stream.writeStream.format("seqstore").trigger(availableNow=True)
+    writer.options(path=data_dir, table="db.t", checkpointLocation=checkpoint).start().awaitTermination()
+
+
+@pytest.mark.crash
+@pytest.mark.torture
+def test_a_written_stream_whose_driver_is_killed_repeats_nothing(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    """Whenever that is: the next driver goes on, and every file is one version."""
+    files, count = tmp_path / "files", 20
+    files.mkdir()
+    for n in range(count):
+        keys = range(n * 500, n * 500 + 1_000)  # half of them are written again by the next file
+        rows = pa.table({"k": pa.array(keys, pa.int64()), "v": [f"file {n}"] * len(keys)})
+        pq.write_table(rows, files / f"{n:02d}.parquet")
+    arguments = [str(tmp_path / "data"), str(files), str(tmp_path / "checkpoint")]
+    command = [
+        sys.executable,
+        "-c",
+        _WRITING_JOB,
+        *arguments,
+        str(tmp_path / "work"),
+        spark.sparkContext.master,
+    ]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as job:
+        try:
+            while table.version < 4:
+                assert job.poll() is None, "the job ended before it was killed"
+                time.sleep(0.05)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+    assert table.check() == []
+    write_stream(spark, *arguments)
+    assert table.version == 1 + count
+    assert sum(info.rows_total for info in table.history()) == count * 1_000
+    found = table.scan(["k", "v"]).read_all().to_pylist()
+    assert {row["k"]: row["v"] for row in found} == {
+        k: f"file {min(k // 500, count - 1)}" for k in range(count * 500 + 500)
+    }
+    assert table.check() == []
 
 
 def staged_files(tmp_path: Path) -> set[str]:

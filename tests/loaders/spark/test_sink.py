@@ -399,6 +399,19 @@ def _jobs(tracker: Any) -> list[Any]:
 
 
 @pytest.mark.spark
+def test_a_setting_of_the_session_says_what_comes_to_the_driver(
+    in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loaders.spark.sink.stage_frame", lambda *given: pytest.fail("executors staged it"))
+    in_query.conf.set("spark.seqstore.driverBytesMax", str(ANY_SIZE))
+    try:
+        foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a")), 0)
+    finally:
+        in_query.conf.unset("spark.seqstore.driverBytesMax")
+    assert rows_of(data_dir) == {1: "a"}
+
+
+@pytest.mark.spark
 def test_when_one_table_refuses_an_epoch_the_other_has_nothing_of_it(
     in_query: SparkSession, data_dir: Path
 ) -> None:
