@@ -299,7 +299,6 @@ def test_an_unknown_load_option_is_refused_before_anything_runs(tmp_path: Path) 
 
 
 @pytest.mark.spark
-@pytest.mark.telling
 def test_large_epochs_are_staged_by_executors(
     spark: SparkSession, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,8 +365,10 @@ def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], Epo
 
 
 @pytest.mark.spark
-@pytest.mark.telling
-@pytest.mark.parametrize("driver_bytes_max", [0, ANY_SIZE], ids=["executors", "driver"])
+@pytest.mark.parametrize(
+    "driver_bytes_max",
+    [pytest.param(0, id="executors", marks=pytest.mark.telling), pytest.param(ANY_SIZE, id="driver")],
+)
 def test_several_tables_of_an_epoch_change_in_one_switch_and_once(
     in_query: SparkSession, data_dir: Path, driver_bytes_max: int
 ) -> None:

@@ -257,7 +257,6 @@ def test_sql_reads_and_inserts_through_a_view(session: SparkSession, store: Stor
     assert table.count() == before + 1
 
 
-@pytest.mark.telling
 def test_an_append_upserts_by_sequence(session: SparkSession, store: Store, table: Table) -> None:
     """SO4 among the tasks of one write and against what is stored; one version."""
     version, before = table.version, table.count()

@@ -201,7 +201,6 @@ def test_a_stream_without_kinds_is_refused(
         query.processAllAvailable()
 
 
-@pytest.mark.telling
 def test_batches_of_a_written_stream_are_versions_exactly_once(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
