@@ -125,7 +125,9 @@ class SnapshotReader(DataSourceReader):
             snapshot = store.table(asked.table).snapshot(asked.version)
         self._filter: pc.Expression | None = None
         if asked.filter is not None:
-            self._filter = scan_filter(snapshot.schema, parse_tree(asked.filter), "option filter:")
+            self._filter = scan_filter(
+                snapshot.schema, parse_tree(asked.filter, 0, len(asked.filter)), "option filter:"
+            )
         # Later steps run in other processes, perhaps after other loads: they are to see what this one saw.
         self._version = snapshot.version
         self._stored = Projection.of(snapshot.schema, self._wanted.names, hidden=False)
