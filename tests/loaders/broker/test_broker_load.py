@@ -385,6 +385,35 @@ def test_the_example_job_runs_from_the_command_line(tmp_path: Path) -> None:
     assert "Label [orders-2024-05-01] has already been used" in again.stderr
 
 
+def test_a_terminal_sees_a_bar_with_percent_and_files(store: Store, files: Path, tmp_path: Path) -> None:
+    """On standard error, so that the reply on standard output stays JSON."""
+    csv(files / "a.csv", "1,a,1", "2,b,1")
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'database = "db"\nlabel = "bar"\n[[load]]\ntable = "one"\npaths = ["files/*.csv"]\n'
+        'column_separator = ","\ncolumns = ["k", "v", "s"]\n'
+    )
+    terminal, screen = os.openpty()
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(store.path), "broker-load", str(job)]
+    with subprocess.Popen(
+        [*command, "--engine", "local"], stdout=subprocess.PIPE, stderr=screen, cwd=ROOT
+    ) as done:
+        os.close(screen)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 65536):
+                shown += piece
+        except OSError:  # what a terminal says when nobody has it open any more
+            pass
+        assert done.stdout is not None
+        reply = json.loads(done.stdout.read())
+    os.close(terminal)
+    assert (reply["State"], reply["LoadedRows"]) == ("FINISHED", 2)
+    assert b"FINISHED" in shown
+    assert b"100%" in shown
+    assert b"1/1 files" in shown
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
