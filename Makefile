@@ -22,7 +22,7 @@ CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench torture clean python java
+.PHONY: help setup demo test lint format bench torture clean python java mariadb
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint ## lint, format, types and all tests
+test: lint mariadb ## lint, format, types and all tests
 	@echo '== pytest'
 	@$(BIN)/pytest
 
@@ -74,3 +74,6 @@ python:
 
 java:
 	@[ -n '$(JAVA)' ] || echo 'Spark parts: skipped, Java 17 or later was not found. To run them too: apt-get install openjdk-17-jre-headless (or set JAVA_HOME).'
+
+mariadb:
+	@command -v mariadb >/dev/null || command -v mysql >/dev/null || echo 'Three tests with the mariadb command: skipped, it was not found. To run them too: apt-get install mariadb-client.'

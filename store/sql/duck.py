@@ -23,6 +23,7 @@ from store.sql.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro of which no body could be chosen
+_ANSWER_ROWS: Final = 8_192  # of a batch: what an answer holds in memory, however wide its rows
 _CARRIER: Final = pa.decimal128(38, 0)
 _CONFIG: Final = {
     "enable_external_access": "false",
@@ -122,7 +123,7 @@ def run(
             cursor.register(name, source)
         relation = cursor.sql(sql)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
-        reader = relation.to_arrow_reader(65_536)
+        reader = relation.to_arrow_reader(_ANSWER_ROWS)
     except BaseException as error:
         cursor.close()
         raise translated(error, sources.values()) from error

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pymysql
 import pytest
 
@@ -122,6 +123,30 @@ def test_a_hundred_thousand_rows_stream(connect: Any) -> None:
             assert text == f"row {k}"
             total, seen = total + k, seen + 1
     assert (seen, total) == (100_000, 4_999_950_000)
+
+
+@pytest.mark.parametrize("column", ["s", "concat(s, 'x')"])
+def test_rows_wait_for_a_client_that_reads_slowly(connect: Any, store: Store, column: str) -> None:
+    """200 MB of rows, of which a client takes one: neither the scan nor DuckDB gathers the rest."""
+    connection = connect(cursorclass=pymysql.cursors.SSCursor)
+    ask(connection, "CREATE TABLE wide (k BIGINT, s STRING) UNIQUE KEY(k)")
+    for start in range(0, 40_000, 10_000):
+        texts = pa.array(["x" * 5000] * 10_000)
+        store.table("db.wide").upsert(pa.table({"k": range(start, start + 10_000), "s": texts}))
+    cursor = connection.cursor()
+    before = anonymous_bytes()
+    cursor.execute(f"SELECT k, {column} FROM wide")
+    assert len(cursor.fetchone()[1]) in (5000, 5001)
+    assert "SELECT k" in str(ask(connect(), "SHOW FULL PROCESSLIST"))  # it is still at it
+    assert anonymous_bytes() - before < 120_000_000
+    cursor.connection, cursor._result.unbuffered_active = None, False  # else it reads to the end now
+    connection._force_close()
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that is no file's."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 def test_a_wrong_password_is_refused_and_the_right_one_taken(connect: Any, store: Store) -> None:
