@@ -10,17 +10,23 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, Settings, Store, TableSchema, parse_type
+from store import Column, Settings, Store, TableSchema, UnavailableError, parse_type
+from store.sql import Session
 from store.transaction import ABORTED, VISIBLE
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
+U4 = (
+    "There is an update operation in progress for the current table. Please try again later, or set "
+    "enable_concurrent_update in fe.conf to true"
+)
 CHILD = """
 import sys
 import pyarrow as pa, pyarrow.compute as pc
@@ -33,9 +39,11 @@ with store.transaction(label="once") as tx:
 """
 HOLDER = """
 import sys, time
-from pathlib import Path
-from store.update_lock import update_lock
-with update_lock(Path(sys.argv[1]) / "locks", int(sys.argv[2]), 5):
+import pyarrow.compute as pc
+from store import Settings, Store
+store = Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0))
+with store.transaction() as tx:
+    tx.table("db.t").update({"a": 77}, pc.field("k") == 1)
     print("held", flush=True)
     time.sleep(600)
 """
@@ -91,18 +99,33 @@ def test_52_a_killed_commit_is_whole_or_not_at_all(directory: Path, failpoint: s
 
 @pytest.mark.crash
 def test_a_killed_holder_frees_the_update_lock(directory: Path) -> None:
-    with Store.open(directory, settings=SETTINGS) as store:
-        table = store.table("db.t")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Another process is within an UPDATE: others fail at once or after their time (U4), or wait; loads do
+    not. When it is killed, whoever waits goes on, and nothing of it is there."""
+    with Store.open(directory, settings=SETTINGS) as store, ThreadPoolExecutor(1) as threads:
+        table, here = store.table("db.t"), pc.field("k") == 1
         holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(directory), str(table.id)],
-            env=environment,
+            [sys.executable, "-c", HOLDER, str(directory)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
         )
         assert holder.stdout is not None
         with holder.stdout:
             assert holder.stdout.readline() == "held\n"
+            for statement in (table.update, lambda _values, *given, **o: table.delete_where(*given, **o)):
+                for seconds in (0, 0.05):
+                    with pytest.raises(UnavailableError, match=U4):
+                        statement({"a": 5}, here, lock_seconds=seconds)
+            session = Session(store, "db")
+            list(session.execute("SET update_lock_seconds = 0"))
+            with pytest.raises(UnavailableError, match=U4):
+                list(session.execute("UPDATE t SET a = 5 WHERE k = 1"))
+            table.upsert(pa.table({"k": [2], "a": [2]}))
+            assert table.update({"a": 3}, pc.field("k") == 2, concurrency="optimistic").rows_changed == 1
+            waiting = threads.submit(table.update, {"a": pc.field("a") + 5}, here, lock_seconds=60)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
             holder.kill()
             holder.wait()
-        assert table.update({"a": 5}, pc.field("k") == 1, lock_seconds=5).rows_changed == 1
+            assert waiting.result(timeout=60).rows_changed == 1
+        assert table.scan().read_all().sort_by("k").to_pylist() == [{"k": 1, "a": 5}, {"k": 2, "a": 3}]
