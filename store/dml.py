@@ -9,12 +9,15 @@ statement read is checked when it is published; after a conflict it may be run a
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from store.app_ids import DUPLICATE, find_app
+from store.errors import ConflictError
 from store.load import LoadResult
 from store.multi_transaction import MultiTransaction, TransactionResult
 from store.retry import retried
@@ -24,6 +27,8 @@ from store.update_lock import OPTIMISTIC, SERIAL, lock_directory, turn, update_l
 
 if TYPE_CHECKING:
     from store.table import Table
+
+_WAITED_SECONDS: Final = 0.001  # who waits for a turn as long is not alone
 
 # Reads and writes within a transaction; returns rows matched and what the write came to.
 Work = Callable[[TransactionTable], "tuple[int, LoadResult | None]"]
@@ -108,10 +113,34 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
                 return _result(matched, opened.version, transaction.commit(), table.name)
 
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
-    if mode == SERIAL:  # has its turn already
+    if mode == SERIAL or not options.retries:  # has its turn already, or will not run again
         return retried(attempt, options.retries)
+    return _in_turn(table, attempt, options.retries)
+
+
+def _in_turn(table: Table, attempt: Callable[[], DmlResult], retries: int) -> DmlResult:
+    """Runs an attempt again in its turn; at once in its turn after a statement that met conflicts."""
     directory = lock_directory(table.catalog)
-    return retried(attempt, options.retries, lambda _pause: turn(directory, table.id))
+    met_before, table.meets_conflicts = table.meets_conflicts, False
+
+    def first() -> DmlResult:
+        if not met_before:
+            return attempt()
+        started = time.monotonic()
+        with turn(directory, table.id):
+            table.meets_conflicts = time.monotonic() - started > _WAITED_SECONDS
+            return attempt()
+
+    tries = itertools.chain([first], itertools.repeat(attempt))
+
+    def one() -> DmlResult:
+        try:
+            return next(tries)()
+        except ConflictError:
+            table.meets_conflicts = True
+            raise
+
+    return retried(one, retries, lambda: turn(directory, table.id))
 
 
 @contextmanager

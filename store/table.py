@@ -66,6 +66,7 @@ class Table(VersionedTable):
     """One table of a store; made by `Store.table` and `Store.create_table`."""
 
     maintainer: Maintainer | None = None
+    meets_conflicts: bool = False  # its last statement of this process did (store.dml)
 
     def upsert(
         self,

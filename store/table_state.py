@@ -302,6 +302,7 @@ class StateLoader:
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
         added: list[int] = []
+        hidden: list[HiddenRows] = []
         dropped = False
         rows_gone = state.replaced
         revision = state.schema.revision
@@ -323,11 +324,12 @@ class StateLoader:
                 slot_of[segment_id] = next_slot
                 added.append(next_slot)
                 next_slot += 1
-            for segment_id, rows in self._hidden(tx, number).items():
-                slot = slot_of.get(segment_id)
-                if slot is not None:
-                    live = segments[slot]
-                    segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+            hidden.append(self._hidden(tx, number))
+        for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
+            slot = slot_of.get(segment_id)
+            if slot is not None:
+                live = segments[slot]
+                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
         if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
             return TableState(
                 state.table_id,

@@ -18,7 +18,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -85,12 +85,15 @@ def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None
 
 
 @contextmanager
-def turn(directory: Path, table_id: int) -> Iterator[None]:
-    """The turn of a statement that runs again: when those before it are done, or have taken too long."""
+def turn(directory: Path, table_id: int) -> Iterator[bool]:
+    """The turn of a statement that runs again, once those before it are done; False when that takes long."""
     with _opened(directory / f"{table_id}.again") as handle:
-        with suppress(UnavailableError):
+        try:
             _acquire(handle, _TURN_SECONDS)
-        yield
+        except UnavailableError:
+            yield False
+        else:
+            yield True
 
 
 @contextmanager
