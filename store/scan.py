@@ -84,6 +84,7 @@ def scan_state(
     state: TableState,
     projection: Projection,
     predicate: pc.Expression | None = None,
+    conditions: Sequence[Condition] = (),
     *,
     deleted: bool = False,
 ) -> pa.RecordBatchReader:
@@ -91,9 +92,14 @@ def scan_state(
 
     Args:
         predicate: over visible and hidden columns; None keeps all rows.
+        conditions: the same as the predicate, told so that it is decided with what hides rows, in one copy.
         deleted: tombstones that are their key's winner are returned too (T8).
     """
-    return scan_batches(unpruned(state, predicate), projection, predicate, deleted=deleted)
+    batches = unpruned(state, predicate)
+    if not conditions:
+        return scan_batches(batches, projection, predicate, deleted=deleted)
+    read = _read_all(batches, projection, conditions, deleted=deleted)
+    return pa.RecordBatchReader.from_batches(projection.arrow, read)
 
 
 def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBatch]:
@@ -117,7 +123,7 @@ def scan_batches(
 ) -> pa.RecordBatchReader:
     """Rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
-        read = _read_all(batches, projection, deleted)
+        read = _read_all(batches, projection, deleted=deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, read)
     schema = projection.schema
     everything = [*schema.names, *(field.name for field in schema.hidden_fields())]
@@ -127,7 +133,7 @@ def scan_batches(
     if sum(batch_rows(live, number) for live, number in batches) <= _FEW_ROWS:
         few = _filtered_few(batches, wide, projection, predicate, deleted=deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, few)
-    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted))
+    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted=deleted))
     filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
     return pa.RecordBatchReader.from_batches(
         projection.arrow, (_selected(batch, projection) for batch in filtered)
@@ -152,7 +158,7 @@ def _filtered_few(
     *,
     deleted: bool,
 ) -> Iterator[pa.RecordBatch]:
-    rows = pa.Table.from_batches(_read_all(batches, wide, deleted), wide.arrow)
+    rows = pa.Table.from_batches(_read_all(batches, wide, deleted=deleted), wide.arrow)
     try:
         found = filtered(rows, predicate)
     except pa.ArrowException as error:
@@ -173,14 +179,20 @@ def _no_columns(rows: int) -> pa.RecordBatch:
 
 
 def _read_all(
-    batches: Sequence[LiveBatch], projection: Projection, deleted: bool
+    batches: Sequence[LiveBatch],
+    projection: Projection,
+    conditions: Sequence[Condition] = (),
+    *,
+    deleted: bool,
 ) -> Iterator[pa.RecordBatch]:
     def read(batch: LiveBatch) -> pa.RecordBatch:
-        return read_batch(*batch, projection, deleted=deleted)
+        return read_batch(*batch, projection, conditions, deleted=deleted)
 
     def takes_work(batch: LiveBatch) -> bool:
         live, number = batch
-        return not live.segment.is_at_hand(number) or _may_hide(live, number, deleted=deleted)
+        if conditions or not live.segment.is_at_hand(number):
+            return True
+        return _may_hide(live, number, deleted=deleted)
 
     return read_ahead(batches, read, takes_work)
 
@@ -191,9 +203,16 @@ def _unpruned(segment: Segment, schema: TableSchema, predicate: pc.Expression | 
     return segment.pruner(schema).matching(predicate)
 
 
-def read_batch(live: LiveSegment, number: int, projection: Projection, *, deleted: bool) -> pa.RecordBatch:
-    """Rows of one batch that count, with the projection's columns."""
-    mask = live_rows(live, number, deleted=deleted)
+def read_batch(
+    live: LiveSegment,
+    number: int,
+    projection: Projection,
+    conditions: Sequence[Condition] = (),
+    *,
+    deleted: bool,
+) -> pa.RecordBatch:
+    """Rows of one batch that count and satisfy all conditions, with the projection's columns."""
+    mask = chosen_rows(live, number, projection.schema, conditions, deleted=deleted)
     batch = project(live, number, batch_rows(live, number), projection)
     return batch if mask is None else rows_where(batch, mask)
 

@@ -48,6 +48,7 @@ class Snapshot:
         columns: Sequence[str] | None = None,
         filter: pc.Expression | None = None,
         *,
+        conditions: Sequence[Condition] = (),
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
@@ -56,6 +57,7 @@ class Snapshot:
         Args:
             columns: names in any case, hidden ones in either spelling; None means all visible columns.
             filter: a `pyarrow.compute` expression over visible and hidden columns; zone maps prune by it.
+            conditions: say the same as `filter`, when it is made of them; that is faster.
             hidden: with `columns=None`, add the hidden columns in the order of T4.
             deleted: return tombstones too (T8).
 
@@ -64,7 +66,7 @@ class Snapshot:
             CorruptionError: stored bytes are wrong (raised while reading).
         """
         projection = Projection.of(self.schema, columns, hidden=hidden)
-        rows = scan_state(self._state, projection, filter, deleted=deleted)
+        rows = scan_state(self._state, projection, filter, conditions, deleted=deleted)
         return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
     def marked(

@@ -240,6 +240,9 @@ def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchR
 def _open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     """The rows of a relation: by key when its conditions give the whole key, else by a scan."""
     keys = _keys(relation)
+    if keys is None and isinstance(relation.snapshot, Snapshot) and not relation.partitions:
+        wanted = relation.conditions
+        return relation.snapshot.scan(relation.columns, relation.filter, conditions=wanted, deleted=deleted)
     if keys is None:
         return relation.snapshot.scan(relation.columns, relation.filter, deleted=deleted)
     names = list(dict.fromkeys([*relation.columns, *(each.column for each in relation.conditions)]))
