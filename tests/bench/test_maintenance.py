@@ -14,7 +14,7 @@ def test_the_workload_runs_and_tells_all_figures(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(maintenance, "SETTLE_SECONDS_MAX", 0.0)
     told = maintenance.run(25, with_feed=True)
     assert told["with_compaction"]["compactions"] > 0
-    assert told["with_compaction"]["segments_end"] <= 11
+    assert told["with_compaction"]["segments_end"] <= 16, "loads wait until there are half as many more"
     assert told["without_compaction"]["compactions"] == 0
     assert told["with_compaction"]["write_amplification"] > 1
     assert {"as_left", "settled", "loaded_once", "change_feed_100k_of_10m_s"} <= told.keys()
