@@ -171,6 +171,20 @@ def test_5_g0_writes_are_not_interleaved(store: Store) -> None:
     assert stored(table)[1] == stored(table)[2] == (0, 1, 1)
 
 
+def test_5_g0_writes_prepared_side_by_side_are_not_interleaved(store: Store) -> None:
+    """What each hides was planned before the other was there, and is planned anew."""
+    table = fixture(store)
+    one, two = table.begin_load(), table.begin_load()
+    for load, value in ((one, 1), (two, 2)):
+        load.write(rows((1, 0, value, value), (2, 0, value, value), (9, 0, value, value)))
+        load.prepare()
+    two.commit()
+    one.commit()
+    assert [stored(table)[key] for key in (1, 2, 9)] == [(0, 1, 1)] * 3
+    assert table.count() == 4
+    assert table.check() == []
+
+
 def test_6_g1a_aborted_writes_are_never_seen(store: Store) -> None:
     table = fixture(store)
     transaction, opened = begin(store, label="gone")
