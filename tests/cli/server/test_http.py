@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from store import Store
@@ -531,3 +532,31 @@ def test_other_statements_are_refused(client: Client, sql: str, message: str) ->
     reply = client.request("PUT", "/api/_http_stream", b"6000,a,1\n", {"sql": sql}).json
     assert reply["Status"] == "Fail"
     assert message in reply["Message"]
+
+
+def test_show_stream_load_tells_what_became_of_loads(tmp_path: Path) -> None:
+    """LS15: labels, statuses, rows and reasons; by label, by pattern, by status."""
+    with new_store(tmp_path / "data") as opened, serving(opened) as running, Session(opened) as session:
+        running.load("t", "1,a,1\n2,b,2\n", label="day-1")
+        running.load("t", "x,a,1\n3,b,2\n", label="day-2", max_filter_ratio="0.5")
+        running.load("t", "x,a,1\n", label="late")
+        running.load("t", "4,a,1\n", label="held", two_phase_commit="true")
+        opened.upsert("db.t", pa.table({"k": pa.array([9], pa.int32())}))
+
+        def shown(rest: str = "") -> list[tuple[Any, ...]]:
+            (told,) = session.execute(f"SHOW STREAM LOAD FROM db {rest}")
+            assert told.rows is not None
+            names = ("Label", "Table", "Status", "TotalRows", "LoadedRows", "FilteredRows")
+            return list(zip(*(told.rows.column(name).to_pylist() for name in names), strict=True))
+
+        assert shown() == [
+            ("day-1", "t", "Success", "2", "2", "0"),
+            ("day-2", "t", "Success", "2", "1", "1"),
+            ("late", "t", "Fail", None, None, None),
+            ("held", "t", "PRECOMMITTED", None, None, None),
+        ]
+        assert [row[0] for row in shown("WHERE label = 'late'")] == ["late"]
+        assert [row[0] for row in shown("WHERE label LIKE 'day-%' AND status = 'success' LIMIT 1")] == [
+            "day-1"
+        ]
+        assert shown("WHERE label = 'day'") == []
