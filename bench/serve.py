@@ -4,7 +4,8 @@
    reader on the same bytes and the copying of them into a durable file.
 2. Loads of 1,000 rows by 1, 8 and 64 clients for `--seconds` each: loads a second, median and 99th percentile
    of the time one takes; grouped and not; beside DuckDB (one process, a thread for each client, the same CSV
-   inserted durably into a table without a key) and chdb (one after the other: a session takes one at a time).
+   inserted durably into a table without a key) and ClickHouse (chdb, a ReplacingMergeTree that syncs each
+   part; `bench.clickhouse`), which may be of another environment: `--chdb-python`.
 
 Server and clients share the machine. After each part the rows are counted.
 """
@@ -12,8 +13,8 @@ Server and clients share the machine. After each part the rows are counted.
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -175,13 +176,15 @@ def _small(name: str, clients: int, seconds: float, make: Callable[[], Callable[
     until[0] = began + seconds
     for thread in threads:
         thread.join()
-    taken = np.sort(np.concatenate(times)) * 1000
-    rate = len(taken) / (time.monotonic() - began)
-    p50, p99 = np.quantile(taken, [0.5, 0.99])
-    return f"| {name} | {clients} | {rate:.0f} | {p50:.1f} ms | {p99:.1f} ms |"
+    return _line(name, clients, [taken for each in times for taken in each], time.monotonic() - began)
 
 
-def _small_loads(server: Server, work: Path, seconds: float) -> Iterator[str]:
+def _line(name: str, clients: int, times: list[float], seconds: float) -> str:
+    p50, p99 = np.quantile(times, [0.5, 0.99]) * 1000
+    return f"| {name} | {clients} | {len(times) / seconds:.0f} | {p50:.1f} ms | {p99:.1f} ms |"
+
+
+def _small_loads(server: Server, work: Path, seconds: float, python: Path) -> Iterator[str]:
     def ours(**headers: str) -> Callable[[], Callable[[bytes], None]]:
         def make() -> Callable[[bytes], None]:
             connection = server.connect()
@@ -209,26 +212,26 @@ def _small_loads(server: Server, work: Path, seconds: float) -> Iterator[str]:
     for clients in (1, 8, 64):
         yield _small("DuckDB, no key, in process", clients, seconds, duck)
     database.close()
-    if _has_chdb():
-        yield _small("ClickHouse (chdb), in process", 1, seconds, lambda: _chdb(work / "chdb"))
+    yield from _clickhouse(python, work, seconds)
 
 
-def _has_chdb() -> bool:
-    """Whether ClickHouse can be used here; its package may be there without its engine."""
-    try:
-        importlib.import_module("chdb")
-    except ImportError:
-        return False
-    return True
-
-
-def _chdb(path: Path) -> Callable[[bytes], None]:
-    session = importlib.import_module("chdb.session").Session(str(path))
-    session.query(
-        "CREATE TABLE small (k Int64, city String, cost Float64, price Int32, note String) "
-        "ENGINE = ReplacingMergeTree ORDER BY k SETTINGS fsync_after_insert = 1, fsync_part_directory = 1"
-    )
-    return lambda body: _nothing(session.query(f"INSERT INTO small FORMAT CSV {body.decode()}"))
+def _clickhouse(python: Path, work: Path, seconds: float) -> Iterator[str]:
+    """The same loads by ClickHouse, in a process of its own."""
+    folder = work / "bodies"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"{number}.csv").write_bytes(
+            _csv(number * _SMALL_ROWS, _SMALL_ROWS, np.random.default_rng(number))
+        )
+    script = Path(__file__).parent / "clickhouse.py"
+    for clients in (1, 8, 64):
+        options = ["--clients", str(clients), "--seconds", str(seconds)]
+        command = [str(python), str(script), str(folder), *options]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            yield f"| ClickHouse (chdb): not run: {done.stderr.strip().rpartition(chr(10))[2]} | | | | |"
+            return
+        yield _line("ClickHouse (chdb), no lookups, in process", clients, json.loads(done.stdout), seconds)
 
 
 def _nothing(_: Any) -> None:
@@ -241,6 +244,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--work", type=Path, default=Path("bench/work/serve"))
+    parser.add_argument(
+        "--chdb-python", type=Path, default=sys.executable, help="an interpreter that has the package chdb"
+    )
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)
@@ -250,7 +256,7 @@ def main() -> int:
         for line in _uploads(server, given.work, given.megabytes, given.rows):
             print(line, flush=True)
         print("\n| loads of 1,000 rows | clients | loads/s | p50 | p99 |\n| --- | --- | --- | --- | --- |")
-        for line in _small_loads(server, given.work, given.seconds):
+        for line in _small_loads(server, given.work, given.seconds, given.chdb_python):
             print(line, flush=True)
     finally:
         server.stop()

@@ -690,8 +690,8 @@ def test_the_fields_of_headers_are_never_run_as_sql(bench: Bench) -> None:
 
 
 def test_a_two_phase_load_is_pre_committed_and_ended_later(bench: Bench) -> None:
-    """LH17, PC1, PC2: nothing is visible, and any process may end it; unlike in the cloud mode, on tables with
-    unique keys too (PC10)."""
+    """LH17, PC1, PC2: nothing is visible, and any process may end it; on tables with unique keys too,
+    unlike in the cloud mode (PC10)."""
     reply = bench.good("1,a,1.5,2024-01-01,1\n", label="l", two_phase_commit="true")
     assert (reply["TwoPhaseCommit"], reply["CommitAndPublishTimeMs"]) == ("true", 0)
     assert (reply["NumberLoadedRows"], bench.sql("SELECT k FROM t")) == (1, [])
