@@ -1,4 +1,4 @@
-"""ClickHouse (chdb) taking the loads of `bench.serve`, in a process of its own, and an environment if need be.
+"""ClickHouse (chdb) taking the loads of `bench.serve`, in a process and perhaps an environment of its own.
 
     PYTHON bench/clickhouse.py FOLDER --clients N --seconds S
 
