@@ -16,6 +16,7 @@ Checksums are not verified on this way, and an object store is not read by it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -114,33 +115,35 @@ def _native(
     schema = frame_schema(state.schema, projection.names)
     live = [each for each in state.segments.values() if each.deletes.live_count]
     files = [each for each in live if each.segment.meta.home != INLINE]
-    parts = [_inline(spark, [each for each in live if each.segment.meta.home == INLINE], projection, schema)]
+    parts = []
+    inline = _inline([each for each in live if each.segment.meta.home == INLINE], projection)
+    if len(inline):
+        parts.append(spark.createDataFrame(inline, schema))
     plain = [each for each in files if not each.deletes.hidden and not each.segment.meta.tombstones]
     masked = [each for each in files if each not in plain]
     if plain:
         parts.append(_files(spark, plain, schema, disk, directory))
     if masked:
         parts.append(_masked_files(spark, masked, schema, disk, directory))
+    if not parts:
+        return spark.createDataFrame([], schema)
     frame = parts[-1]
     for part in parts[:-1]:
         frame = frame.unionAll(part)
     return frame
 
 
-def _inline(
-    spark: SparkSession, live: list[LiveSegment], projection: Projection, schema: StructType
-) -> DataFrame:
+def _inline(live: list[LiveSegment], projection: Projection) -> pa.Table:
     batches = [(each, number) for each in live for number in range(each.segment.meta.batches)]
-    rows = scan_batches(batches, projection, None, deleted=False).read_all()
-    return spark.createDataFrame(rows, schema)
+    return scan_batches(batches, projection, None, deleted=False).read_all()
 
 
 def _files(
     spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
 ) -> DataFrame:
-    # Not as_uri: Hadoop decodes nothing. Nor is a bracket in a path to be taken for a pattern.
-    names = [f"file://{disk.path(data_name(directory, each.segment.meta)).absolute()}" for each in live]
-    return spark.read.schema(schema).option("__globPaths__", "false").parquet(*names)
+    # Hadoop decodes nothing, so no as_uri; and it takes brackets for patterns unless they are escaped.
+    paths = [str(disk.path(data_name(directory, each.segment.meta)).absolute()) for each in live]
+    return spark.read.schema(schema).parquet(*[re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths])
 
 
 def _masked_files(
