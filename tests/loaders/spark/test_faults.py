@@ -32,6 +32,7 @@ pytestmark = pytest.mark.spark
 FAILS, FAILS_ALWAYS = "fails", "fails always"
 EXECUTOR_DIES, HAS_A_TWIN = "executor dies", "has a twin"
 PARTITIONS = 4
+ROWS = 80_000  # shares too large for the catalog, so they are files
 ROOT = Path(__file__).parents[3]
 
 
@@ -44,7 +45,7 @@ def table(tmp_path: Path) -> Iterator[Table]:
         yield made
 
 
-def write(spark: SparkSession, table: Table, tmp_path: Path, fault: str, rows: int = 40_000) -> None:
+def write(spark: SparkSession, table: Table, tmp_path: Path, fault: str, rows: int = ROWS) -> None:
     from tests.support.spark_faults import FaultySource
 
     spark.dataSource.register(FaultySource)
@@ -58,9 +59,10 @@ def check_written(table: Table, tmp_path: Path) -> None:
     assert (tmp_path / "marker").exists(), "nothing went wrong"
     assert table.version == 2
     rows = table.scan().read_all()
-    assert rows.num_rows == pc.count_distinct(rows["k"]).as_py() == 40_000
-    assert table.history()[-1].rows_total == 40_000
+    assert rows.num_rows == pc.count_distinct(rows["k"]).as_py() == ROWS
+    assert table.history()[-1].rows_total == ROWS
     assert table.check() == []
+    assert len(named_files(table)) == 2 * PARTITIONS
     assert staged_files(tmp_path) == named_files(table)
 
 
