@@ -96,14 +96,14 @@ class Server:
     """`seqstore serve` of a data directory as a process, and a MySQL client of it."""
 
     def __init__(self, data: Path) -> None:
-        self._data = data
+        self.data = data
         self._log = data.parent / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         begin = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "cli.main", "--data-dir", str(self._data), "serve"]
+        command = [sys.executable, "-m", "cli.main", "--data-dir", str(self.data), "serve"]
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
                 [*command, "--http-port", "0", "--mysql-port", "0"],

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from bench.kafka_broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
-from tests.support.kafka import Server, Topic, wait_until
+from tests.support.kafka import ROOT, Server, Topic, wait_until
 
 pytestmark = pytest.mark.spark
 NUMBERS = itertools.count()
@@ -319,6 +323,32 @@ def test_where_partitions_begin(server: Server, broker: KafkaBroker) -> None:
     other.make(source='"kafka_partitions" = "4", "kafka_offsets" = "0"')
     reason = server.wait_for_pause(other.name)
     assert "there is a custom kafka partition 4 which is invalid for topic" in reason
+
+
+def test_a_job_from_a_file_is_run_by_the_server(server: Server, broker: KafkaBroker, tmp_path: Path) -> None:
+    """R1, R4: the example of conf/routine, made by the CLI beside the server."""
+    topic = Topic(broker.address, "clicks", 2)
+    server.ask("CREATE DATABASE shop")
+    server.ask(
+        "CREATE TABLE shop.clicks (click_id BIGINT, page VARCHAR(100), at DATETIME) UNIQUE KEY (click_id) "
+        'DISTRIBUTED BY HASH (click_id) PROPERTIES ("function_column.sequence_col" = "at")'
+    )
+    example = (ROOT / "conf" / "routine" / "clicks_from_kafka.toml").read_text()
+    file = tmp_path / "job.toml"
+    file.write_text(example.replace("127.0.0.1:9092", broker.address))
+    clicks = [(1, "/", "10:00"), (1, "/old", "09:00"), (2, "/health", "10:00"), (3, "/pay", "10:00")]
+    for number, (click, page, at) in enumerate(clicks):
+        document = {"click_id": click, "page": page, "at_text": f"2026-01-01 {at}:00"}
+        topic.put([json.dumps(document)], number % 2)
+    command = [sys.executable, "-m", "cli.main", "--data-dir", str(server.data), "routine-load"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, "create", str(file)], check=True, timeout=120, env=environment)
+    job = "shop.clicks_from_kafka"
+    server.wait_for(job, p0=2, p1=2)
+    found = server.ask("SELECT click_id, page FROM shop.clicks ORDER BY click_id")
+    assert [tuple(row.values()) for row in found] == [(1, "/"), (3, "/pay")]
+    subprocess.run([*command, "stop", job], check=True, timeout=120, env=environment)
+    assert server.show(job)["State"] == "STOPPED"
 
 
 def test_lag_and_throughput_are_told(job: Job) -> None:

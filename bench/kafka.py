@@ -1,0 +1,168 @@
+"""Routine load from Kafka, measured: `python -m bench.kafka`; some minutes, gigabytes in `bench/work`.
+
+A broker of this machine holds `--messages` CSV messages in four partitions, one in ten of them a later state
+of a key. In turn, `--rounds` times, each into a fresh place: a routine load into a unique-key table with a
+sequence column, and Spark's own `readStream.format("kafka")` into plain Parquet, once as the bytes come and
+once parsed into columns. All share one Spark session, warmed up before, and the machine. Afterwards the table
+must hold the newest row of every key, and the Parquet files every message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import machine
+from bench.kafka_broker import KafkaBroker, running_broker
+from loaders.routine import manage
+from loaders.routine.kafka_session import kafka_session
+from loaders.routine.runner import RoutineRunner
+from loaders.routine.spec import KAFKA, RoutineSpec
+from store import Store
+from store.sql import Session
+
+_PARTITIONS: Final = 4
+_WARM_UP: Final = 20_000
+_COLUMNS: Final = "k BIGINT, s BIGINT, price INT, note STRING"
+_CREATE: Final = (
+    "CREATE TABLE db.{} (k BIGINT, s BIGINT, price INT, note VARCHAR(60)) UNIQUE KEY (k) "
+    "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
+)
+
+
+def _fill(broker: KafkaBroker, topic: str, messages: int) -> int:
+    """Writes the messages; their bytes."""
+    created = AdminClient({"bootstrap.servers": broker.address}).create_topics([NewTopic(topic, _PARTITIONS)])
+    created[topic].result(60)
+    rng = np.random.default_rng(1)
+    keys = rng.permutation(messages) % _key_count(messages)
+    prices = rng.integers(0, 1000, messages)
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20, "queue.buffering.max.ms": 20})
+    size = 0
+    for number, (key, price) in enumerate(zip(keys.tolist(), prices.tolist(), strict=True)):
+        text = f"{key},{number},{price},note number {price} of the event {number}"
+        size += len(text)
+        while True:
+            try:
+                producer.produce(topic, text, partition=number % _PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(300):
+        raise RuntimeError("the broker did not take every message")
+    return size
+
+
+def _key_count(messages: int) -> int:
+    return messages * 10 // 11
+
+
+def _routine_load(store: Store, broker: KafkaBroker, topic: str, name: str, messages: int) -> float:
+    """Seconds."""
+    list(Session(store).execute(_CREATE.format(name)))
+    properties = {
+        "kafka_broker_list": broker.address,
+        "kafka_topic": topic,
+        "property.kafka_default_offsets": "OFFSET_BEGINNING",
+    }
+    spec = RoutineSpec("db", name, name, column_separator=",", source=KAFKA, source_properties=properties)
+    job_id = manage.create(store, spec)
+    started = time.perf_counter()
+    job = RoutineRunner(store, names=[f"db.{name}"]).drain()[job_id]
+    seconds = time.perf_counter() - started
+    if job.statistic.loaded_rows != messages or store.table(f"db.{name}").count() != _key_count(messages):
+        raise RuntimeError(f"WRONG: {job.reason or job.other_message} {job.statistic}")
+    return seconds
+
+
+def _parquet(broker: KafkaBroker, topic: str, target: Path, messages: int, *, is_parsed: bool) -> float:
+    """Seconds of Spark's own stream."""
+    spark = kafka_session()
+    started = time.perf_counter()
+    rows = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", broker.address)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    if is_parsed:
+        rows = rows.selectExpr(f"from_csv(cast(value AS STRING), '{_COLUMNS}') AS row").select("row.*")
+    else:
+        rows = rows.select("value")
+    query = (
+        rows.writeStream.format("parquet")
+        .option("path", str(target / "rows"))
+        .option("checkpointLocation", str(target / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    seconds = time.perf_counter() - started
+    if spark.read.parquet(str(target / "rows")).count() != messages:
+        raise RuntimeError("WRONG: not every message is in the Parquet files")
+    shutil.rmtree(target)
+    return seconds
+
+
+def measure(work: Path, messages: int, rounds: int) -> list[str]:
+    """Lines to print."""
+    with running_broker(work / "broker") as broker, Store.open(work / "data") as store:
+        store.create_database("db")
+        size = _fill(broker, "measured", messages)
+        _fill(broker, "warm", _WARM_UP)
+        runs: dict[str, Callable[[str, str, int], float]] = {
+            "routine load": lambda topic, name, count: _routine_load(store, broker, topic, name, count),
+            "Parquet, bytes as they come": lambda topic, name, count: _parquet(
+                broker, topic, work / name, count, is_parsed=False
+            ),
+            "Parquet, parsed": lambda topic, name, count: _parquet(
+                broker, topic, work / name, count, is_parsed=True
+            ),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for number in range(rounds + 1):
+            for at, (name, run) in enumerate(runs.items()):
+                topic, count = ("measured", messages) if number else ("warm", _WARM_UP)
+                took = run(topic, f"t{number}_{at}", count)
+                if number:
+                    seconds[name].append(took)
+                    print(f"round {number}, {name}: {took:.1f} s", file=sys.stderr, flush=True)
+    ours = seconds["routine load"]
+    lines = [f"{messages:,} messages, {size / 2**20:.0f} MiB, {_PARTITIONS} partitions, {rounds} rounds"]
+    for name, took in seconds.items():
+        rate, ratio = messages / median(took), median(a / b for a, b in zip(took, ours, strict=True))
+        lines.append(
+            f"{name}: {median(took):.1f} s, {rate:,.0f} messages/s, {size / 2**20 / median(took):.1f} MiB/s; "
+            f"routine load has {ratio:.2f} of its throughput"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.kafka", description="Routine load from Kafka.")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path(__file__).parent / "work" / "kafka")
+    given = parser.parse_args()
+    shutil.rmtree(given.work, ignore_errors=True)
+    given.work.mkdir(parents=True)
+    try:
+        print(machine.sentence(machine.facts(given.work)))
+        print("\n".join(measure(given.work, given.messages, given.rounds)))
+    finally:
+        shutil.rmtree(given.work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
