@@ -42,12 +42,12 @@ _CREATE: Final = (
 
 def _fill(broker: KafkaBroker, topic: str, messages: int) -> int:
     """Writes the messages; their bytes."""
-    created = AdminClient({"bootstrap.servers": broker.address}).create_topics([NewTopic(topic, _PARTITIONS)])
-    created[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": broker.address})  # to be kept until it has answered
+    admin.create_topics([NewTopic(topic, _PARTITIONS)])[topic].result(60)
     rng = np.random.default_rng(1)
     keys = rng.permutation(messages) % _key_count(messages)
     prices = rng.integers(0, 1000, messages)
-    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20, "queue.buffering.max.ms": 20})
+    producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 20})
     size = 0
     for number, (key, price) in enumerate(zip(keys.tolist(), prices.tolist(), strict=True)):
         text = f"{key},{number},{price},note number {price} of the event {number}"
