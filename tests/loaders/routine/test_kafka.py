@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from bench.kafka_broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
 from tests.support.kafka import ROOT, Server, Topic, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # Spark starts in the first test
 NUMBERS = itertools.count()
 EVERY_SECOND = '"max_batch_interval" = "1"'
 JSON = f'{EVERY_SECOND}, "format" = "json"'

@@ -14,7 +14,7 @@ import pytest
 from bench.kafka_broker import KafkaBroker
 from tests.support.kafka import Server, Topic, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 PARTITIONS = 4
 CHUNKS = 50
 JOB = "db.events_from_kafka"
