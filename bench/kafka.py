@@ -85,12 +85,15 @@ def _routine_load(store: Store, broker: KafkaBroker, topic: str, name: str, mess
     return seconds
 
 
-def _parquet(broker: KafkaBroker, topic: str, target: Path, messages: int, *, is_parsed: bool) -> float:
-    """Seconds of Spark's own stream."""
+def _parquet(
+    broker: KafkaBroker, topic: str, target: Path, messages: int, *, is_parsed: bool, is_stream: bool
+) -> float:
+    """Seconds of Spark's own way."""
     spark = kafka_session()
     started = time.perf_counter()
+    reader = spark.readStream if is_stream else spark.read
     rows = (
-        spark.readStream.format("kafka")
+        reader.format("kafka")
         .option("kafka.bootstrap.servers", broker.address)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
@@ -100,22 +103,20 @@ def _parquet(broker: KafkaBroker, topic: str, target: Path, messages: int, *, is
         rows = rows.selectExpr(f"from_csv(cast(value AS STRING), '{_COLUMNS}') AS row").select("row.*")
     else:
         rows = rows.select("value")
-    query = (
-        rows.writeStream.format("parquet")
-        .option("path", str(target / "rows"))
-        .option("checkpointLocation", str(target / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    path = str(target / "rows")
+    if is_stream:
+        stream = rows.writeStream.format("parquet").option("checkpointLocation", str(target / "checkpoint"))
+        stream.option("path", path).trigger(availableNow=True).start().awaitTermination()
+    else:
+        rows.write.parquet(path)
     seconds = time.perf_counter() - started
-    if spark.read.parquet(str(target / "rows")).count() != messages:
+    if spark.read.parquet(path).count() != messages:
         raise RuntimeError("WRONG: not every message is in the Parquet files")
     shutil.rmtree(target)
     return seconds
 
 
-def measure(work: Path, messages: int, rounds: int) -> list[str]:
+def measure(work: Path, messages: int, rounds: int, *, is_stream: bool) -> list[str]:
     """Lines to print."""
     with running_broker(work / "broker") as broker, Store.open(work / "data") as store:
         store.create_database("db")
@@ -124,10 +125,10 @@ def measure(work: Path, messages: int, rounds: int) -> list[str]:
         runs: dict[str, Callable[[str, str, int], float]] = {
             "routine load": lambda topic, name, count: _routine_load(store, broker, topic, name, count),
             "Parquet, bytes as they come": lambda topic, name, count: _parquet(
-                broker, topic, work / name, count, is_parsed=False
+                broker, topic, work / name, count, is_parsed=False, is_stream=is_stream
             ),
             "Parquet, parsed": lambda topic, name, count: _parquet(
-                broker, topic, work / name, count, is_parsed=True
+                broker, topic, work / name, count, is_parsed=True, is_stream=is_stream
             ),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -140,10 +141,10 @@ def measure(work: Path, messages: int, rounds: int) -> list[str]:
                     print(f"round {number}, {name}: {took:.1f} s", file=sys.stderr, flush=True)
     ours = seconds["routine load"]
     lines = [f"{messages:,} messages, {size / 2**20:.0f} MiB, {_PARTITIONS} partitions, {rounds} rounds"]
-    for name, took in seconds.items():
-        rate, ratio = messages / median(took), median(a / b for a, b in zip(took, ours, strict=True))
+    for name, times in seconds.items():
+        middle, ratio = median(times), median(a / b for a, b in zip(times, ours, strict=True))
         lines.append(
-            f"{name}: {median(took):.1f} s, {rate:,.0f} messages/s, {size / 2**20 / median(took):.1f} MiB/s; "
+            f"{name}: {middle:.1f} s, {messages / middle:,.0f} messages/s, {size / middle / 2**20:.1f} MB/s; "
             f"routine load has {ratio:.2f} of its throughput"
         )
     return lines
@@ -153,13 +154,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka", description="Routine load from Kafka.")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--batch",
+        action="store_true",
+        help="let Spark read the topic as a batch, for connectors of another version that cannot stream",
+    )
     parser.add_argument("--work", type=Path, default=Path(__file__).parent / "work" / "kafka")
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)
     try:
         print(machine.sentence(machine.facts(given.work)))
-        print("\n".join(measure(given.work, given.messages, given.rounds)))
+        print("\n".join(measure(given.work, given.messages, given.rounds, is_stream=not given.batch)))
     finally:
         shutil.rmtree(given.work, ignore_errors=True)
 

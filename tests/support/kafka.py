@@ -16,7 +16,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 200
+WAIT_SECONDS = 400  # Spark alone takes minutes to start on a machine with much else to do
 
 
 class Topic:
