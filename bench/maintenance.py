@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,13 +107,22 @@ def scan_seconds(table: Table) -> float:
     return round(seconds(lambda: touch(table)), 4)
 
 
-def reads_and_upserts(table: Table) -> dict[str, float]:
-    """Scan and upsert of a table as it is."""
+def reads_and_upserts(*tables: Table) -> list[dict[str, float]]:
+    """Scans and upserts of tables as they are, in turns, so that a busy moment meets all of them."""
     rng = np.random.default_rng(11)
-    scan = scan_seconds(table)
-    batches = [rows(rng.choice(2 * BASE_ROWS, UPSERT_ROWS, replace=False), 1) for _ in range(3)]
-    upsert = seconds(lambda: table.upsert(batches.pop()))
-    return {"scan_s": scan, "upsert_100k_s": round(upsert, 4)}
+    scans: list[list[float]] = [[] for _ in tables]
+    upserts: list[list[float]] = [[] for _ in tables]
+    for _ in range(5):
+        for table, took in zip(tables, scans, strict=True):
+            took.append(seconds(partial(touch, table), times=1))
+    for _ in range(5):
+        data = rows(rng.choice(2 * BASE_ROWS, UPSERT_ROWS, replace=False), 1)
+        for table, took in zip(tables, upserts, strict=True):
+            took.append(seconds(partial(table.upsert, data), times=1))
+    return [
+        {"scan_s": round(statistics.median(scan), 4), "upsert_100k_s": round(statistics.median(upsert), 4)}
+        for scan, upsert in zip(scans, upserts, strict=True)
+    ]
 
 
 def settle(store: Store, table: Table) -> dict[str, float]:
@@ -163,8 +173,9 @@ def run(loads: int, *, with_feed: bool) -> dict[str, Any]:
             at_once = make(store, "db.once")
             at_once.upsert(table.scan())
             answers["as_left"] = {"scan_s": scan_seconds(table)}
-            answers["settled"] = settle(store, table) | reads_and_upserts(table)
-            answers["loaded_once"] = reads_and_upserts(at_once)
+            settled = settle(store, table)
+            small, answers["loaded_once"] = reads_and_upserts(table, at_once)
+            answers["settled"] = settled | small
             table.vacuum(retention_seconds=0)
             answers["space_amplification_after_vacuum"] = space(files, table)
             if with_feed:
