@@ -102,6 +102,7 @@ def test_a_job_killed_while_it_reads_is_run_again_by_the_next_server(store: Stor
     assert resume(store) == []
 
 
+@pytest.mark.torture
 def test_a_killed_job_that_nobody_resumes_is_cancelled_and_its_label_free(store: Store, files: Path) -> None:
     jobs = LoadJobs(store.catalog)
     job_id = submit(store, spec(files), [str(files)], "root")
