@@ -151,6 +151,11 @@ def _named(items: Sequence[exp.Expr]) -> list[exp.Expr]:
 
 def _answer(select: exp.Select, names: Sequence[str], ask: Ask) -> pa.Table:
     with ask(Query(select, None)) as reader:
+        if len(reader.schema) != len(names):
+            raise InvalidInputError(
+                f"expected {len(names)} values of a row, found {len(reader.schema)}: `*` is no value",
+                kind="column_count",
+            )
         return reader.read_all().rename_columns(list(names))
 
 
