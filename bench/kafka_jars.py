@@ -26,6 +26,10 @@ _LIST: Final = Path(__file__).with_suffix(".txt")
 _SECONDS_MAX: Final = 900
 
 
+class JarsUnreachableError(RuntimeError):
+    """They are not here and cannot be fetched, as on a machine without a network."""
+
+
 @dataclass(frozen=True)
 class Jar:
     """One line of the list."""
@@ -44,7 +48,8 @@ def kafka_jars() -> list[Path]:
     """The jars, fetched when they are not there yet.
 
     Raises:
-        RuntimeError: they cannot be had, or are not what they should be.
+        JarsUnreachableError: they are not here and cannot be fetched.
+        RuntimeError: they are not what they should be.
     """
     wanted = [Jar(*line.split()) for line in _LIST.read_text().splitlines() if line and line[0] != "#"]
     directory = cache_directory() / "kafka"
@@ -100,7 +105,7 @@ def _fetch(jars: Sequence[Jar], directory: Path) -> None:
         path.replace(directory / path.name)
     shutil.rmtree(work)
     if done.returncode:
-        raise RuntimeError(f"the jars of Kafka cannot be fetched:\n{done.stdout[-4000:]}")
+        raise JarsUnreachableError(f"the jars of Kafka cannot be fetched:\n{done.stdout[-4000:]}")
 
 
 def java() -> str:
