@@ -16,26 +16,13 @@ from typer.testing import CliRunner
 
 from cli.main import app, exit_code
 from store import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
+from tests.support.printed import WORKED_EXAMPLE
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 
 TABLE = "CREATE DATABASE test; USE test; CREATE TABLE t (k INT, v VARCHAR(5) NULL) UNIQUE KEY(k)"
-CREATE = """CREATE DATABASE test; CREATE TABLE test.test_table
-(
-    user_id bigint,
-    date date,
-    group_id bigint,
-    modify_date date,
-    keyword VARCHAR(128)
-)
-UNIQUE KEY(user_id, date, group_id)
-DISTRIBUTED BY HASH (user_id) BUCKETS 32
-PROPERTIES(
-    "function_column.sequence_col" = 'modify_date',
-    "replication_num" = "1",
-    "in_memory" = "false"
-);"""
+CREATE = f"CREATE DATABASE test; {WORKED_EXAMPLE}"
 DESC = """\
 +-------------+--------------+------+-------+---------+---------+
 | Field       | Type         | Null | Key   | Default | Extra   |

@@ -12,22 +12,8 @@ import pytest
 from cli.output import box
 from store import Store, StoreError
 from store.sql import Session, parse
+from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD, WORKED_EXAMPLE
 
-CREATE = """CREATE TABLE test.test_table
-(
-    user_id bigint,
-    date date,
-    group_id bigint,
-    modify_date date,
-    keyword VARCHAR(128)
-)
-UNIQUE KEY(user_id, date, group_id)
-DISTRIBUTED BY HASH (user_id) BUCKETS 32
-PROPERTIES(
-    "function_column.sequence_col" = 'modify_date',
-    "replication_num" = "1",
-    "in_memory" = "false"
-);"""
 DESC = """+-------------+--------------+------+-------+---------+---------+
 | Field       | Type         | Null | Key   | Default | Extra   |
 +-------------+--------------+------+-------+---------+---------+
@@ -48,48 +34,11 @@ LOADS = [
     ([("2020-02-22", "a"), ("2020-02-23", "b")], ("2020-03-05", "c")),
     ([("2020-02-22", "a"), ("2020-03-23", "w")], ("2020-03-23", "w")),
 ]  # fmt: skip
-LOAD_LABEL = """LOAD LABEL db1.label1
-(
-    DATA INFILE("hdfs://host:port/user/data/*/test.txt")
-    INTO TABLE `tbl1`
-    COLUMNS TERMINATED BY ","
-    (k1,k2,source_sequence,v1,v2)
-    ORDER BY source_sequence
-)
-WITH BROKER 'broker'
-(
-    "username"="user",
-    "password"="pass"
-)
-PROPERTIES
-(
-    "timeout" = "3600"
-);"""
-ROUTINE_LOAD = """CREATE ROUTINE LOAD example_db.test1 ON example_tbl
-    WITH APPEND
-    COLUMNS(k1, k2, source_sequence, v1, v2),
-    WHERE k1 > 100 and k2 like "%doris%"
-    ORDER BY source_sequence
-    PROPERTIES
-    (
-        "desired_concurrent_number"="3",
-        "max_batch_interval" = "20",
-        "max_batch_rows" = "300000",
-        "max_batch_size" = "209715200",
-        "strict_mode" = "false"
-    )
-    FROM KAFKA
-    (
-        "kafka_broker_list" = "broker1:9092,broker2:9092,broker3:9092",
-        "kafka_topic" = "my_topic",
-        "kafka_partitions" = "0,1,2,3",
-        "kafka_offsets" = "101,0,0,200"
-    );"""
 
 
 def test_the_worked_example_prints_what_the_manual_prints(tmp_path: Path) -> None:
     with Store.open(tmp_path / "s") as store, Session(store) as session:
-        list(session.execute(f"CREATE DATABASE test; USE test; {CREATE}"))
+        list(session.execute(f"CREATE DATABASE test; USE test; {WORKED_EXAMPLE}"))
         [described] = session.execute("desc test_table;")
         assert described.rows is not None
         assert box(described.rows) == DESC

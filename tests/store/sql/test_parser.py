@@ -12,23 +12,7 @@ from store.sql import parse
 from store.sql import statements as st
 from store.sql.show import create_table_text
 from store.sql.tokens import is_complete
-
-DOCUMENTED = """
-CREATE TABLE test.test_table
-(
-    user_id bigint,
-    date date,
-    group_id bigint,
-    modify_date date,
-    keyword VARCHAR(128)
-)
-UNIQUE KEY(user_id, date, group_id)
-DISTRIBUTED BY HASH (user_id) BUCKETS 32
-PROPERTIES(
-    "function_column.sequence_col" = 'modify_date',
-    "replication_num" = "1",
-    "in_memory" = "false"
-);"""
+from tests.support.printed import WORKED_EXAMPLE
 
 
 def only(text: str) -> st.Statement:
@@ -44,7 +28,7 @@ def table(text: str) -> st.CreateTable:
 
 def test_the_documented_table_is_read_as_it_stands() -> None:
     """SD1."""
-    created = table(DOCUMENTED)
+    created = table(WORKED_EXAMPLE)
     assert str(created.table) == "test.test_table"
     assert created.schema.key == ("user_id", "date", "group_id")
     assert created.schema.sequence_column == "modify_date"
@@ -93,7 +77,7 @@ def test_every_part_of_a_column_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        DOCUMENTED,
+        WORKED_EXAMPLE,
         "CREATE TABLE t (k INT, v VARCHAR(5) NULL DEFAULT \"a\\\"b\\\\c\" COMMENT 'it''s') "
         'UNIQUE KEY(k) COMMENT "x\\"y"',
         "CREATE TABLE t (k LARGEINT NULL, d DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6), a ARRAY<INT> "

@@ -20,6 +20,7 @@ from loaders.load_jobs import StoreLoadJobs
 from store import InvalidInputError, Settings, Store
 from store.errors import MetadataChangedException, ProtocolChangedException, StoreError
 from store.sql import Session
+from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD
 
 COLUMNS = "(k INT, date DATE, v INT NULL) UNIQUE KEY(k)"
 ROWS = "(1, '2009-12-31', 1), (2, '2010-01-01', 2), (3, '2010-01-02', 3)"
@@ -189,23 +190,6 @@ def test_a_sequence_is_enabled_for_a_table_without_one(session: Session) -> None
     assert "| __DORIS_SEQUENCE_COL__ | DATE" in drawn(session, "desc example_db.my_table")
 
 
-LOAD_LABEL = """LOAD LABEL db1.label1
-(
-    DATA INFILE("hdfs://host:port/user/data/*/test.txt")
-    INTO TABLE `tbl1`
-    COLUMNS TERMINATED BY ","
-    (k1,k2,source_sequence,v1,v2)
-    ORDER BY source_sequence
-)
-WITH BROKER 'broker'
-(
-    "username"="user",
-    "password"="pass"
-)
-PROPERTIES
-(
-    "timeout" = "3600"
-);"""
 SEQUENCED = (
     "(k1 INT, k2 VARCHAR(20), v1 INT, v2 INT) UNIQUE KEY(k1, k2)"
     " PROPERTIES ('function_column.sequence_type' = 'INT')"
@@ -239,28 +223,6 @@ def test_the_broker_load_as_printed_is_registered_and_tells_what_it_cannot_reach
     line = ended(session)
     assert (line["State"], line["Label"]) == ("CANCELLED", "label1")
     assert "host:port/user/data" in line["ErrorMsg"]
-
-
-ROUTINE_LOAD = """CREATE ROUTINE LOAD example_db.test1 ON example_tbl
-    WITH APPEND
-    COLUMNS(k1, k2, source_sequence, v1, v2),
-    WHERE k1 > 100 and k2 like "%doris%"
-    ORDER BY source_sequence
-    PROPERTIES
-    (
-        "desired_concurrent_number"="3",
-        "max_batch_interval" = "20",
-        "max_batch_rows" = "300000",
-        "max_batch_size" = "209715200",
-        "strict_mode" = "false"
-    )
-    FROM KAFKA
-    (
-        "kafka_broker_list" = "broker1:9092,broker2:9092,broker3:9092",
-        "kafka_topic" = "my_topic",
-        "kafka_partitions" = "0,1,2,3",
-        "kafka_offsets" = "101,0,0,200"
-    );"""
 
 
 @pytest.mark.parametrize("merge_type", ["APPEND", "MERGE", "DELETE"])

@@ -10,25 +10,10 @@ import pytest
 
 from store import InvalidInputError, Store
 from store.sql import Session
+from tests.support.printed import WORKED_EXAMPLE
 
 Run = Callable[[str], Any]
 
-CREATE = """
-CREATE TABLE test.test_table
-(
-    user_id bigint,
-    date date,
-    group_id bigint,
-    modify_date date,
-    keyword VARCHAR(128)
-)
-UNIQUE KEY(user_id, date, group_id)
-DISTRIBUTED BY HASH (user_id) BUCKETS 32
-PROPERTIES(
-    "function_column.sequence_col" = 'modify_date',
-    "replication_num" = "1",
-    "in_memory" = "false"
-);"""
 
 DESC = [
     ("user_id", "BIGINT", "No", "true", "NULL", ""),
@@ -48,7 +33,7 @@ WINNERS = [(date(2020, 3, 5), "c"), (date(2020, 3, 5), "c"), (date(2020, 3, 23),
 
 @pytest.fixture
 def _test_table(session: Session) -> None:
-    list(session.execute("CREATE DATABASE test; USE test;" + CREATE))
+    list(session.execute("CREATE DATABASE test; USE test;" + WORKED_EXAMPLE))
 
 
 @pytest.mark.usefixtures("_test_table")
