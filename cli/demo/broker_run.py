@@ -25,7 +25,7 @@ from store import Store, StoreError
 from store.sql import Session
 
 DATABASE: Final = "flights"
-TABLE: Final = "flights_from_files"
+TABLE: Final = "flights_by_broker"
 AIRCRAFT: Final = "aircraft"
 LABEL: Final = "flights-from-files"
 _CREATE_AIRCRAFT: Final = f"""\
