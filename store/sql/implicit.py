@@ -20,6 +20,15 @@ from sqlglot import exp
 
 from store.sql.calls import call
 
+_ARITHMETIC: Final = (
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+    exp.Mod,
+    exp.BitwiseLeftShift,
+    exp.BitwiseRightShift,
+)
 _LISTED_MAX: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
@@ -28,9 +37,9 @@ _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
 def arithmetic(node: exp.Expr) -> exp.Expr:
     """`+ - * / % DIV << >>` of numbers, whatever they were."""
     left, right = node.this, node.expression
-    if not _is_number(left) or _is_number(right):
+    if not _is_computed(left) and (not _is_number(left) or _is_number(right)):
         node.set("this", _called("d_number", left))
-    if not _is_number(right):
+    if not _is_computed(right) and not _is_number(right):
         node.set("expression", _called("d_number", right))
     if isinstance(node, exp.IntDiv):
         return call("d_int_div", node.this, node.expression)
@@ -120,7 +129,11 @@ def coalesced(node: exp.Expr) -> exp.Expr:
 
 def concatenated(node: exp.Expr) -> exp.Expr:
     """CONCAT of anything is text; true is 1 in it."""
-    node.set("expressions", [i if _is_text(i) else call("d_text", i) for i in node.expressions])
+    items = [
+        item if _is_text(item) or isinstance(item, exp.Concat) else call("d_text", item)
+        for item in node.expressions
+    ]
+    node.set("expressions", items)
     return node
 
 
@@ -142,6 +155,15 @@ def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
 def _called(name: str, value: exp.Expr) -> exp.Expr:
     """A macro on a value; NULL is of any type, so no body could be chosen for it."""
     return value if isinstance(value.unnest(), exp.Null) else call(name, value)
+
+
+def _is_computed(node: exp.Expr) -> bool:
+    """Whether a value is the result of arithmetic, whose operands were read as numbers: binding a macro on it
+    would bind them again, and those of theirs again, twice as often with every level."""
+    node = node.unnest() if isinstance(node, exp.Paren) else node
+    if isinstance(node, exp.Neg):
+        return _is_computed(node.this)
+    return isinstance(node, _ARITHMETIC) or (isinstance(node, exp.Anonymous) and node.this == "d_int_div")
 
 
 def _is_number(node: exp.Expr) -> bool:

@@ -7,6 +7,7 @@ what is computed from a DATE by whole days stays a DATE.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 # Called by the translation of other functions and operators, not by name.
@@ -315,6 +316,27 @@ def macro_statements() -> list[str]:
 def macro_names() -> frozenset[str]:
     """Doris names that are macros."""
     return frozenset(body.partition("(")[0].removeprefix("d_") for body in _bodies()) - INTERNAL
+
+
+@cache
+def growing_names() -> frozenset[str]:
+    """Macros with several bodies, with one that takes an argument twice, or that call one of those: binding a
+    call of them binds its arguments more than once, and calls among those again."""
+    found: set[str] = set()
+    for body in _bodies():  # callees before callers
+        if _grows(body, found):
+            found.add(body.partition("(")[0])
+    return frozenset(found)
+
+
+def _grows(body: str, known: set[str]) -> bool:
+    if known.intersection(re.findall(r"\bd_\w+", body.partition(") AS ")[2])):
+        return True
+    if re.search(r",\n\s+\(", body):
+        return True
+    head, _, text = body.partition(") AS ")
+    parameters = re.findall(r"\w+", head.partition("(")[2])
+    return any(len(re.findall(rf"\b{name}\b", text)) > 1 for name in parameters)
 
 
 def _bodies() -> list[str]:

@@ -20,7 +20,7 @@ from store.sql.aliases import expand_aliases
 from store.sql.calls import Surroundings, call
 from store.sql.date_functions import add_interval, constant_time
 from store.sql.functions import translate_call, unknown_function
-from store.sql.overloads import settle
+from store.sql.overloads import check_depth, settle
 from store.sql.relations import Relation, shown_name
 
 _FORBIDDEN: Final = (
@@ -83,6 +83,7 @@ def translate(
         if new is not node and node is not tree:
             node.replace(new)
     settle(tree)
+    check_depth(tree)
 
 
 def check(tree: exp.Expr) -> None:

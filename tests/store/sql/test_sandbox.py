@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from store import StoreError
+from store import InvalidInputError, StoreError
 from store.sql import Session, parse
 from store.sql.duck import connect
 from store.sql.functions import function_names
@@ -201,3 +201,21 @@ def test_any_query_answers_or_fails_in_our_own_words(
         message = str(error)
     assert "__source_" not in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%"])
+def test_long_arithmetic_is_bound_once(session: Session, operator: str) -> None:
+    """Binding an operand for every type it may have doubled the time with every further one."""
+    list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
+    (result,) = session.execute("SELECT " + f" {operator} ".join(["k"] * 200) + " FROM t")
+    assert result.rows is not None
+
+
+@pytest.mark.parametrize("nested", ["if(k > 0, {}, 'b')", "concat(substr({}, 1), 'a')", "date({})"])
+def test_calls_nested_beyond_measure_are_refused(session: Session, nested: str) -> None:
+    list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
+    text = "k"
+    for _ in range(30):
+        text = nested.format(text)
+    with pytest.raises(InvalidInputError, match="nested within each other"):
+        list(session.execute(f"SELECT {text} FROM t"))
