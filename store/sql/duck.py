@@ -23,7 +23,7 @@ from store.sql.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro of which no body could be chosen
-_ANSWER_ROWS: Final = 8_192  # of a batch: what an answer holds in memory, however wide its rows
+_ANSWER_ROWS: Final = 4_096  # of a batch: what an answer holds in memory, however wide its rows
 _CARRIER: Final = pa.decimal128(38, 0)
 _CONFIG: Final = {
     "enable_external_access": "false",
