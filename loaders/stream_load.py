@@ -22,6 +22,7 @@ from typing import BinaryIO, cast
 
 import pyarrow as pa
 
+from loaders.begin import begin
 from loaders.error_log import ROWS_MAX, ErrorLog
 from loaders.gathered import Gathered
 from loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
@@ -146,18 +147,14 @@ class StreamLoad:
 
     def _begin(self) -> Load:
         options = self._options
-        return self._table.begin_load(
-            label=options.label,
+        prefix = "" if options.group_commit == "off_mode" else LABEL_PREFIX
+        return begin(
+            self._table,
+            options,
+            self._moment.local,
             operation="STREAM LOAD",
-            merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
-            now=self._moment.local,
-            mode=options.update_mode,
-            new_keys=options.new_key_behavior,
-            ignore_null=options.ignore_null,
-            partitions=options.partitions if self._table.schema.partitioning is not None else (),
-            label_prefix="" if options.group_commit == "off_mode" else LABEL_PREFIX,
-            txn_app_id=options.txn_app_id,
-            txn_version=options.txn_version,
+            label=options.label,
+            label_prefix=prefix,
         )
 
     def _may_group(self) -> bool:

@@ -47,7 +47,10 @@ def sweep_table(
     store_catalog: Catalog, disk: Disk, table_id: int, directory: str, *, dry_run: bool = False
 ) -> list[str]:
     """Removes orphaned segment files of one table; returns their names below the data directory."""
-    abandoned = [name for name in disk.list(directory) if _is_abandoned(name)]
+    files = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]  # no others are touched
+    makers = {name: maker_of(name.rpartition(".")[0]) for name in files}
+    living = {maker for maker in set(makers.values()) if is_alive(maker)}
+    abandoned = [name for name in files if makers[name] not in living]
     if not abandoned:
         return []
     with store_catalog.read() as tx:
@@ -60,12 +63,6 @@ def sweep_table(
     for name in orphans if not dry_run else ():
         disk.delete(name)
     return orphans
-
-
-def _is_abandoned(name: str) -> bool:
-    if not _SEGMENT_FILE.fullmatch(name):
-        return False  # not a file of ours: never touched
-    return not is_alive(maker_of(name.rpartition(".")[0]))
 
 
 def _file_ids(tx: catalog.Transaction, table_id: int) -> set[str]:

@@ -16,14 +16,13 @@ order_by = "updated_at"
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from loaders.broker.spec import DataDescription, LoadSpec
-from store.errors import InvalidInputError, NotFoundError
+from loaders.toml_file import TomlFile
 
 _JOB: Final = frozenset(["database", "label", "properties", "comment", "load"])
 _RENAMED: Final = {"set": "assignments"}
@@ -31,6 +30,7 @@ _LISTS: Final = frozenset(["paths", "partitions", "columns", "columns_from_path"
 _DESCRIPTION: Final = frozenset(
     [field.name for field in fields(DataDescription) if field.name != "assignments"] + ["set"]
 )
+_WHERE: Final = " in [[load]]"
 
 
 def read_spec(path: Path, *, label: str | None = None) -> LoadSpec:
@@ -43,73 +43,41 @@ def read_spec(path: Path, *, label: str | None = None) -> LoadSpec:
         NotFoundError: no such file.
         InvalidInputError: not TOML, an unknown or missing name, or a value of the wrong type.
     """
-    try:
-        with path.open("rb") as file:
-            given = tomllib.load(file)
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{path}: no such file; name a load job in TOML", path=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: not TOML: {error}", kind="bad_load") from error
-    for name in given.keys() - _JOB:
-        raise _bad(path, f"unknown name {name!r}; expected some of {', '.join(sorted(_JOB))}")
-    database = _text(path, given, "database", "")
+    file = TomlFile(path, "a load job")
+    given = file.values
+    file.check_names(given, _JOB)
+    database = file.text(given, "database")
     if not database:
-        raise _bad(path, "database is missing")
-    name = label or _text(path, given, "label", "")
+        raise file.bad("database is missing")
+    name = label or file.text(given, "label")
     if not name:
-        raise _bad(path, "label is missing; it makes the job idempotent")
+        raise file.bad("label is missing; it makes the job idempotent")
     loads = given.get("load", [])
     if not isinstance(loads, list) or not all(isinstance(each, dict) for each in loads):
-        raise _bad(path, "expected [[load]] tables")
-    descriptions = tuple(_description(path, each) for each in loads)
-    spec = LoadSpec(database, name, descriptions, _properties(path, given), _text(path, given, "comment", ""))
+        raise file.bad("expected [[load]] tables")
+    descriptions = tuple(_description(file, each) for each in loads)
+    spec = LoadSpec(database, name, descriptions, _properties(file, given), file.text(given, "comment"))
     spec.check()
     return spec
 
 
-def _description(path: Path, given: Mapping[str, Any]) -> DataDescription:
+def _description(file: TomlFile, given: Mapping[str, Any]) -> DataDescription:
+    file.check_names(given, _DESCRIPTION, _WHERE)
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in _DESCRIPTION:
-            raise _bad(
-                path, f"unknown name {name!r} in [[load]]; expected some of {', '.join(sorted(_DESCRIPTION))}"
-            )
+    for name in given:
         if name == "properties":
-            values[name] = _properties(path, given)
+            values[name] = _properties(file, given)
         elif name in _LISTS:
-            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-                raise _bad(path, f"{name} in [[load]]: expected a list of texts, found {value!r}")
-            values[_RENAMED.get(name, name)] = tuple(value)
+            values[_RENAMED.get(name, name)] = file.texts(given, name, _WHERE)
         else:
-            values[name] = _text(path, given, name, "")
+            values[name] = file.text(given, name)
     for name in ("table", "paths"):
         if not values.get(name):
-            raise _bad(path, f"{name} is missing in [[load]]")
-    values["paths"] = tuple(_absolute(path, each) for each in values["paths"])
+            raise file.bad(f"{name} is missing{_WHERE}")
+    values["paths"] = tuple(file.beside(each) for each in values["paths"])
     values["merge_type"] = values.get("merge_type", "APPEND").upper()
     return DataDescription(**values)
 
 
-def _absolute(path: Path, name: str) -> str:
-    return name if "://" in name else str(path.parent.resolve() / name)
-
-
-def _properties(path: Path, given: Mapping[str, Any]) -> dict[str, str]:
-    found = given.get("properties", {})
-    if not isinstance(found, dict):
-        raise _bad(path, f"properties: expected a table, found {found!r}")
-    return {
-        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in found.items()
-    }
-
-
-def _text(path: Path, given: Mapping[str, Any], name: str, default: str) -> str:
-    value = given.get(name, default)
-    if not isinstance(value, str):
-        raise _bad(path, f"{name}: expected a text, found {value!r}")
-    return value
-
-
-def _bad(path: Path, message: str) -> InvalidInputError:
-    return InvalidInputError(f"{path}: {message}", kind="bad_load")
+def _properties(file: TomlFile, given: Mapping[str, Any]) -> dict[str, str]:
+    return {name.lower(): value for name, value in file.properties(given).items()}

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from loaders.begin import begin
 from loaders.error_log import ROWS_MAX, ErrorLog
 from loaders.gathered import Gathered
 from loaders.routine.job import Batch
@@ -85,9 +86,11 @@ class TaskRun:
         Raises:
             StoreError, OSError, ArrowException: nothing of it is visible, no offset has moved.
         """
-        if self._spec.options("").is_flexible:
+        options = self._spec.options("")
+        if options.is_flexible:
             check_flexible(self._table.schema)
-        with self._begin() as load:
+        moment = self._moment.local
+        with begin(self._table, options, moment, operation="ROUTINE LOAD", label=self.label) as load:
             self._jobs.change(self._job_id, lambda job: job.started(self._task_id, load.txn_id))
             self._log = ErrorLog(self._store.path, lambda: load.txn_id)
             try:
@@ -101,19 +104,6 @@ class TaskRun:
                 )
             )
         return is_full
-
-    def _begin(self) -> Load:
-        options = self._spec.options("")
-        return self._table.begin_load(
-            label=self.label,
-            operation="ROUTINE LOAD",
-            merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
-            now=self._moment.local,
-            mode=options.update_mode,
-            new_keys=options.new_key_behavior,
-            ignore_null=options.ignore_null,
-            partitions=options.partitions if self._table.schema.partitioning is not None else (),
-        )
 
     def _read(self, load: Load) -> bool:
         limits = self._spec.limits

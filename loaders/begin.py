@@ -1,0 +1,43 @@
+"""Begins the load that options of a stream or routine load ask for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from loaders.headers import StreamLoadOptions
+from store.load import Load
+from store.table import Table
+
+
+def begin(
+    table: Table,
+    options: StreamLoadOptions,
+    now: datetime,
+    *,
+    operation: str,
+    label: str | None,
+    label_prefix: str = "",
+) -> Load:
+    """A load into a table.
+
+    Args:
+        now: what CURRENT_TIMESTAMP is for the load.
+        operation: for the history.
+        label: None for one of its own, which begins with `label_prefix`.
+
+    Raises:
+        StoreError: as `Table.begin_load`.
+    """
+    return table.begin_load(
+        label=label,
+        operation=operation,
+        merge_type="DELETE" if options.merge_type == "DELETE" else "APPEND",
+        now=now,
+        mode=options.update_mode,
+        new_keys=options.new_key_behavior,
+        ignore_null=options.ignore_null,
+        partitions=options.partitions if table.schema.partitioning is not None else (),
+        label_prefix=label_prefix,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
+    )

@@ -1,0 +1,78 @@
+"""Jobs written as TOML: the file, and its values, each of the type it must have."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from store.errors import InvalidInputError, NotFoundError
+
+
+class TomlFile:
+    """A job file.
+
+    Args:
+        what: the kind of job, for errors: "a load job".
+
+    Attributes:
+        values: as TOML gives them.
+
+    Raises:
+        NotFoundError: no such file.
+        InvalidInputError: not TOML.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.values: dict[str, Any] = tomllib.load(file)
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{path}: no such file; name {what} in TOML", path=str(path)) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"{path}: not TOML: {error}", kind="bad_load") from error
+
+    def check_names(self, given: Mapping[str, Any], known: Iterable[str], where: str = "") -> None:
+        """Raises InvalidInputError for a name nobody knows.
+
+        Args:
+            where: " in [[load]]", or nothing for the file itself.
+        """
+        names = sorted(known)
+        for name in given:
+            if name not in names:
+                raise self.bad(f"unknown name {name!r}{where}; expected some of {', '.join(names)}")
+
+    def text(self, given: Mapping[str, Any], name: str) -> str:
+        """A text, empty when it is not given."""
+        value = given.get(name, "")
+        if not isinstance(value, str):
+            raise self.bad(f"{name}: expected a text, found {value!r}")
+        return value
+
+    def texts(self, given: Mapping[str, Any], name: str, where: str = "") -> tuple[str, ...]:
+        """A list of texts, empty when it is not given."""
+        value = given.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self.bad(f"{name}{where}: expected a list of texts, found {value!r}")
+        return tuple(value)
+
+    def properties(self, given: Mapping[str, Any], name: str = "properties") -> dict[str, str]:
+        """A table as properties: its values as texts, empty when it is not given."""
+        found = given.get(name, {})
+        if not isinstance(found, dict):
+            raise self.bad(f"{name}: expected a table, found {found!r}")
+        return {
+            each: str(value).lower() if isinstance(value, bool) else str(value)
+            for each, value in found.items()
+        }
+
+    def beside(self, name: str) -> str:
+        """A path that is relative to the file; an address stays as it is."""
+        return name if "://" in name else str(self.path.parent.resolve() / name)
+
+    def bad(self, message: str) -> InvalidInputError:
+        """The error for something in this file."""
+        return InvalidInputError(f"{self.path}: {message}", kind="bad_load")
