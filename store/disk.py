@@ -72,6 +72,10 @@ class Disk:
         """Makes the names of the files in a directory durable."""
         _sync(self.path(name))
 
+    def sync_file(self, name: str) -> None:
+        """Makes the bytes of a file durable that others wrote."""
+        _sync(self.path(name))
+
     def map(self, name: str) -> pa.Buffer:
         """A file's bytes, mapped.
 

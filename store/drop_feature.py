@@ -5,6 +5,7 @@
 | appendOnly | `delta.appendOnly` is unset | none |
 | deletionVectors | `delta.enableDeletionVectors` = false | segments with hidden rows |
 | columnMapping | - | segments written under other columns than today's |
+| icebergCompatV1, -V2 | - | none: the Iceberg table stays as it was written |
 | sequenceLoad | refused: which row of a key counts is told by its sequence | |
 
 Rewriting is a compaction: readers notice nothing. The list is changed in a switch that looks for traces once

@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from store.errors import FormatError
 
-KNOWN_FEATURES: Final = ("appendOnly", "deletionVectors", "columnMapping", "sequenceLoad")
+KNOWN_FEATURES: Final = (
+    "appendOnly",
+    "deletionVectors",
+    "columnMapping",
+    "sequenceLoad",
+    "icebergCompatV1",
+    "icebergCompatV2",
+)
 _NEEDED_TO_READ: Final = ("deletionVectors", "columnMapping")
 READER_VERSION: Final = 3
 WRITER_VERSION: Final = 7

@@ -48,11 +48,13 @@ def _positions(mask: pa.BooleanArray) -> Positions | None:
     """Of the rows that stay, None where so few go that a filter is as fast."""
     if (len(mask) - mask.true_count) * _TAKEN_FROM <= len(mask):
         return None
-    return np.flatnonzero(_bytes(mask))
+    return np.flatnonzero(_bytes(mask).view(np.bool_))  # of truth values NumPy finds them ten times as fast
 
 
 def _filtered(array: pa.Array, mask: pa.BooleanArray, positions: Positions | None) -> pa.Array:
     found: pa.Array | None = None
+    if isinstance(array, pa.DictionaryArray):
+        return pa.DictionaryArray.from_arrays(_filtered(array.indices, mask, positions), array.dictionary)
     if not array.null_count:
         if pa.types.is_boolean(array.type):
             found = _filtered_bits(array, mask)

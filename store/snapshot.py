@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -76,15 +76,18 @@ class Snapshot:
         filter: pc.Expression | None = None,
         *,
         deleted: bool = False,
+        grouped: Collection[str] = (),
     ) -> MarkedScan:
         """Batches in place with a mark on the rows that count and satisfy all conditions; `filter` only rules
-        out whole batches.
+        out whole batches, texts of `grouped` columns may come as codes.
 
         Raises:
             InvalidInputError: unknown column.
         """
         projection = Projection.of(self.schema, columns, hidden=False)
-        return MarkedScan(unpruned(self._state, filter), projection, conditions, deleted=deleted)
+        return MarkedScan(
+            unpruned(self._state, filter), projection, conditions, deleted=deleted, grouped=grouped
+        )
 
     def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
         """What a scan with a filter will read."""

@@ -9,6 +9,7 @@ between threads.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +47,7 @@ from store.transaction import (
     read_transaction,
 )
 from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
+from store.uniform import iceberg_directory
 
 T = TypeVar("T")
 
@@ -449,6 +451,7 @@ class Store:
     def _remove_files(self, directory: str) -> None:
         for name in self.disk.list(directory):
             self.disk.delete(f"{directory}/{name}")
+        shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
 
     def __enter__(self) -> Store:
         return self

@@ -237,6 +237,22 @@ def _starred_aliases(tree: exp.Query) -> set[str]:
     return {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
 
 
+def grouped_columns(tree: exp.Query) -> set[str]:
+    """Names, in lower case, of the columns that a query groups by: in GROUP BY, and in SELECT DISTINCT."""
+    found: list[exp.Expr] = []
+    for select in tree.find_all(exp.Select):
+        if select.args.get("distinct"):
+            found += select.expressions
+        group = select.args.get("group")
+        aliased = {item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)}
+        for node in group.find_all(exp.Column, exp.Literal) if group is not None else ():
+            place = int(node.name) if isinstance(node, exp.Literal) and node.name.isdigit() else 0
+            if 0 < place <= len(select.expressions):
+                found.append(select.expressions[place - 1])
+            found.append(aliased.get(node.name.lower(), node))
+    return {column.name.lower() for item in found for column in item.find_all(exp.Column)}
+
+
 def choose_conditions(relations: list[Relation]) -> None:
     """Gives each relation the conditions of its own WHERE that no outer join makes wrong to decide early."""
     for relation in relations:

@@ -8,7 +8,7 @@ and extremes under such conditions come from zone maps (store.sql.aggregates).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +34,7 @@ from store.sql.relations import (
     choose_columns,
     choose_conditions,
     find_relations,
+    grouped_columns,
     leave_out_decided,
     own_conditions,
 )
@@ -165,7 +166,8 @@ def _evaluated(
     tree: exp.Query, relations: list[Relation], context: QueryContext
 ) -> Iterator[pa.RecordBatchReader]:
     """The DuckDB way."""
-    found = [_source(relation, deleted=context.show_hidden) for relation in relations]
+    grouped = grouped_columns(tree)
+    found = [_source(relation, grouped, deleted=context.show_hidden) for relation in relations]
     sources = [source for source, _ in found]
     place_sources(
         relations,
@@ -205,17 +207,24 @@ def log_relation(table: TransactionTable, relation: Relation) -> None:
         table.log_scan(relation.columns, relation.filter)
 
 
-def _source(relation: Relation, *, deleted: bool) -> tuple[duck.Source, bool]:
-    """What DuckDB reads for a relation, and whether it must leave out rows that are not marked as live."""
+def _source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[duck.Source, bool]:
+    """What DuckDB reads for a relation, and whether it must leave out rows that are not marked as live.
+
+    Args:
+        grouped: names, in lower case, of columns that the query groups by.
+    """
     names = list(map(source_column, relation.columns))
-    schema = _scanned_schema(relation, names)
     keys = _keys(relation)
     if keys is not None or relation.partitions or not isinstance(relation.snapshot, Snapshot):
+        schema = _scanned_schema(relation, names)
         return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema)), False
     conditions, expression = relation.conditions, relation.filter
-    marked = relation.snapshot.marked(relation.columns, conditions, expression, deleted=deleted)
-    if marked.is_marked:
-        schema = schema.append(marked.schema.field(LIVE))
+    groups = [name for name in relation.columns if name.lower() in grouped]
+    marked = relation.snapshot.marked(
+        relation.columns, conditions, expression, deleted=deleted, grouped=groups
+    )
+    named = [*names, LIVE] if marked.is_marked else names
+    schema = pa.schema([field.with_name(n) for field, n in zip(marked.schema, named, strict=True)])
     return duck.Source(schema, lambda: _renamed(marked.open(), schema)), marked.is_marked
 
 

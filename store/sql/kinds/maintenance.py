@@ -1,4 +1,4 @@
-"""OPTIMIZE, REORG TABLE ... APPLY (PURGE), VACUUM, RESTORE TABLE and DESCRIBE HISTORY."""
+"""OPTIMIZE, VACUUM, RESTORE TABLE and DESCRIBE HISTORY."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ class Optimize:
 
 
 @dataclass(frozen=True)
-class ReorgPurge:
-    table: TableName
-
-
-@dataclass(frozen=True)
 class Vacuum:
     """`table` None: every table of the session's database."""
 
@@ -84,10 +79,11 @@ def _optimize(statement: Optimize, session: Session) -> Result:
     table = session.table(statement.table)
     node = statement.where
     where = scan_filter(table.schema, node, "OPTIMIZE ... WHERE") if node is not None else None
-    return _compacted(table.optimize(where, zorder_by=statement.zorder_by, full=statement.is_full))
+    return compacted(table.optimize(where, zorder_by=statement.zorder_by, full=statement.is_full))
 
 
-def _compacted(result: CompactionResult) -> Result:
+def compacted(result: CompactionResult) -> Result:
+    """What a compaction did, one row."""
     names = (
         "version",
         "segments_before",
@@ -101,23 +97,6 @@ def _compacted(result: CompactionResult) -> Result:
         "milliseconds",
     )
     return Result(pa.table({name: pa.array([getattr(result, name)], pa.int64()) for name in names}))
-
-
-def _parse_reorg(stream: TokenStream) -> ReorgPurge:
-    table = parse_table_name(stream)
-    stream.need("APPLY", "(")
-    if stream.take("UPGRADE"):
-        stream.need("UNIFORM", "(")
-        stream.refuse(
-            "REORG ... UPGRADE UNIFORM writes Iceberg metadata beside a table, and this store writes none; "
-            "other engines read a table as Arrow or Parquet through scan"
-        )
-    stream.need("PURGE", ")")
-    return ReorgPurge(table)
-
-
-def _reorg(statement: ReorgPurge, session: Session) -> Result:
-    return _compacted(session.table(statement.table).purge())
 
 
 def _parse_vacuum(stream: TokenStream) -> Vacuum:
@@ -204,7 +183,6 @@ def _history(statement: DescribeHistory, session: Session) -> Result:
 
 KINDS: Final = (
     StatementKind(("OPTIMIZE",), Optimize, _parse_optimize, _optimize),
-    StatementKind(("REORG TABLE",), ReorgPurge, _parse_reorg, _reorg),
     StatementKind(("VACUUM",), Vacuum, _parse_vacuum, _vacuum),
     StatementKind(("RESTORE TABLE", "RESTORE"), Restore, _parse_restore, _restore),
     StatementKind(("DESC HISTORY", "DESCRIBE HISTORY"), DescribeHistory, _parse_history, _history),

@@ -111,10 +111,10 @@ def test_columns_are_added_in_deltas_words(session: Session) -> None:
     assert run(session, "SELECT col_name FROM table_name WHERE k = 1") == [{"col_name": None}]
 
 
-def test_an_upgrade_that_writes_for_iceberg_is_refused_by_name(session: Session) -> None:
-    with pytest.raises(InvalidInputError, match="UPGRADE UNIFORM writes Iceberg metadata") as caught:
-        run(session, "REORG TABLE table_name APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2));")
-    assert caught.value.kind == "not_supported"
+def test_an_upgrade_writes_what_iceberg_readers_read(session: Session) -> None:
+    (line,) = run(session, "REORG TABLE table_name APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2));")
+    assert line["rows"] == len(run(session, "SELECT * FROM table_name"))
+    assert line["metadata"].endswith(f"/metadata/v{line['version']}.metadata.json")
 
 
 @pytest.mark.parametrize(

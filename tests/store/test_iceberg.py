@@ -1,0 +1,151 @@
+"""UPGRADE UNIFORM: what an Iceberg reader finds, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyiceberg")
+
+from pyiceberg.expressions import EqualTo, GreaterThan
+from pyiceberg.table import StaticTable
+
+from store import InvalidInputError, ProtocolChangedException, Store
+from store.sql import Session
+from store.uniform import upgrade_uniform
+
+_UPGRADE = "REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))"
+
+
+@pytest.fixture
+def session(store: Store) -> Session:
+    store.create_database("db", if_not_exists=True)
+    return Session(store, "db")
+
+
+def run(session: Session, text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for result in session.execute(text):
+        rows = result.rows.to_pylist() if result.rows is not None else []
+    return rows
+
+
+def reader(line: dict[str, Any]) -> StaticTable:
+    """Found as readers without a catalog find a table: by its directory."""
+    return StaticTable.from_metadata(str(Path(line["metadata"]).parent.parent))
+
+
+def rows(line: dict[str, Any]) -> list[dict[str, Any]]:
+    return sorted(reader(line).scan().to_arrow().to_pylist(), key=lambda row: str(row["k"]))
+
+
+@pytest.mark.parametrize("storage", ["arrow", "parquet"])
+def test_an_iceberg_reader_reads_the_rows_that_count(session: Session, storage: str) -> None:
+    run(
+        session,
+        "CREATE TABLE t (k INT NOT NULL, b BOOLEAN NULL, i TINYINT NULL, g BIGINT NULL, d DECIMAL(9,2) NULL, "
+        "f DOUBLE NULL, a DATE NULL, m DATETIME(6) NULL, s VARCHAR(9) NULL, l ARRAY<SMALLINT> NULL, "
+        "p MAP<STRING,INT> NULL, r STRUCT<x:INT,y:ARRAY<STRING>> NULL) UNIQUE KEY(k) "
+        f"PROPERTIES ('storage_format' = '{storage}')",
+    )
+    run(
+        session,
+        "INSERT INTO t VALUES (1, true, -3, 5000000000, 1.25, 0.5, '2024-05-01', "
+        "'2024-05-01 10:00:00.123456', 'one', '[1,2]', '{\"a\":1}', '{\"x\":1,\"y\":[\"z\"]}')",
+    )
+    run(session, "INSERT INTO t (k, s) VALUES (2, 'two'), (3, 'three'), (4, 'four')")
+    run(session, "DELETE FROM t WHERE k = 3")
+    run(session, "UPDATE t SET s = 'TWO' WHERE k = 2")
+    run(session, "ALTER TABLE t RENAME COLUMN s text")
+    run(session, "ALTER TABLE t ADD COLUMN n INT NOT NULL DEFAULT '7'")
+    (line,) = run(session, _UPGRADE)
+    stored = run(session, "SELECT * FROM t ORDER BY k")
+    found = rows(line)
+    assert [row["k"] for row in found] == [1, 2, 4]
+    assert found == stored
+    assert (line["rows"], line["version"]) == (3, session.store.table("db.t").snapshot().version)
+    table = reader(line)
+    assert table.schema().identifier_field_names() == {"k"}
+    assert table.scan(row_filter=EqualTo("text", "TWO")).to_arrow().column("k").to_pylist() == [2]
+    assert table.scan(row_filter=GreaterThan("k", 9)).to_arrow().num_rows == 0
+
+
+def test_later_versions_are_shown_by_the_next_upgrade(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    run(session, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    (first,) = run(session, _UPGRADE)
+    before = reader(first)
+    run(session, "INSERT INTO t VALUES (2, 3), (4, 4)")
+    run(session, "OPTIMIZE TABLE t FULL")
+    run(session, "VACUUM t RETAIN 0 HOURS")
+    assert [row["v"] for row in rows(first)] == [1, 2]
+    (second,) = run(session, _UPGRADE)
+    assert [row["v"] for row in rows(second)] == [1, 3, 4]
+    assert before.scan().to_arrow().num_rows == 2, "who reads the version before may finish"
+    run(session, _UPGRADE)
+    names = {path.name.split("-")[0] for path in Path(second["metadata"]).parent.parent.glob("data/*")}
+    assert names == {f"v{second['version']}", f"v{reader(second).current_snapshot().snapshot_id}"}
+
+
+def test_many_rows_fill_several_files(session: Session) -> None:
+    run(session, "CREATE TABLE t (k BIGINT, v BIGINT) UNIQUE KEY(k)")
+    keys = pa.array(range(1_300_000), pa.int64())
+    session.store.table("db.t").upsert(pa.table({"k": keys, "v": keys}))
+    written = upgrade_uniform(session.store.table("db.t"), 2)
+    assert written.files > 1
+    table = StaticTable.from_metadata(str(written.metadata))
+    assert table.scan(selected_fields=("k",)).to_arrow().num_rows == 1_300_000
+    assert table.scan(row_filter=EqualTo("k", 1_299_999)).to_arrow().column("v").to_pylist() == [1_299_999]
+
+
+def test_an_empty_table_is_an_empty_table(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    (line,) = run(session, _UPGRADE)
+    assert (line["files"], rows(line)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("column", "compatibility", "message"),
+    [
+        ("v LARGEINT", 2, "column 'v' is LARGEINT: Iceberg's numbers have at most 38 digits"),
+        ("v ARRAY<LARGEINT>", 2, "at most 38 digits"),
+        ("v ARRAY<INT>", 1, "1 has no nested types"),
+        ("v INT", 3, "expected 1 or 2, found 3"),
+    ],
+)
+def test_what_iceberg_cannot_hold_is_refused_before_anything_is_done(
+    session: Session, column: str, compatibility: int, message: str
+) -> None:
+    run(session, f"CREATE TABLE t (k INT, {column}) UNIQUE KEY(k)")
+    table = session.store.table("db.t")
+    before = table.snapshot().version
+    with pytest.raises(InvalidInputError, match=message):
+        run(session, f"REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION={compatibility}))")
+    assert table.snapshot().version == before
+    assert not (session.store.path / "iceberg").exists()
+
+
+def test_a_transaction_that_began_before_meets_a_changed_protocol(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    run(session, "BEGIN")
+    run(session, "INSERT INTO t VALUES (1, 1)")
+    run(Session(session.store, "db"), _UPGRADE)
+    with pytest.raises(ProtocolChangedException):
+        run(session, "COMMIT")
+
+
+def test_the_feature_is_listed_and_the_files_go_with_the_table(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    run(session, _UPGRADE.replace("2))", "1))"))
+    (line,) = run(session, _UPGRADE)
+    assert session.store.table("db.t").schema.features[-1:] == ("icebergCompatV2",)
+    assert "icebergCompatV1" not in session.store.table("db.t").schema.features
+    assert json.loads(Path(line["metadata"]).read_text())["format-version"] == 2
+    run(session, "ALTER TABLE t DROP FEATURE icebergCompatV2")
+    assert "icebergCompatV2" not in session.store.table("db.t").schema.features
+    run(session, "DROP TABLE t")
+    assert not Path(line["metadata"]).exists()
