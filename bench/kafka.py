@@ -3,29 +3,35 @@
 A broker of this machine holds `--messages` CSV messages in four partitions, one in ten of them a later state
 of a key. In turn, `--rounds` times, each into a fresh place: a routine load into a unique-key table with a
 sequence column, and Spark's own `readStream.format("kafka")` into plain Parquet, once as the bytes come and
-once parsed into columns. All share one Spark session, warmed up before, and the machine. Afterwards the table
-must hold the newest row of every key, and the Parquet files every message.
+once parsed into columns. Each side is a process with a Spark session of its own, warmed up before; they take
+turns. Spark's side may be another Python (`--peer-python`), with a Spark whose connector can be had.
+Afterwards the table must hold the newest row of every key, and the Parquet files every message.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyarrow.dataset import dataset
 
 from bench import machine
 from bench.kafka_broker import KafkaBroker, running_broker
+from bench.kafka_peer import REPLY
 from loaders.routine import manage
-from loaders.routine.kafka_session import kafka_session
+from loaders.routine.kafka_session import SETTINGS, kafka_session
 from loaders.routine.runner import RoutineRunner
 from loaders.routine.spec import KAFKA, RoutineSpec
 from store import Store
@@ -33,6 +39,7 @@ from store.sql import Session
 
 _PARTITIONS: Final = 4
 _WARM_UP: Final = 20_000
+_STOP_SECONDS: Final = 60
 _COLUMNS: Final = "k BIGINT, s BIGINT, price INT, note STRING"
 _CREATE: Final = (
     "CREATE TABLE db.{} (k BIGINT, s BIGINT, price INT, note VARCHAR(60)) UNIQUE KEY (k) "
@@ -85,38 +92,53 @@ def _routine_load(store: Store, broker: KafkaBroker, topic: str, name: str, mess
     return seconds
 
 
-def _parquet(
-    broker: KafkaBroker, topic: str, target: Path, messages: int, *, is_parsed: bool, is_stream: bool
-) -> float:
-    """Seconds of Spark's own way."""
-    spark = kafka_session()
-    started = time.perf_counter()
-    reader = spark.readStream if is_stream else spark.read
-    rows = (
-        reader.format("kafka")
-        .option("kafka.bootstrap.servers", broker.address)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-    if is_parsed:
-        rows = rows.selectExpr(f"from_csv(cast(value AS STRING), '{_COLUMNS}') AS row").select("row.*")
-    else:
-        rows = rows.select("value")
-    path = str(target / "rows")
-    if is_stream:
-        stream = rows.writeStream.format("parquet").option("checkpointLocation", str(target / "checkpoint"))
-        stream.option("path", path).trigger(availableNow=True).start().awaitTermination()
-    else:
-        rows.write.parquet(path)
-    seconds = time.perf_counter() - started
-    if spark.read.parquet(path).count() != messages:
-        raise RuntimeError("WRONG: not every message is in the Parquet files")
-    shutil.rmtree(target)
-    return seconds
+class Peer:
+    """Spark's own way, see `bench.kafka_peer`.
+
+    Args:
+        python: what runs it.
+        connector: its version, empty for that of Spark.
+        is_stream: else it reads a topic as one batch.
+    """
+
+    def __init__(self, python: str, connector: str, *, is_stream: bool) -> None:
+        self._is_stream = is_stream
+        environment = {k: v for k, v in os.environ.items() if k not in ("SPARK_HOME", "PYTHONPATH")}
+        self._process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("kafka_peer.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**environment, "PYSPARK_PYTHON": python},
+            text=True,
+        )
+        self.version = self._ask({"settings": SETTINGS, "connector": connector})
+
+    def parquet(self, broker: KafkaBroker, topic: str, target: Path, messages: int, columns: str) -> float:
+        """Seconds."""
+        job = {"brokers": broker.address, "topic": topic, "target": str(target), "columns": columns}
+        seconds = float(self._ask({**job, "is_stream": self._is_stream}))
+        if dataset(target / "rows", format="parquet").count_rows() != messages:
+            raise RuntimeError("WRONG: not every message is in the Parquet files")
+        shutil.rmtree(target)
+        return seconds
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(_STOP_SECONDS)
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(question)}\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith(REPLY):
+                return json.loads(line.removeprefix(REPLY))
+        raise RuntimeError("the peer ended; what it said above tells why")
 
 
-def measure(work: Path, messages: int, rounds: int, *, is_stream: bool) -> list[str]:
+def measure(work: Path, messages: int, rounds: int, peer: Peer) -> list[str]:
     """Lines to print."""
     with running_broker(work / "broker") as broker, Store.open(work / "data") as store:
         store.create_database("db")
@@ -124,11 +146,11 @@ def measure(work: Path, messages: int, rounds: int, *, is_stream: bool) -> list[
         _fill(broker, "warm", _WARM_UP)
         runs: dict[str, Callable[[str, str, int], float]] = {
             "routine load": lambda topic, name, count: _routine_load(store, broker, topic, name, count),
-            "Parquet, bytes as they come": lambda topic, name, count: _parquet(
-                broker, topic, work / name, count, is_parsed=False, is_stream=is_stream
+            "Parquet, bytes as they come": lambda topic, name, count: peer.parquet(
+                broker, topic, work / name, count, ""
             ),
-            "Parquet, parsed": lambda topic, name, count: _parquet(
-                broker, topic, work / name, count, is_parsed=True, is_stream=is_stream
+            "Parquet, parsed": lambda topic, name, count: peer.parquet(
+                broker, topic, work / name, count, _COLUMNS
             ),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -140,7 +162,10 @@ def measure(work: Path, messages: int, rounds: int, *, is_stream: bool) -> list[
                     seconds[name].append(took)
                     print(f"round {number}, {name}: {took:.1f} s", file=sys.stderr, flush=True)
     ours = seconds["routine load"]
-    lines = [f"{messages:,} messages, {size / 2**20:.0f} MiB, {_PARTITIONS} partitions, {rounds} rounds"]
+    lines = [
+        f"{messages:,} messages, {size / 2**20:.0f} MiB, {_PARTITIONS} partitions, {rounds} rounds; "
+        f"Parquet by Spark {peer.version}, routine load with Spark {kafka_session().version}"
+    ]
     for name, times in seconds.items():
         middle, ratio = median(times), median(a / b for a, b in zip(times, ours, strict=True))
         lines.append(
@@ -154,6 +179,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka", description="Routine load from Kafka.")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer-python", default=sys.executable, help="runs Spark's side; has pyspark")
+    parser.add_argument(
+        "--peer-connector", default="", help="its version; that of the peer's Spark if not given"
+    )
     parser.add_argument(
         "--batch",
         action="store_true",
@@ -165,7 +194,11 @@ def main() -> None:
     given.work.mkdir(parents=True)
     try:
         print(machine.sentence(machine.facts(given.work)))
-        print("\n".join(measure(given.work, given.messages, given.rounds, is_stream=not given.batch)))
+        peer = Peer(given.peer_python, given.peer_connector, is_stream=not given.batch)
+        try:
+            print("\n".join(measure(given.work, given.messages, given.rounds, peer)))
+        finally:
+            peer.close()
     finally:
         shutil.rmtree(given.work, ignore_errors=True)
 

@@ -7,10 +7,11 @@ from datetime import datetime
 from loaders.headers import StreamLoadOptions
 from store.load import Load
 from store.table import Table
+from store.transaction_table import TransactionTable
 
 
 def begin(
-    table: Table,
+    table: Table | TransactionTable,
     options: StreamLoadOptions,
     now: datetime,
     *,
@@ -18,7 +19,7 @@ def begin(
     label: str | None,
     label_prefix: str = "",
 ) -> Load:
-    """A load into a table.
+    """A load into a table, or a statement of a transaction.
 
     Args:
         now: what CURRENT_TIMESTAMP is for the load.

@@ -44,8 +44,13 @@ class Gathered:
         return self._rows
 
     @property
+    def fullness(self) -> float:
+        """How much of what may be gathered is; from 1 on it is enough."""
+        return max(self._rows / ROWS, self._bytes / BYTES, self._source_bytes / SOURCE_BYTES)
+
+    @property
     def is_enough(self) -> bool:
-        return self._rows >= ROWS or self._bytes >= BYTES or self._source_bytes >= SOURCE_BYTES
+        return self.fullness >= 1
 
     def rows(self) -> pa.Table:
         """All rows, one after the other."""

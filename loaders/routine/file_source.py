@@ -11,11 +11,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from loaders.broker.files import InputFile, check_allowed, find_files
 from loaders.broker.spec import DataDescription
-from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from loaders.compress import open_compressed
+from loaders.routine.messages import bodies_of_lines
+from loaders.routine.source import Body, Bounds, Piece, SourceUnavailable, Span
+from loaders.routine.spec import RoutineSpec
 from store.errors import InvalidInputError, NotFoundError
 
 PARTITION: Final = "0"
@@ -29,9 +33,17 @@ class FileSource:
         path: files or a pattern; complete.
         allowed: directories and URIs below which files may be read.
         read_before: names of the files that were read.
+        bodies: the rows of a file.
     """
 
-    def __init__(self, path: str, allowed: Sequence[str], read_before: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        path: str,
+        allowed: Sequence[str],
+        read_before: Callable[[], Collection[str]],
+        bodies: Callable[[InputFile], Iterator[Body]],
+    ) -> None:
+        self._bodies = bodies
         self._description = DataDescription("", (path,))
         self._allowed = allowed
         self._read_before = read_before
@@ -55,8 +67,9 @@ class FileSource:
         for span in spans:
             offsets = range(span.start, span.end)
             for offset, file in zip(offsets, waiting, strict=False):
+                bodies = partial(self._bodies, file)
                 yield Piece(
-                    Span(span.partition, offset, offset + 1), file.open, file.size, file.uri, (file.uri,)
+                    Span(span.partition, offset, offset + 1), bodies, file.size, file.uri, (file.uri,)
                 )
 
     def close(self) -> None:
@@ -75,6 +88,29 @@ class FileSource:
         done = self._read_before()
         waiting = [file for file in found if file.uri not in done]
         return len(done), sorted(waiting, key=lambda file: file.uri)
+
+
+def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
+    """The rows of a file; where a job has many tables, its lines are messages that name them (R3).
+
+    Raises:
+        InvalidInputError: the lines of such a file are neither CSV nor JSON.
+    """
+    if not spec.is_multi:
+        yield Body(file.open)
+        return
+    options = spec.options(file.uri)
+    if options.format not in ("csv", "json"):
+        raise InvalidInputError(
+            f"{file.name}: expected lines of csv or json, which name their tables, found {options.format}",
+            kind="bad_load",
+        )
+    is_json = options.format == "json"
+    with file.open() as opened:
+        plain = open_compressed(opened, options.compression)
+        yield from bodies_of_lines(
+            plain, is_json=is_json, line_end=b"\n" if is_json else options.csv.delimiter
+        )
 
 
 def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:

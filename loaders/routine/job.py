@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from loaders.routine.properties import CONCURRENCY_MAX
 from loaders.routine.spec import RoutineSpec
 from store.errors import InvalidInputError
 from store.transaction import now_ms
@@ -26,7 +27,7 @@ STOPPED: Final = "STOPPED"
 CANCELLED: Final = "CANCELLED"
 FINAL: Final = frozenset([STOPPED, CANCELLED])
 _MAY_BECOME: Final = {
-    NEED_SCHEDULE: frozenset([RUNNING, PAUSED, STOPPED, CANCELLED]),
+    NEED_SCHEDULE: frozenset([NEED_SCHEDULE, RUNNING, PAUSED, STOPPED, CANCELLED]),
     RUNNING: frozenset([NEED_SCHEDULE, PAUSED, STOPPED, CANCELLED]),
     PAUSED: frozenset([NEED_SCHEDULE, STOPPED, CANCELLED]),
 }
@@ -109,7 +110,8 @@ class RoutineJob:
 
     Attributes:
         spec: what was asked for.
-        table_id: of the table it was made for, whatever its name is now.
+        table_id: of the table it was made for, whatever its name is now; 0 where it has many.
+        database_id: of its database, 0 in records of before it was kept.
         owner: process that runs it, `NOBODY` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
         other_message: why the last task was aborted (R33).
@@ -126,6 +128,7 @@ class RoutineJob:
     spec: RoutineSpec
     table_id: int
     created_ms: int
+    database_id: int = 0
     state: str = NEED_SCHEDULE
     owner: tuple[int, int] = NOBODY
     paused_ms: int = 0
@@ -196,12 +199,8 @@ class RoutineJob:
         return replace(self.to(PAUSED), tasks={}, paused_ms=now_ms(), pause_kind=kind, reason=reason)
 
     def resumed(self, *, by_itself: bool = False) -> RoutineJob:
-        """R6, R34."""
-        if self.state != PAUSED:  # NEED_SCHEDULE follows RUNNING too, but nobody asks for it
-            raise InvalidInputError(
-                f"Could not transform {self.state} to {NEED_SCHEDULE}", kind="bad_state", job=self.spec.name
-            )
-        statistic = replace(self.statistic, error_rows_after_resumed=0, window_rows=0, window_error_rows=0)
+        """R6, R34. A job that was not paused is scheduled anew; the error window goes on (R16)."""
+        statistic = replace(self.statistic, error_rows_after_resumed=0)
         resumes = self.auto_resumes + 1 if by_itself else 0
         return replace(
             self.to(NEED_SCHEDULE),
@@ -240,7 +239,7 @@ class RoutineJob:
         """
         progress = {**first_offsets, **self.progress}
         names = sorted(latest, key=lambda name: (len(name), name))
-        count = min(len(names), self.spec.limits.concurrency)
+        count = min(len(names), self.spec.limits.concurrency, CONCURRENCY_MAX)
         now = now_ms()
         tasks = {str(uuid.uuid4()): Task(tuple(names[i::count]), now) for i in range(count)}
         return replace(

@@ -37,6 +37,7 @@ from loaders.routine.job import (
 from loaders.routine.jobs import Change, RoutineJobs
 from loaders.routine.source import Bounds, Source, Span
 from loaders.routine.task import TaskRun
+from store.catalog import find_database
 from store.errors import InvalidInputError, NotFoundError, StoreError
 from store.store import Store
 from store.table import Table
@@ -81,10 +82,9 @@ class JobRunner:
         job = self._jobs.get(self._job_id)
         if job.has_ended or not self._may_run(job):
             return job
-        try:
-            self._store.table_of_id(job.table_id)
-        except NotFoundError:
-            return self._change(lambda job: job if job.has_ended else job.cancelled("table does not exist"))
+        missing = self._missing(job)
+        if missing:
+            return self._change(lambda job: job if job.has_ended else job.cancelled(missing))
         if job.resumes_at_ms is not None and job.resumes_at_ms <= now_ms():
             job = self._change(lambda job: job.resumed(by_itself=True) if job.state == PAUSED else job)
         if job.owner != this_process():
@@ -119,6 +119,19 @@ class JobRunner:
         self._change(lambda job: job.taken_over((0, 0)) if job.owner == this_process() else job)
 
     # ------------------------------------------------------------------------------------------ scheduling
+
+    def _missing(self, job: RoutineJob) -> str:
+        """What the job was made for and is gone (R8); empty when all is there."""
+        with self._store.catalog.read() as tx:
+            found = find_database(tx, job.spec.database)
+        if found is None or job.database_id not in (0, found):
+            return f"database {job.spec.database} does not exist"
+        try:
+            if not job.spec.is_multi:
+                self._store.table_of_id(job.table_id)
+        except NotFoundError:
+            return "table does not exist"
+        return ""
 
     def _may_run(self, job: RoutineJob) -> bool:
         return job.owner == this_process() or not is_alive(job.owner)
@@ -176,7 +189,7 @@ class JobRunner:
 
     def _run_tasks(self, job: RoutineJob, source: Source, wanted: Mapping[str, list[Span]]) -> Round:
         """Step 3 of the module."""
-        table = self._store.table_of_id(job.table_id)
+        table = None if job.spec.is_multi else self._store.table_of_id(job.table_id)
         deadline = time.monotonic() + job.timeout_ms / 1000
         full: dict[str, bool] = {}
         threads = {
@@ -202,7 +215,7 @@ class JobRunner:
         self,
         job: RoutineJob,
         task_id: str,
-        table: Table,
+        table: Table | None,
         source: Source,
         spans: list[Span],
         full: dict[str, bool],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from store.errors import InvalidInputError
 
@@ -15,6 +17,7 @@ END: Final = "OFFSET_END"
 _PREFIX: Final = "property."
 _NAMES: Final = frozenset(["kafka_broker_list", "kafka_topic", "kafka_partitions", "kafka_offsets"])
 _DEFAULT_OFFSETS: Final = "property.kafka_default_offsets"
+_GROUP: Final = "property.group.id"
 # What the job decides itself: offsets are the catalog's, and only committed messages are read.
 _OURS: Final = frozenset(["kafka_default_offsets", "group.id", "auto.offset.reset", "enable.auto.commit"])
 _SECRET: Final = re.compile(r"password|secret|jaas", re.IGNORECASE)
@@ -42,8 +45,11 @@ class KafkaProperties:
     client: Mapping[str, str] = field(default_factory=dict)
 
 
-def kafka_properties(given: Mapping[str, str]) -> KafkaProperties:
+def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaProperties:
     """Reads and checks them.
+
+    Args:
+        database_id: of the job's database, for messages.
 
     Raises:
         InvalidInputError: names the property.
@@ -58,12 +64,12 @@ def kafka_properties(given: Mapping[str, str]) -> KafkaProperties:
         if not re.fullmatch(r"\s*(\[[0-9a-fA-F:]+\]|[^\s:]+):\d{1,5}\s*", broker):
             raise _bad(f"kafka_broker_list: expected host:port, found {broker.strip()!r}")
     client = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
-    stored = next((name for name, value in client.items() if value.startswith("FILE:")), None)
-    if stored is not None:
-        raise _bad(
-            f"property.{stored}: FILE: names a file kept by CREATE FILE, which does not exist here; give the "
-            "path of a file of this host"
-        )
+    for name, value in client.items():
+        if value.startswith("FILE:"):  # R25
+            raise _bad(
+                f"File {value.removeprefix('FILE:')} does not exist in db {database_id} with catalog: kafka; "
+                f"CREATE FILE keeps none here, so give property.{name} the path of a file of this host"
+            )
     policy = client.get("auto.offset.reset", "earliest").lower()
     if policy not in ("earliest", "latest", "error", "none"):
         raise _bad(f"property.auto.offset.reset: expected earliest, latest or none, found {policy}")
@@ -79,17 +85,37 @@ def kafka_properties(given: Mapping[str, str]) -> KafkaProperties:
     )
 
 
+def with_group(job: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The properties with a group of the job's own where none is given (R24).
+
+    A group that was made here before is made anew: the connector keeps consumers by group and partition, with
+    the settings they began with.
+    """
+    group = given.get(_GROUP)
+    if group is not None and not re.fullmatch(rf"{re.escape(job)}_[0-9a-f-]{{36}}", group):
+        return dict(given)
+    return {**given, _GROUP: f"{job}_{uuid.uuid4()}"}
+
+
 def shown(given: Mapping[str, str]) -> dict[str, str]:
     """Properties as they may be shown: secrets are left out."""
     return {name: "******" if _SECRET.search(name) else value for name, value in given.items()}
 
 
-def time_ms(offset: str) -> int | None:
-    """Unix time of an offset that is a time, None of any other."""
+def time_ms(offset: str, zone: str = "+00:00") -> int | None:
+    """Unix time of an offset that is a time, None of any other.
+
+    Args:
+        zone: the job's, by name or as `+08:00`.
+    """
     try:
-        return round(datetime.strptime(offset, _TIME).timestamp() * 1000)
+        told = datetime.strptime(offset, _TIME)
     except ValueError:
         return None
+    if zone[0] in "+-":
+        away = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
+        return round(told.replace(tzinfo=timezone(-away if zone[0] == "-" else away)).timestamp() * 1000)
+    return round(told.replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
 
 
 def _partitions(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@
 2. Else one is started, local unless SPARK_CONF_DIR says otherwise. The connector comes by
    `spark.jars.packages`: of Spark's own version, or of the version that SEQSTORE_KAFKA_CONNECTOR names.
 3. Where that version cannot be had, one of the same major version is tried that is known to run under it.
+   What Ivy fetched before is tried first: to find out again that something cannot be had takes seconds.
 
 What the connector needs and Spark ships is not fetched again.
 """
@@ -16,6 +17,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from loaders.spark.requirements import missing_requirement
@@ -38,7 +40,7 @@ _SHIPPED: Final = (
     "com.google.code.findbugs:jsr305",
     "org.scala-lang.modules:scala-parallel-collections_2.13",
 )
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -96,7 +98,9 @@ def _with_packages() -> SparkSession:
     version = str(pyspark.__version__)
     given = os.environ.get(CONNECTOR_VARIABLE)
     known = _RUNS_UNDER.get(version.partition(".")[0], version)
-    versions = [given] if given else list(dict.fromkeys([version, known]))
+    versions = (
+        [given] if given else sorted({version, known}, key=lambda v: (not _is_fetched(v), v != version))
+    )
     for found in versions:
         try:
             return _launched({"spark.jars.packages": f"{_CONNECTOR}:{found}"})
@@ -109,6 +113,12 @@ def _with_packages() -> SparkSession:
     )
 
 
+def _is_fetched(version: str) -> bool:
+    """Whether Ivy has the connector of a version, from an earlier start."""
+    jar = f"{_CONNECTOR.replace(':', '_')}-{version}.jar"
+    return any(Path.home().glob(f".ivy2*/jars/{jar}"))
+
+
 def _launched(settings: dict[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with warnings.catch_warnings():
@@ -117,6 +127,6 @@ def _launched(settings: dict[str, str]) -> SparkSession:
         from pyspark.sql import SparkSession
 
         builder: Any = SparkSession.builder
-        started = builder.appName("seqstore routine load").config(map={**_SETTINGS, **settings}).getOrCreate()
+        started = builder.appName("seqstore routine load").config(map={**SETTINGS, **settings}).getOrCreate()
     started.sparkContext.setLogLevel("ERROR")
     return started

@@ -14,15 +14,13 @@ import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from io import BytesIO
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from loaders.routine.kafka_properties import BEGINNING, END, KafkaProperties, kafka_properties, time_ms
 from loaders.routine.kafka_session import kafka_session, readers
+from loaders.routine.messages import bodies_of
 from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from loaders.routine.spec import RoutineSpec
 from store.errors import InvalidInputError
@@ -48,10 +46,11 @@ class KafkaSource:
 
     def __init__(self, spec: RoutineSpec, wanted_offsets: Mapping[str, str]) -> None:
         self._given: KafkaProperties = kafka_properties(spec.source_properties)
-        # R24. The connector keeps consumers by group and partition, with the settings they began with.
-        self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"
+        self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"  # of jobs of before it was kept
         self._wanted_offsets = wanted_offsets
-        self._is_json = spec.options("").format == "json"
+        options = spec.options("")
+        self._is_json, self._is_multi = options.format == "json", spec.is_multi
+        self._zone = options.time_zone
         self._offsets = _PIECE_OFFSETS
         self._spark = kafka_session()
         self._topic_id = ""
@@ -76,7 +75,7 @@ class KafkaSource:
         for name in partitions:
             given = self._given.offsets.get(int(name), self._given.default_offset)
             offset = self._wanted_offsets.get(name, given)
-            moment = time_ms(offset)
+            moment = time_ms(offset, self._zone)
             if offset == BEGINNING:
                 found[name] = bounds[name].earliest
             elif offset == END:
@@ -144,8 +143,9 @@ class KafkaSource:
         )
         if np.any(np.diff(rows.column("offset").to_numpy()) < 0):  # Spark promises no order
             rows = rows.sort_by("offset")
-        body, empty = lines_of(rows.column("value").combine_chunks(), is_json=self._is_json)
-        return Piece(span, lambda: BytesIO(body), len(body), empty=empty)
+        messages = rows.column("value").combine_chunks()
+        bodies = list(bodies_of(messages, is_json=self._is_json, is_multi=self._is_multi))
+        return Piece(span, lambda: bodies, sum(body.size for body in bodies))
 
     # ------------------------------------------------------------------------------------------ offsets
 
@@ -234,19 +234,6 @@ class KafkaSource:
 
     def _jvm(self) -> Any:
         return self._spark.sparkContext._jvm
-
-
-def lines_of(messages: pa.Array, *, is_json: bool) -> tuple[bytes, int]:
-    """Messages as lines, and how many are empty (R36)."""
-    texts = pc.fill_null(messages.cast(pa.large_binary()), b"")
-    if is_json:  # line ends between the tokens of a document mean nothing, within them there are none
-        for end in (b"\n", b"\r"):
-            texts = pc.replace_substring(texts, end, b" ")
-    kept = texts.filter(pc.greater(pc.binary_length(texts), 0))
-    if not len(kept):
-        return b"", len(texts)
-    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(kept)], kept), pa.scalar(b"\n", kept.type))
-    return joined[0].as_py() + b"\n", len(texts) - len(kept)
 
 
 def _reason(error: BaseException) -> str:

@@ -9,10 +9,11 @@ from typing import Final
 from loaders.routine.file_source import complete_path
 from loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from loaders.routine.jobs import RoutineJobs
-from loaders.routine.kafka_properties import kafka_properties
-from loaders.routine.properties import ALTERABLE, check_properties
+from loaders.routine.kafka_properties import kafka_properties, with_group
+from loaders.routine.properties import ALTERABLE
 from loaders.routine.spec import FILES, KAFKA, RoutineSpec
 from loaders.row_source import Target
+from store.catalog import require_database
 from store.errors import InvalidInputError
 from store.store import Store
 from store.transaction import now_ms
@@ -28,18 +29,22 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
         allowed: directories and URIs below which files may be read, beside those of the settings.
 
     Raises:
-        NotFoundError: no such table.
+        NotFoundError: no such database or table.
         AlreadyExistsError: the name is taken (R2).
         InvalidInputError, AccessDeniedError: it cannot be as asked for.
     """
-    table = store.table(f"{spec.database}.{spec.table}")
-    spec.check(Target(table.schema, table.name))
+    table = None if spec.is_multi else store.table(f"{spec.database}.{spec.table}")
+    with store.catalog.read() as tx:
+        database_id = require_database(tx, spec.database)
+    spec.check(None if table is None else Target(table.schema, table.name))
     if spec.source == FILES:
         path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed])
         spec = replace(spec, source_properties={"path": path})
     else:
-        kafka_properties(spec.source_properties)
-    job = RoutineJob(spec, table.id, now_ms(), allowed=tuple(allowed), user=user)
+        kafka_properties(spec.source_properties, database_id)
+        spec = replace(spec, source_properties=with_group(spec.name, spec.source_properties))
+    table_id = table.id if table is not None else 0
+    job = RoutineJob(spec, table_id, now_ms(), database_id=database_id, allowed=tuple(allowed), user=user)
     return RoutineJobs(store.catalog).add(job)
 
 
@@ -87,7 +92,7 @@ def alter(
     """Changes a paused job (R29).
 
     Raises:
-        NotFoundError: there is no such job.
+        NotFoundError: there is no such job, or its table is gone.
         InvalidInputError: it is not paused, or what is given cannot be changed.
     """
     jobs = RoutineJobs(store.catalog)
@@ -109,12 +114,14 @@ def alter(
             kind="not_supported",
         )
 
+    table = None if found.spec.is_multi else store.table_of_id(found.table_id)
+    target = None if table is None else Target(table.schema, table.name)
+
     def altered(job: RoutineJob) -> RoutineJob:
         if job.state != PAUSED:
             raise InvalidInputError("Only supports modification of PAUSED jobs", kind="bad_state")
         spec = replace(job.spec, properties={**job.spec.properties, **properties})
-        check_properties(spec.properties)
-        spec.options("")
+        spec.check(target)
         job = replace(job, spec=spec)
         return _with_kafka(job, source_properties) if source == KAFKA else job
 
@@ -126,13 +133,13 @@ def _with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
     before = job.spec.source_properties
     if "kafka_topic" in given and given["kafka_topic"] != before["kafka_topic"]:
         kept = {name: value for name, value in before.items() if name not in _OFFSETS}
-        source = {**kept, **given}
-        kafka_properties(source)
+        source = with_group(job.spec.name, {**kept, **given})
+        kafka_properties(source, job.database_id)
         spec = replace(job.spec, source_properties=source)
         return replace(job, spec=spec, source_id="", progress={}, latest={}, wanted_offsets={})
     others = {name: value for name, value in given.items() if name not in _OFFSETS}
-    spec = replace(job.spec, source_properties={**before, **others})
-    kafka_properties(spec.source_properties)
+    spec = replace(job.spec, source_properties=with_group(job.spec.name, {**before, **others}))
+    kafka_properties(spec.source_properties, job.database_id)
     offsets = kafka_properties(
         {**spec.source_properties, "kafka_partitions": "", "kafka_offsets": "", **given}
     ).offsets

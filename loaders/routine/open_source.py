@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from loaders.routine.file_source import FileSource
+from functools import partial
+
+from loaders.routine.file_source import FileSource, file_bodies
 from loaders.routine.job import RoutineJob
 from loaders.routine.jobs import RoutineJobs
 from loaders.routine.kafka_source import KafkaSource
@@ -20,5 +22,6 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
     if job.spec.source == FILES:
         allowed = [*store.settings.load_paths, *job.allowed]
         marks = RoutineJobs(store.catalog)
-        return FileSource(job.spec.source_properties["path"], allowed, lambda: marks.marks(job_id))
+        path = job.spec.source_properties["path"]
+        return FileSource(path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec))
     return KafkaSource(job.spec, job.wanted_offsets)

@@ -12,6 +12,7 @@ from store.errors import InvalidInputError
 
 CONCURRENCY_MAX: Final = 256  # R9
 _MIB: Final = 1 << 20
+EXEC_MEM_LIMIT: Final = 2048 * _MIB  # R18; shown, of no effect here
 # Properties that mean what the header of a stream load with this name means.
 HEADERS: Final = (
     "strict_mode",
@@ -109,8 +110,11 @@ def limits_of(properties: Mapping[str, str]) -> Limits:
     )
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Everything but what the headers of a stream load check themselves (R20-R22, P13).
+def check_properties(properties: Mapping[str, str]) -> str:
+    """Everything but what the headers of a stream load check themselves (R20-R22, P12, P13).
+
+    Returns:
+        The update mode they ask for.
 
     Raises:
         InvalidInputError: names the property.
@@ -119,16 +123,30 @@ def check_properties(properties: Mapping[str, str]) -> None:
         if name not in KNOWN:
             raise _bad(f"{name} is invalid property")
     limits_of(properties)
-    if properties.get("strict_mode", "true").lower() not in ("true", "false"):
-        raise _bad("strict_mode should be a boolean")
+    for name in ("strict_mode", "load_to_single_tablet"):
+        if properties.get(name, "true").lower() not in ("true", "false"):
+            raise _bad(f"{name} should be a boolean")
+    for name in ("exec_mem_limit", "send_batch_parallelism"):
+        _whole(properties, name, 1, lambda n: n > 0, "must be greater than 0")
     mode = properties.get("unique_key_update_mode")
     if mode is not None and mode.upper() not in UPDATE_MODES:
         listed = ", ".join(f"'{name}'" for name in UPDATE_MODES)
         raise _bad(f"unique_key_update_mode should be one of {{{listed}}}, but found {mode}")
-    partial = properties.get("partial_columns", "").lower() == "true"
-    is_partial = partial if mode is None else mode.upper() != "UPSERT"
-    if "partial_update_new_key_behavior" in properties and not is_partial:
+    if mode is None:
+        mode = "UPDATE_FIXED_COLUMNS" if _is_true(properties, "partial_columns") else "UPSERT"
+    behavior = properties.get("partial_update_new_key_behavior")
+    if behavior is not None and mode.upper() == "UPSERT":
         raise _bad("partial_update_new_key_behavior can only be set when partial update is enabled")
+    if behavior is not None and behavior.upper() not in ("APPEND", "ERROR"):
+        raise _bad(
+            "partial_update_new_key_behavior should be one of {'APPEND', 'ERROR'}, but found "
+            f"{behavior.upper()}"
+        )
+    return mode.upper()
+
+
+def _is_true(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").lower() == "true"
 
 
 def _whole(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from loaders.routine.job import CANCELLED, PAUSED, RoutineJob
 from loaders.routine.kafka_properties import shown
+from loaders.routine.properties import EXEC_MEM_LIMIT
 from loaders.routine.spec import KAFKA, RoutineSpec
 
 JOB_COLUMNS: Final = (
@@ -34,6 +35,7 @@ JOB_COLUMNS: Final = (
     "OtherMsg",
     "User",
     "Comment",
+    "ComputeGroup",
 )
 TASK_COLUMNS: Final = (
     "TaskId",
@@ -65,7 +67,7 @@ def job_line(job_id: int, job: RoutineJob) -> tuple[str | None, ...]:
         _time(job.ended_ms),
         spec.database,
         spec.table,
-        "false",
+        str(spec.is_multi).lower(),  # R3
         job.state,
         spec.source,
         str(len(job.tasks)),
@@ -80,6 +82,7 @@ def job_line(job_id: int, job: RoutineJob) -> tuple[str | None, ...]:
         job.other_message,
         job.user,
         spec.comment,
+        "",  # there are no groups of backends
     )
 
 
@@ -109,7 +112,8 @@ def lag(job: RoutineJob) -> dict[str, int]:
 def create_text(job: RoutineJob) -> str:
     """The statement that makes a job like this one; secrets are left out."""
     spec = job.spec
-    lines = [f"CREATE ROUTINE LOAD {spec.name} ON {spec.table}", f"WITH {spec.merge_type}"]
+    on = "" if spec.is_multi else f" ON {spec.table}"
+    lines = [f"CREATE ROUTINE LOAD {spec.name}{on}", f"WITH {spec.merge_type}"]
     clauses = []
     if spec.column_separator:
         clauses.append(f"COLUMNS TERMINATED BY {_quoted(spec.column_separator)}")
@@ -158,6 +162,7 @@ def _job_properties(spec: RoutineSpec) -> dict[str, str]:
         "format": options.format,
         "timezone": options.time_zone,
         "strict_mode": str(options.strict_mode).lower(),
+        "exec_mem_limit": spec.properties.get("exec_mem_limit", EXEC_MEM_LIMIT),
         "unique_key_update_mode": options.update_mode,
         "merge_type": spec.merge_type,
         "column_separator": spec.column_separator or "\\t",
@@ -182,13 +187,13 @@ def _source_properties(job: RoutineJob) -> dict[str, str]:
     }
 
 
-def _statistic(job: RoutineJob) -> dict[str, int]:
+def _statistic(job: RoutineJob) -> dict[str, Any]:
     """R31. Rates are over the time tasks took."""
     found = job.statistic
     seconds = max(found.task_ms, 1) / 1000
     return {
         "receivedBytes": found.received_bytes,
-        "runningTxns": sum(task.txn_id >= 0 for task in job.tasks.values()),
+        "runningTxns": [task.txn_id for task in job.tasks.values() if task.txn_id >= 0],
         "errorRows": found.error_rows,
         "committedTaskNum": found.committed_tasks,
         "loadedRows": found.loaded_rows,

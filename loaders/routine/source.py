@@ -5,10 +5,11 @@ A source keeps nothing of what was read. Offsets are the job's, in the catalog, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from loaders.source import BadRow
 from store.errors import UnavailableError
 
 
@@ -34,24 +35,41 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Body:
+    """Rows of one table.
+
+    Attributes:
+        open: the rows, one a line or as the format has them; the caller closes it.
+        table: as messages name it; empty where the job has one table, and for messages that name none.
+        bad_count: messages that are no rows, such as empty ones (R36); they are not in the body.
+        bad: the first of them.
+        size: bytes, 0 where nobody knows yet.
+    """
+
+    open: Callable[[], BinaryIO]
+    table: str = ""
+    bad_count: int = 0
+    bad: Sequence[BadRow] = ()
+    size: int = 0
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Some offsets of one partition as a body of rows; a task ends between two of them, never within one.
+    """Some offsets of one partition; a task ends between two of them, never within one.
 
     Attributes:
         span: the offsets.
-        open: the rows, one a line or as the format has them; the caller closes it.
+        bodies: the rows, in order within each table.
         size: bytes.
         path: of the file it is, empty when it is none.
         marks: names to keep beside the job, for the source to know again.
-        empty: messages without a value, which are not in the body (R36).
     """
 
     span: Span
-    open: Callable[[], BinaryIO]
+    bodies: Callable[[], Iterable[Body]]
     size: int
     path: str = ""
     marks: tuple[str, ...] = ()
-    empty: int = 0
 
 
 class Source(Protocol):

@@ -27,7 +27,7 @@ class RoutineSpec:
 
     Attributes:
         name: unique among the jobs of the database that have not ended (R2).
-        table: its name within the database.
+        table: its name within the database; empty where the messages name their tables (R3).
         merge_type: APPEND, DELETE or MERGE.
         columns: fields of a row, in order.
         assignments: `column = expression`, in order.
@@ -67,8 +67,16 @@ class RoutineSpec:
     def limits(self) -> Limits:
         return limits_of(self.properties)
 
-    def check(self, target: Target) -> None:
+    @property
+    def is_multi(self) -> bool:
+        """Whether it has many tables (R3)."""
+        return not self.table
+
+    def check(self, target: Target | None) -> None:
         """What can be told before the source is looked at.
+
+        Args:
+            target: None where it has many tables.
 
         Raises:
             InvalidInputError: names what is at fault.
@@ -80,31 +88,62 @@ class RoutineSpec:
                 kind="bad_name",
             )
         if self.source not in (KAFKA, FILES):
-            raise InvalidInputError(f"source: expected KAFKA or FILES, found {self.source}", kind="bad_load")
+            raise _bad(f"source: expected KAFKA or FILES, found {self.source}")
         if self.merge_type != "MERGE" and self.delete_on:  # R23
-            raise InvalidInputError(
-                "not support DELETE ON clause when merge type is not MERGE.", kind="bad_load"
-            )
+            raise _bad("not support DELETE ON clause when merge type is not MERGE.")
         if self.merge_type == "MERGE" and not self.delete_on:
-            raise InvalidInputError("Excepted DELETE ON clause when merge type is MERGE.", kind="bad_load")
-        check_properties(self.properties)
+            raise _bad("Excepted DELETE ON clause when merge type is MERGE.")
+        mode = check_properties(self.properties)
+        if target is None:
+            self._check_multi(mode)
+        elif mode == "UPDATE_FLEXIBLE_COLUMNS":
+            self._check_flexible(target)
+        if target is not None:
+            self.check_partitions(target)
+        options = self.options("")
+        parse_columns(options.columns)
+        if (self.source == KAFKA or target is None) and options.format not in ("csv", "json"):
+            where = "from Kafka" if self.source == KAFKA else "for many tables"
+            raise InvalidInputError(
+                f"format: expected csv or json {where}, found {options.format}", kind="bad_property"
+            )
+
+    def check_partitions(self, target: Target) -> None:
+        """LH8: a table without partitions has one, of its own name.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is no such partition.
+        """
         partitioning = target.schema.partitioning
         for name in self.partitions:
             if partitioning is not None:
                 partitioning.find(name)
-            elif name != self.table:  # LH8: a table without partitions has one, of its own name
+            elif name != target.name.partition(".")[2]:
                 raise InvalidInputError(
                     f"partitions: unknown partition {name!r} of table {target.name}", kind="unknown_partition"
                 )
-        options = self.options("")
-        parse_columns(options.columns)
-        if options.is_flexible:
-            check_flexible(target.schema)
-        file_format = options.format
-        if self.source == KAFKA and file_format not in ("csv", "json"):
-            raise InvalidInputError(
-                f"format: expected csv or json from Kafka, found {file_format}", kind="bad_property"
-            )
+
+    def _check_multi(self, mode: str) -> None:
+        """R3: columns and conditions would be those of one table."""
+        if mode != "UPSERT":
+            raise _bad("Partial update is not supported in multi-table load.")  # F27
+        if self.columns or self.assignments or self.where or self.preceding_filter:
+            raise _bad("Multi-table load does not support setting columns info")
+
+    def _check_flexible(self, target: Target) -> None:
+        """F27."""
+        check_flexible(target.schema)
+        file_format = self.properties.get("format", "csv")
+        if file_format.lower() != "json":
+            raise _bad(f"Flexible partial update only supports JSON format, but found: {file_format}")
+        if self.properties.get("fuzzy_parse", "").lower() == "true":
+            raise _bad("Flexible partial update does not support fuzzy_parse")
+        if self.properties.get("jsonpaths"):
+            raise _bad("Flexible partial update does not support jsonpaths")
+        if self.columns or self.assignments:
+            raise _bad("Flexible partial update does not support COLUMNS specification")
+        if self.where:
+            raise _bad("Flexible partial update does not support WHERE")
 
     def options(self, path: str) -> StreamLoadOptions:
         """How a body is read and mapped: what a stream load with these headers would do.
@@ -120,7 +159,7 @@ class RoutineSpec:
         if path:
             file_format, headers["compress_type"] = format_of(path)
             headers.setdefault("format", file_format)
-        elif self.source == KAFKA:
+        if self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever is taken out of it
         headers["columns"] = ", ".join([*(f"`{name}`" for name in self.columns), *self.assignments])
         headers["merge_type"] = "" if self.merge_type == "APPEND" else self.merge_type  # F4
@@ -132,3 +171,7 @@ class RoutineSpec:
         headers["function_column.sequence_col"] = self.order_by
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=self.preceding_filter)
+
+
+def _bad(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_load")

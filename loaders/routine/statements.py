@@ -97,15 +97,9 @@ def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
     """The job a CREATE ROUTINE LOAD asks for.
 
     Raises:
-        InvalidInputError: it has no table, or a clause that routine loads do not have.
+        InvalidInputError: it has a clause that routine loads do not have.
     """
     said = statement.clauses
-    if statement.table is None:  # R3
-        raise InvalidInputError(
-            "CREATE ROUTINE LOAD without ON (many tables from one topic) is not supported; make a job for "
-            "each table",
-            kind="not_supported",
-        )
     for value, clause in (
         (said.columns_from_path, "COLUMNS FROM PATH AS"),
         (said.set_columns, "SET"),
@@ -117,7 +111,7 @@ def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
     return RoutineSpec(
         database=database,
         name=statement.job.name,
-        table=statement.table,
+        table=statement.table or "",
         merge_type=said.merge_type,
         partitions=said.partitions,
         column_separator=said.column_separator or "",

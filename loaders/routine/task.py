@@ -3,8 +3,8 @@
 1. The transaction takes a label of its own and the task is marked as started.
 2. Pieces of the source are read, mapped and written until the batch is full, its time is over or the spans
    are used up. A piece is taken whole or not at all.
-3. The commit publishes rows, offsets and counts in one switch, however few rows are left (R15). Rejected rows
-   are counted and logged; how many a job bears is looked at there, not here (R17).
+3. The commit publishes rows of all tables, offsets and counts in one switch, however few rows are left (R15).
+   Rejected rows are counted and logged; how many a job bears is looked at there, not here (R17).
 
 Whatever goes wrong before leaves nothing, and the task is tried again from unchanged offsets.
 """
@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from loaders.begin import begin
 from loaders.error_log import ROWS_MAX, ErrorLog
 from loaders.gathered import Gathered
+from loaders.routine.destination import Destination, ManyTables, OneTable
 from loaders.routine.job import Batch
 from loaders.routine.jobs import RoutineJobs
-from loaders.routine.source import Piece, Source, Span
+from loaders.routine.source import Body, Piece, Source, Span
 from loaders.routine.spec import RoutineSpec
 from loaders.row_source import Target, moment_in, open_rows
-from loaders.source import BadRow, Place
-from store.check_partial import check_flexible
+from loaders.source import BadRow
 from store.load import Load
 from store.store import Store
 from store.table import Table
+
+Note = Callable[[BadRow, str], None]
 
 
 @dataclass
@@ -46,11 +47,40 @@ class _Counts:
         return self.loaded + self.filtered + self.unselected
 
 
+class _TableRows:
+    """Rows on their way into one table."""
+
+    def __init__(self, target: Target, load: Load, counts: _Counts, note: Note) -> None:
+        self.target = target
+        self.gathered = Gathered()
+        self._load, self._counts, self._note = load, counts, note
+        self._origins: list[tuple[int, str]] = []  # first gathered row of a body, and where it is from
+
+    def begin(self, where: str) -> None:
+        """Rows from another place follow."""
+        self._origins.append((len(self.gathered), where))
+
+    def write(self) -> None:
+        """Gives the gathered rows to the engine, and notes those it rejects."""
+        gathered, self.gathered = self.gathered, Gathered()
+        origins, self._origins = self._origins, []
+        if not len(gathered):
+            return
+        result = self._load.write(gathered.rows(), supplied=gathered.supplied())
+        self._counts.loaded += result.rows - len(result.rejected)
+        self._counts.filtered += len(result.rejected)
+        listed = result.rejected[:ROWS_MAX]
+        for row, rejected in zip(gathered.sources_of(listed), listed, strict=True):
+            body = bisect_right(origins, rejected.row, key=lambda origin: origin[0]) - 1
+            self._note(row, origins[body][1])
+
+
 class TaskRun:
     """See the module.
 
     Args:
         task_id: of the job's generation of tasks.
+        table: None where the messages name their tables.
         spans: what to read, at most.
     """
 
@@ -61,7 +91,7 @@ class TaskRun:
         job_id: int,
         task_id: str,
         spec: RoutineSpec,
-        table: Table,
+        table: Table | None,
         source: Source,
         spans: Sequence[Span],
     ) -> None:
@@ -72,8 +102,7 @@ class TaskRun:
         self._moment = moment_in(spec.options("").time_zone)
         self._started = time.monotonic()
         self._counts = _Counts()
-        self._gathered = Gathered()
-        self._origins: list[tuple[int, str]] = []  # first gathered row of a piece, and where it is from
+        self._rows: dict[str, _TableRows] = {}
         self._log: ErrorLog | None = None
         self.label = f"{spec.name}-{job_id}-{task_id}"
 
@@ -86,52 +115,68 @@ class TaskRun:
         Raises:
             StoreError, OSError, ArrowException: nothing of it is visible, no offset has moved.
         """
-        options = self._spec.options("")
-        if options.is_flexible:
-            check_flexible(self._table.schema)
-        moment = self._moment.local
-        with begin(self._table, options, moment, operation="ROUTINE LOAD", label=self.label) as load:
-            self._jobs.change(self._job_id, lambda job: job.started(self._task_id, load.txn_id))
-            self._log = ErrorLog(self._store.path, lambda: load.txn_id)
+        to = self._destination()
+        try:
+            self._log = ErrorLog(self._store.path, lambda: to.txn_id)
             try:
-                is_full = self._read(load)
+                is_full = self._read(to)
             finally:
                 self._log.close()
             batch = self._batch()
-            load.commit(
-                also=lambda tx, done: self._jobs.commit_within(
+            to.commit(
+                lambda tx, done: self._jobs.commit_within(
                     tx, self._job_id, self._task_id, done.id, self.label, batch
                 )
             )
+        except BaseException as error:
+            to.abort(str(error))
+            raise
         return is_full
 
-    def _read(self, load: Load) -> bool:
+    def _destination(self) -> Destination:
+        now = self._moment.local
+        if self._table is None:
+            return ManyTables(self._store, self._spec, self.label, now, self._begun)
+        return OneTable(self._table, self._spec, self.label, now, self._begun)
+
+    def _begun(self, txn_id: int) -> None:
+        self._jobs.change(self._job_id, lambda job: job.started(self._task_id, txn_id))
+
+    def _read(self, to: Destination) -> bool:
         limits = self._spec.limits
         for piece in self._source.pieces(self._spans):
-            self._read_piece(load, piece)
+            for body in piece.bodies():
+                self._read_body(to, piece, body)
             span = piece.span
             self._counts.offsets[span.partition] = span.end
             self._counts.marks += [(name, span.start) for name in piece.marks]
             self._counts.bytes += piece.size
-            rows = self._counts.rows + len(self._gathered)
+            rows = self._counts.rows + sum(len(each.gathered) for each in self._rows.values())
             is_late = time.monotonic() - self._started >= limits.seconds
             if is_late or rows >= limits.rows or self._counts.bytes >= limits.bytes:
-                self._write(load)
+                self._write()
                 return True
-        self._write(load)
+        self._write()
         return False
 
-    def _read_piece(self, load: Load, piece: Piece) -> None:
-        options = self._spec.options(piece.path)
+    def _read_body(self, to: Destination, piece: Piece, body: Body) -> None:
         where = piece.path or f"partition {piece.span.partition}"
-        self._origins.append((len(self._gathered), where))
-        for _ in range(min(piece.empty, ROWS_MAX)):
-            self._note(BadRow(Place(0, ""), "the message is empty"), where)
-        self._counts.filtered += piece.empty
+        where += f", table {body.table}" if body.table else ""
+        self._counts.filtered += body.bad_count
+        for row in body.bad:
+            self._note(row, where)
+        if self._spec.is_multi and not body.table:
+            return
+        rows = self._rows.get(body.table)
+        if rows is None:
+            rows = self._rows[body.table] = _TableRows(*to.of(body.table), self._counts, self._note)
+        rows.begin(where)
         with ExitStack() as opened:
-            body = opened.enter_context(piece.open())
-            target = Target(self._table.schema, self._table.name)
-            reader, mapping = open_rows(body, options, target, self._moment, opened)
+            stream = opened.enter_context(body.open())
+            options = self._spec.options(piece.path)
+            if body.table:  # messages were taken out of what may have been compressed
+                options = replace(options, compression="")
+            reader, mapping = open_rows(stream, options, rows.target, self._moment, opened)
             for batch in reader.batches():
                 mapped = mapping(batch, self._moment.local)
                 self._counts.filtered += batch.bad_count + mapped.bad_count
@@ -141,24 +186,14 @@ class TaskRun:
                 places = batch.places([row for row, _ in mapped.bad])
                 for place, (_, reason) in zip(places, mapped.bad, strict=True):
                     self._note(BadRow(place, reason), where)
-                self._gathered.add(batch.places, mapped, batch.held_bytes)
-                if self._gathered.is_enough:
-                    self._write(load)
-                    self._origins.append((0, where))
+                rows.gathered.add(batch.places, mapped, batch.held_bytes)
+                if sum(each.gathered.fullness for each in self._rows.values()) >= 1:
+                    self._write()
+                    rows.begin(where)
 
-    def _write(self, load: Load) -> None:
-        """Gives the gathered rows to the engine, and notes those it rejects."""
-        gathered, self._gathered = self._gathered, Gathered()
-        origins, self._origins = self._origins, []
-        if not len(gathered):
-            return
-        result = load.write(gathered.rows(), supplied=gathered.supplied())
-        self._counts.loaded += result.rows - len(result.rejected)
-        self._counts.filtered += len(result.rejected)
-        listed = result.rejected[:ROWS_MAX]
-        for row, rejected in zip(gathered.sources_of(listed), listed, strict=True):
-            piece = bisect_right(origins, rejected.row, key=lambda origin: origin[0]) - 1
-            self._note(row, origins[piece][1])
+    def _write(self) -> None:
+        for rows in self._rows.values():
+            rows.write()
 
     def _note(self, row: BadRow, where: str) -> None:
         assert self._log is not None

@@ -2,7 +2,7 @@
 
 database = "shop"
 name = "clicks"
-table = "clicks"
+table = "clicks"               # left out: the messages name their tables, as in table|data
 columns = ["id", "at_text"]
 set = ["at = cast(at_text as datetime)"]
 order_by = "at"
@@ -56,13 +56,14 @@ def read_spec(path: Path, *, name: str | None = None) -> RoutineSpec:
     if name is not None:
         given["name"] = name
     file.check_names(given, {*_TEXTS, *_LISTS, *_TABLES, "properties"})
-    for each in ("database", "name", "table"):
+    for each in ("database", "name"):
         if not given.get(each):
             raise file.bad(f"{each} is missing")
     sources = [each for each in _TABLES if each in given]
     if len(sources) != 1:
         raise file.bad("expected one of the tables [files] and [kafka]")
     values: dict[str, Any] = {each: file.text(given, each) for each in _TEXTS & given.keys()}
+    values.setdefault("table", "")  # R3
     values |= {field: file.texts(given, each) for each, field in _LISTS.items() if each in given}
     values["merge_type"] = values.get("merge_type", "APPEND").upper()
     properties = {each.lower(): value for each, value in file.properties(given).items()}

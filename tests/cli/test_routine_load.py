@@ -87,6 +87,24 @@ def test_the_example_job_runs(tmp_path: Path) -> None:
     assert (refused.returncode, "Could not transform STOPPED" in refused.stderr) == (1, True)
 
 
+def test_the_example_of_many_tables_runs(tmp_path: Path) -> None:
+    """R3"""
+    data = tmp_path / "data"
+    create(data, "shop.customers (k BIGINT, name STRING) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    columns = "k BIGINT, customer BIGINT, total DECIMAL(10, 2)"
+    with Store.open(data) as store, Session(store) as session:
+        list(session.execute(f"CREATE TABLE shop.orders ({columns}) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"))
+    made = seqstore(data, "routine-load", "create", str(CLICKS.with_name("feed.toml")))
+    assert made.returncode == 0, made.stderr
+    run = seqstore(data, "routine-load", "start", "--once")
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert (told["LoadedRows"], told["FilteredRows"], told["CommittedTasks"]) == (6, 1, 1)
+    assert ask(data, "SELECT k, name FROM shop.customers ORDER BY k") == [(1, "Ann"), (2, "Bob")]
+    found = ask(data, "SELECT k, cast(total AS STRING) FROM shop.orders ORDER BY k")
+    assert found == [(100, "27.50"), (101, "8.00"), (102, "3.10")]
+
+
 def job_of(data: Path) -> RoutineJob:
     with Store.open(data) as store:
         (job,) = RoutineJobs(store.catalog).all().values()

@@ -7,16 +7,17 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from loaders.load_jobs import StoreLoadJobs
 from loaders.routine.job import RoutineJob
 from loaders.routine.job_runner import JobRunner
 from loaders.routine.jobs import RoutineJobs
+from loaders.routine.messages import bodies_of
 from loaders.routine.runner import RoutineRunner
 from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from store import InvalidInputError, Store
@@ -32,6 +33,7 @@ class Log:
         self.earliest: dict[str, int] = {}
         self.piece_offsets = 10
         self.is_away = False
+        self.is_multi = False
         self.id = "first"
         self.reading = threading.Event()
         self.go_on = threading.Event()
@@ -57,8 +59,10 @@ class Log:
                 self.reading.set()
                 self.go_on.wait(60)
                 end = min(start + self.piece_offsets, span.end)
-                body = "".join(f"{line}\n" for line in self.lines[span.partition][start:end]).encode()
-                yield Piece(Span(span.partition, start, end), lambda body=body: BytesIO(body), len(body))
+                lines = pa.array(self.lines[span.partition][start:end], pa.string()).cast(pa.binary())
+                bodies = list(bodies_of(lines, is_json=False, is_multi=self.is_multi))
+                size = sum(body.size for body in bodies)
+                yield Piece(Span(span.partition, start, end), lambda bodies=bodies: bodies, size)
 
     def close(self) -> None:
         """Nothing to close."""
@@ -121,6 +125,26 @@ def test_partitions_are_dealt_in_turn_and_new_ones_are_found(store: Store) -> No
     assert set(json.loads(line["Lag"]).values()) == {0}
 
 
+def test_no_job_has_more_than_256_tasks(store: Store) -> None:
+    """R9"""
+    job = Job(store, ', "desired_concurrent_number" = "1000"')
+    ends = {str(partition): 0 for partition in range(300)}
+    assert len(job.now.divided(ends, ends).tasks) == 256
+
+
+def test_a_resume_does_not_forget_bad_rows(store: Store) -> None:
+    """R16: the error window ends with its rows, not with a pause of the user"""
+    job = Job(store, ', "max_error_number" = "1"')
+    for _ in range(2):
+        job.log.add(0, "x,0")
+        job.runner.round()
+        state = job.now.state
+        if state != "PAUSED":
+            job.ask("PAUSE ROUTINE LOAD FOR job")
+            job.ask("RESUME ROUTINE LOAD FOR job")
+    assert (state, job.now.pause_kind) == ("PAUSED", "ERRORS")
+
+
 def test_a_task_ends_when_its_batch_is_full(store: Store) -> None:
     """R10: batches of 200000 rows, the rest in a batch of its own."""
     job = Job(store, ', "max_batch_rows" = "200000"')
@@ -149,6 +173,8 @@ def test_a_task_of_a_paused_job_cannot_commit(store: Store) -> None:
     assert task.txn_id > 0
     (line,) = job.ask("SHOW ROUTINE LOAD TASK WHERE JobName = 'job'")
     assert (line["TxnId"], line["TxnStatus"]) == (str(task.txn_id), "PREPARE")
+    (line,) = job.ask("SHOW ROUTINE LOAD FOR job")
+    assert json.loads(line["Statistic"])["runningTxns"] == [task.txn_id]
     job.ask("PAUSE ROUTINE LOAD FOR job")
     job.log.go_on.set()
     running.join()

@@ -303,6 +303,36 @@ def test_two_topics_update_columns_of_one_table(server: Server, broker: KafkaBro
     ]
 
 
+def test_one_topic_fills_many_tables(server: Server, broker: KafkaBroker) -> None:
+    """R3, R33, R36: each document goes to the table it names; one for a table yet to be made waits for it."""
+    made = [new_job(server, broker, partitions=2) for _ in range(2)]
+    tables = [job.table.rpartition(".")[2] for job in made]
+    topic, name = made[0].topic, f"{made[0].name}many"
+    for partition in range(2):
+        documents = ((k, json.dumps({"v": k * 10, "k": k}, indent=1)) for k in range(partition, 100, 2))
+        topic.put((f"{tables[k // 2 % 2]}|{document}" for k, document in documents), partition)
+    topic.put(["no table", ""])
+    server.ask(
+        f"""CREATE ROUTINE LOAD {name} PROPERTIES ({JSON}, "max_error_number" = "2")
+        FROM KAFKA ("kafka_broker_list" = "{broker.address}", "kafka_topic" = "{topic.name}",
+                    "property.kafka_default_offsets" = "OFFSET_BEGINNING")"""
+    )
+    line = server.wait_for(name, p0=52, p1=50)
+    assert (line["TableName"], line["IsMultiTable"]) == ("", "true")
+    for number, job in enumerate(made):
+        assert job.rows == [(k, k * 10) for k in range(100) if k // 2 % 2 == number]
+    statistic = json.loads(line["Statistic"])
+    assert (statistic["loadedRows"], statistic["errorRows"]) == (100, 2)
+    topic.put([f'{tables[0]}|{{"k": 1, "v": 1}}', f'{tables[0]}later|{{"k": 1, "v": 1}}'])
+    wait_until(lambda: f"'{tables[0]}later'" in server.show(name)["OtherMsg"], "the table to be missed")
+    assert (server.progress(name)["0"], made[0].rows[1]) == (52, (1, 10))
+    server.ask(f"CREATE TABLE {made[0].table}later (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    server.wait_for(name, p0=54)
+    assert server.ask(f"SELECT k, v FROM {made[0].table}later") == [{"k": 1, "v": 1}]
+    assert made[0].rows[1] == (1, 1)
+    server.ask(f"STOP ROUTINE LOAD FOR {name}")
+
+
 def test_where_partitions_begin(server: Server, broker: KafkaBroker) -> None:
     """R24, R25: numbers, words, times; a partition list leaves others alone and must fit the topic."""
     job = new_job(server, broker, partitions=4)

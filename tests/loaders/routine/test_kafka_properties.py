@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from loaders.routine.kafka_properties import kafka_properties, shown, time_ms
-from loaders.routine.kafka_source import lines_of
+from loaders.routine.messages import lines_of
 from store import InvalidInputError
 
 PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
@@ -50,7 +50,7 @@ def test_what_is_for_the_client_is_passed_on() -> None:
         ({"kafka_partitions": "0,1", "kafka_offsets": "5"}, "Partitions number should be equals to offsets"),
         ({"kafka_partitions": "0", "kafka_offsets": "soon"}, "Invalid kafka offset 'soon'"),
         ({"kafka_partitions": "0,1", "kafka_offsets": "2024-05-01 10:00:00,5"}, "by the timestamp and the"),
-        ({"property.ssl.ca": "FILE:ca.pem"}, "CREATE FILE"),
+        ({"property.ssl.ca": "FILE:ca.pem"}, "File ca.pem does not exist in db 0 with catalog: kafka"),
         ({"property.auto.offset.reset": "sometimes"}, "expected earliest, latest or none"),
     ],
 )
@@ -61,12 +61,14 @@ def test_wrong_properties_are_refused(changed: dict[str, str], message: str) -> 
 
 
 def test_times_are_offsets() -> None:
-    """R24"""
+    """R24: in the job's time zone"""
     assert time_ms("OFFSET_END") is None
     first, second = time_ms("2024-05-01 10:00:00"), time_ms("2024-05-01 10:00:01")
     assert first is not None
     assert second is not None
     assert second - first == 1000
+    assert time_ms("1970-01-01 08:00:01", "Asia/Shanghai") == 1000
+    assert time_ms("1969-12-31 22:30:01", "-01:30") == 1000
 
 
 def test_a_message_is_a_line_and_empty_ones_are_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -141,8 +142,8 @@ def test_a_batch_of_bad_rows_moves_on_and_what_breaks_the_budget_is_kept(
 def test_states_and_their_illegal_transitions(store: Store, session: Session, tmp_path: Path) -> None:
     """R4, R5, R6, R7"""
     make(session, tmp_path)
-    with pytest.raises(InvalidInputError, match="Could not transform NEED_SCHEDULE to NEED_SCHEDULE"):
-        ask(session, "RESUME ROUTINE LOAD FOR job")
+    ask(session, "RESUME ROUTINE LOAD FOR job")
+    assert line(session)["State"] == "NEED_SCHEDULE", "a job that is not paused is scheduled anew"
     ask(session, "PAUSE ROUTINE LOAD FOR db.job")
     assert line(session)["PauseTime"] is not None
     with pytest.raises(InvalidInputError, match="Could not transform PAUSED to PAUSED"):
@@ -198,6 +199,9 @@ def test_a_name_is_free_again_when_its_job_has_ended(session: Session, tmp_path:
             "ERROR",
             "partial_update_new_key_behavior can only be set when partial update is enabled",
         ),
+        ("exec_mem_limit", "0", "exec_mem_limit must be greater than 0"),
+        ("send_batch_parallelism", "0", "send_batch_parallelism must be greater than 0"),
+        ("load_to_single_tablet", "2", "load_to_single_tablet should be a boolean"),
     ],
 )
 def test_properties_are_checked(
@@ -209,6 +213,28 @@ def test_properties_are_checked(
     assert ask(session, "SHOW ALL ROUTINE LOAD") == []
 
 
+@pytest.mark.parametrize(
+    ("clauses", "properties", "message"),
+    [
+        ("", "'partial_update_new_key_behavior' = 'x'", r"one of \{'APPEND', 'ERROR'\}, but found X$"),
+        ("", "'format' = 'csv'", "update only supports JSON format, but found: csv$"),
+        ("", "'format' = 'json', 'fuzzy_parse' = 'true'", "update does not support fuzzy_parse$"),
+        ("", "'format' = 'json', 'jsonpaths' = '[\"$.k\"]'", "update does not support jsonpaths$"),
+        ("COLUMNS(k)", "'format' = 'json'", "update does not support COLUMNS specification$"),
+        ("WHERE k > 1", "'format' = 'json'", "update does not support WHERE$"),
+    ],
+)
+def test_a_flexible_update_is_checked(
+    session: Session, tmp_path: Path, clauses: str, properties: str, message: str
+) -> None:
+    """F27, P12"""
+    ask(session, 'ALTER TABLE t ENABLE FEATURE "UPDATE_FLEXIBLE_COLUMNS"')
+    with pytest.raises(InvalidInputError, match=message):
+        make(
+            session, tmp_path, clauses, f"'unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS', {properties}"
+        )
+
+
 def test_limits_themselves_are_accepted(session: Session, tmp_path: Path) -> None:
     """R18, R20"""
     make(session, tmp_path, properties="'max_batch_rows' = '200000', 'max_batch_size' = '104857600'")
@@ -217,16 +243,17 @@ def test_limits_themselves_are_accepted(session: Session, tmp_path: Path) -> Non
 
 
 def test_what_is_not_there_is_refused_by_name(session: Session, tmp_path: Path) -> None:
-    """R3, R24"""
+    """R24, R25"""
     path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
-    with pytest.raises(InvalidInputError, match=r"without ON .* is not supported"):
-        ask(session, f"CREATE ROUTINE LOAD job {path}")
     with pytest.raises(NotFoundError, match="nothing"):
         ask(session, f"CREATE ROUTINE LOAD job ON nothing {path}")
     with pytest.raises(AccessDeniedError, match="load_paths"):
         ask(session, 'CREATE ROUTINE LOAD job ON t FROM FILES ("path" = "/etc/*.json")')
     with pytest.raises(InvalidInputError, match="kafka_topic is a required property"):
         ask(session, 'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "b:9092")')
+    kafka = '"kafka_broker_list" = "b:9092", "kafka_topic" = "x", "property.ssl.ca.location" = "FILE:ca.pem"'
+    with pytest.raises(InvalidInputError, match=r"File ca\.pem does not exist in db \d+ with catalog: kafka"):
+        ask(session, f"CREATE ROUTINE LOAD job ON t FROM KAFKA ({kafka})")
 
 
 def test_only_a_paused_job_is_altered(store: Store, session: Session, tmp_path: Path) -> None:
@@ -264,7 +291,7 @@ def test_a_job_of_a_database_that_was_dropped_is_cancelled(
     make(session, tmp_path)
     ask(session, "DROP DATABASE db FORCE")
     (job,) = RoutineRunner(store).drain().values()
-    assert (job.state, job.reason) == ("CANCELLED", "table does not exist")
+    assert (job.state, job.reason) == ("CANCELLED", "database db does not exist")
 
 
 def test_a_delete_condition_belongs_to_merge(session: Session, tmp_path: Path) -> None:
@@ -287,6 +314,7 @@ def test_as_many_tasks_run_at_once_as_there_are_partitions(session: Session, tmp
         "max_batch_rows": "20000000",
         "max_batch_size": str(1 << 30),
         "strict_mode": "false",
+        "exec_mem_limit": str(2 << 30),
     }
     assert {name: found[name] for name in defaults} == defaults
 
@@ -349,6 +377,26 @@ def test_the_source_of_a_paused_job_is_altered(store: Store, session: Session) -
     assert json.loads(shown["DataSourceProperties"])["topic"] == "y"
     assert json.loads(shown["DataSourceProperties"])["brokerList"] == "b:2"
     assert json.loads(shown["CustomProperties"])["client.id"] == "two"
+
+
+def test_a_job_has_a_group_of_its_own_until_its_source_is_altered(session: Session) -> None:
+    """R24, R30: consumers of a group keep the settings they began with"""
+    kafka = '"kafka_broker_list" = "a:1", "kafka_topic" = "x"'
+    ask(session, f"CREATE ROUTINE LOAD job ON t FROM KAFKA ({kafka})")
+    ask(session, f'CREATE ROUTINE LOAD given ON t FROM KAFKA ({kafka}, "property.group.id" = "g")')
+    groups = []
+    for _ in range(2):
+        ask(session, "PAUSE ALL ROUTINE LOAD")
+        groups.append(
+            [json.loads(line(session, name)["CustomProperties"])["group.id"] for name in ("job", "given")]
+        )
+        for name in ("job", "given"):
+            ask(session, f'ALTER ROUTINE LOAD FOR {name} FROM KAFKA ("kafka_broker_list" = "b:2")')
+        ask(session, "RESUME ALL ROUTINE LOAD")
+    assert all(re.fullmatch(r"job_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", own) for own, _ in groups)
+    assert groups[0][0] != groups[1][0]
+    assert [given for _, given in groups] == ["g", "g"]
+    assert line(session)["ComputeGroup"] == ""
 
 
 def test_bad_jsonpaths_pause_the_job(store: Store, session: Session, tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""Where the rows of a task go: one table, or all tables that its messages name, published in one switch.
+
+One table is one load. Many tables are one transaction over them with a statement for each: rows of all tables
+and the offsets of the messages that brought them are there together, or none is (R3, R11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from loaders.begin import begin
+from loaders.routine.spec import RoutineSpec
+from loaders.row_source import Target
+from store.check_partial import check_flexible
+from store.commit import Also
+from store.errors import NotFoundError
+from store.load import Load
+from store.store import Store
+from store.table import Table
+from store.transaction import PREPARE, TransactionRecord, now_ms
+
+OnBegun = Callable[[int], None]
+
+
+class Destination(Protocol):
+    """What one task writes. Use from one thread."""
+
+    @property
+    def txn_id(self) -> int:
+        """Of the transaction, 0 while it has none."""
+
+    def of(self, table: str) -> tuple[Target, Load]:
+        """A table that rows are for, and the load that takes them.
+
+        Args:
+            table: as the message names it; empty where there is one table.
+
+        Raises:
+            StoreError: there is none of that name, or the job does not fit it.
+        """
+
+    def commit(self, also: Also) -> None:
+        """Publishes everything.
+
+        Args:
+            also: becomes durable with the rows, or neither does; called even when there are no rows (R15).
+
+        Raises:
+            StoreError: nothing was published.
+        """
+
+    def abort(self, reason: str) -> None:
+        """Leaves nothing, unless it was committed."""
+
+
+class OneTable:
+    """See the module.
+
+    Args:
+        now: what CURRENT_TIMESTAMP is.
+        on_begun: told the transaction's id.
+    """
+
+    def __init__(self, table: Table, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
+        options = spec.options("")
+        if options.is_flexible:
+            check_flexible(table.schema)
+        self._target = Target(table.schema, table.name)
+        self._load = begin(table, options, now, operation="ROUTINE LOAD", label=label)
+        on_begun(self._load.txn_id)
+
+    @property
+    def txn_id(self) -> int:
+        return self._load.txn_id
+
+    def of(self, table: str) -> tuple[Target, Load]:
+        return self._target, self._load
+
+    def commit(self, also: Also) -> None:
+        self._load.commit(also=also)
+
+    def abort(self, reason: str) -> None:
+        self._load.abort(reason)
+
+
+class ManyTables:
+    """See the module.
+
+    Args:
+        now: what CURRENT_TIMESTAMP is.
+        on_begun: told the transaction's id, once there is a table.
+    """
+
+    def __init__(self, store: Store, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
+        self._catalog = store.catalog
+        self._spec, self._label, self._now = spec, label, now
+        self._on_begun = on_begun
+        self._transaction = store.transaction(label=label, operation="ROUTINE LOAD")
+        self._opened: dict[str, tuple[Target, Load]] = {}
+
+    @property
+    def txn_id(self) -> int:
+        return self._transaction.txn_id
+
+    def of(self, table: str) -> tuple[Target, Load]:
+        if table not in self._opened:
+            self._opened[table] = self._open(table)
+        return self._opened[table]
+
+    def commit(self, also: Also) -> None:
+        if not self._opened:  # no message names a table: there are offsets to move, and no rows
+            self._transaction.rollback("no table was named")
+            with self._catalog.write() as tx:
+                also(tx, TransactionRecord(0, 0, "", self._label, PREPARE, "ROUTINE LOAD", now_ms()))
+            return
+        for _, load in self._opened.values():
+            load.commit()
+        self._transaction.commit(also=also)
+
+    def abort(self, reason: str) -> None:
+        for _, load in self._opened.values():
+            load.abort(reason)
+        self._transaction.rollback(reason)
+
+    def _open(self, name: str) -> tuple[Target, Load]:
+        database = self._spec.database
+        try:
+            table = self._transaction.table(f"{database}.{name}")
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"a message is for the table {name[:200]!r}, which is not in database {database}; make the "
+                f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets behind the message",
+                kind="unknown_table",
+            ) from error
+        if not self._opened:
+            self._on_begun(self._transaction.txn_id)
+        target = Target(table.schema, table.name)
+        self._spec.check_partitions(target)
+        load = begin(table, self._spec.options(""), self._now, operation="ROUTINE LOAD", label=None)
+        return target, load

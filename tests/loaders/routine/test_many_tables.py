@@ -1,0 +1,286 @@
+"""Routine loads without a table (R3): messages name the tables their rows are for."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pytest
+
+from loaders.load_jobs import StoreLoadJobs
+from loaders.routine.job import RoutineJob
+from loaders.routine.job_runner import JobRunner
+from loaders.routine.jobs import RoutineJobs
+from loaders.routine.messages import bodies_of, bodies_of_lines
+from loaders.routine.open_source import open_source
+from loaders.routine.runner import RoutineRunner
+from loaders.routine.toml_spec import read_spec
+from store import InvalidInputError, NotFoundError, Settings, Store, failpoint
+from store.sql import Session
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    (tmp_path / "in").mkdir()
+    settings = Settings(load_paths=(str(tmp_path / "in"),), auto_compaction=0)
+    with Store.open(tmp_path / "data", settings=settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(store: Store) -> Session:
+    opened = Session(store, load_jobs=StoreLoadJobs(store))
+    list(opened.execute("CREATE DATABASE db; USE db"))
+    for table, columns in (
+        ("users", "k BIGINT, name VARCHAR(10)"),
+        ("clicks", "k BIGINT, page STRING, n INT"),
+    ):
+        list(opened.execute(f"CREATE TABLE {table} ({columns}) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"))
+    return opened
+
+
+def ask(session: Session, statement: str) -> list[dict[str, Any]]:
+    (result,) = session.execute(statement)
+    return [] if result.rows is None else result.rows.to_pylist()
+
+
+def make(
+    session: Session, folder: Path, clauses: str = "", properties: str = "", files: str = "*.txt"
+) -> None:
+    properties = f"PROPERTIES ({properties})" if properties else ""
+    path = f'"path" = "{folder}/in/{files}"'
+    ask(session, f"CREATE ROUTINE LOAD job {clauses} {properties} FROM FILES ({path})")
+
+
+def put(folder: Path, name: str, *lines: str) -> None:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    (folder / name).rename(folder / "in" / name)
+
+
+def drain(store: Store) -> RoutineJob:
+    (job,) = RoutineRunner(store).drain().values()
+    return job
+
+
+def line(session: Session) -> dict[str, Any]:
+    (found,) = ask(session, "SHOW ALL ROUTINE LOAD FOR job")
+    return found
+
+
+def rows(session: Session, table: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in ask(session, f"SELECT * FROM {table} ORDER BY k")]
+
+
+def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
+    """Does something whenever a point is passed."""
+    return lambda name: act() if name == point else None
+
+
+def fails() -> None:
+    raise OSError("no space left on device")
+
+
+CSV = 'COLUMNS TERMINATED BY ","'
+
+
+def test_each_message_goes_to_the_table_it_names(store: Store, session: Session, tmp_path: Path) -> None:
+    """R3, R30: as CSV, later rows of a key win; what SHOW and SHOW CREATE tell"""
+    make(session, tmp_path, CSV)
+    put(tmp_path, "1.txt", "users|1,ann", "clicks|7,/a|b,1", "users|2,bob", "users|1,eve", "clicks|8,/,2")
+    job = drain(store)
+    assert rows(session, "users") == [(1, "eve"), (2, "bob")]
+    assert rows(session, "clicks") == [(7, "/a|b", 1), (8, "/", 2)]
+    assert (job.state, job.statistic.loaded_rows, dict(job.progress)) == ("NEED_SCHEDULE", 5, {"0": 1})
+    shown = line(session)
+    assert (shown["TableName"], shown["IsMultiTable"], shown["DbName"]) == ("", "true", "db")
+    (made,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    assert made["CreateStmt"].startswith("CREATE ROUTINE LOAD job\nWITH APPEND\n")
+    ask(session, "STOP ROUTINE LOAD FOR job")
+    ask(session, made["CreateStmt"].rstrip(";"))
+
+
+def test_json_documents_are_mapped_by_the_columns_of_their_table(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R3, J2: one object or a list of them after the name; compressed files too"""
+    make(session, tmp_path, properties="'format' = 'json', 'strip_outer_array' = 'true'", files="*.gz")
+    lines = [
+        f"users|{json.dumps([{'name': 'a|b', 'k': 1}, {'k': 2, 'name': 'x'}])}",
+        f"clicks|{json.dumps([{'n': 3, 'page': '/', 'k': 5, 'other': 1}])}",
+    ]
+    (tmp_path / "hidden").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (tmp_path / "hidden").rename(tmp_path / "in" / "1.json.gz")
+    assert drain(store).statistic.error_rows == 0
+    assert rows(session, "users") == [(1, "a|b"), (2, "x")]
+    assert rows(session, "clicks") == [(5, "/", 3)]
+
+
+def test_all_tables_of_a_task_are_one_transaction(store: Store, session: Session, tmp_path: Path) -> None:
+    """R3, R11: a failure before the switch leaves no row of any table and no offset; then all come at once"""
+    make(session, tmp_path, CSV)
+    put(tmp_path, "1.txt", "users|1,ann", "clicks|7,/,1")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(failpoint, "hit", at("publish.before_switch", fails))
+        job = drain(store)
+    assert (rows(session, "users"), rows(session, "clicks"), dict(job.progress)) == ([], [], {"0": 0})
+    assert (job.statistic.aborted_tasks, job.statistic.loaded_rows) == (1, 0)
+    job = drain(store)
+    assert (len(rows(session, "users")), len(rows(session, "clicks")), dict(job.progress)) == (1, 1, {"0": 1})
+    versions = [store.table(f"db.{name}").history()[-1].txn_id for name in ("users", "clicks")]
+    assert versions[0] == versions[1]
+
+
+def test_a_message_for_an_unknown_table_waits_for_the_table(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R3, R13, R33: the task is aborted and tried again from the same offsets; nothing is lost"""
+    make(session, tmp_path, CSV)
+    put(tmp_path, "1.txt", "users|1,ann", "orders|1,2")
+    job = drain(store)
+    assert (job.state, dict(job.progress), rows(session, "users")) == ("NEED_SCHEDULE", {"0": 0}, [])
+    assert "a message is for the table 'orders', which is not in database db" in line(session)["OtherMsg"]
+    ask(session, "CREATE TABLE orders (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    assert drain(store).statistic.loaded_rows == 2
+    assert (rows(session, "users"), rows(session, "orders")) == ([(1, "ann")], [(1, 2)])
+
+
+def test_messages_without_a_table_or_a_row_are_errors(store: Store, session: Session, tmp_path: Path) -> None:
+    """R15, R16, R36: counted and logged with those that do not fit their table; offsets move on"""
+    make(session, tmp_path, CSV, "'max_error_number' = '4', 'strict_mode' = 'true'")
+    put(tmp_path, "1.txt", "1,ann", "|1,bob", "users|")
+    job = drain(store)
+    assert (job.state, dict(job.progress), job.statistic.error_rows) == ("NEED_SCHEDULE", {"0": 1}, 3)
+    put(tmp_path, "2.txt", "users|x,cid", "users|3,dan", "clicks|1,/,y")
+    job = drain(store)
+    assert (job.state, job.statistic.error_rows) == ("PAUSED", 5)
+    assert rows(session, "users") == [(3, "dan")]
+    told = [Path(url).read_text() for url in line(session)["ErrorLogUrls"].split(", ")]
+    assert told[0].count("names no table") == 2
+    assert "1.txt, table users: the message is empty" in told[0]
+    assert "2.txt, table clicks" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "properties", "message"),
+    [
+        ("COLUMNS(k, v)", "", "^Multi-table load does not support setting columns info$"),
+        ("COLUMNS(k = 1)", "", "^Multi-table load does not support setting columns info$"),
+        ("WHERE k > 1", "", "^Multi-table load does not support setting columns info$"),
+        ("PRECEDING FILTER k > 1", "", "^Multi-table load does not support setting columns info$"),
+        ("", "'partial_columns' = 'true'", r"^Partial update is not supported in multi-table load\.$"),
+        (
+            "",
+            "'unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS'",
+            r"^Partial update is not supported in multi-table load\.$",
+        ),
+        ("", "'format' = 'parquet'", "expected csv or json for many tables, found parquet"),
+        ("WITH MERGE", "", r"Excepted DELETE ON clause when merge type is MERGE\.$"),
+    ],
+)
+def test_what_belongs_to_one_table_is_refused(
+    session: Session, tmp_path: Path, clauses: str, properties: str, message: str
+) -> None:
+    """R3, R23, F27"""
+    with pytest.raises(InvalidInputError, match=message):
+        make(session, tmp_path, clauses, properties)
+
+
+def test_a_job_of_many_tables_is_not_altered_to_a_partial_update(session: Session, tmp_path: Path) -> None:
+    """R3, R29"""
+    make(session, tmp_path)
+    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    with pytest.raises(InvalidInputError, match="Partial update is not supported in multi-table load"):
+        ask(session, "ALTER ROUTINE LOAD FOR job PROPERTIES ('partial_columns' = 'true')")
+
+
+def test_deletes_and_sequences_are_those_of_each_table(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R1, R3, R38: DELETE ON, ORDER BY and the table's own sequence column"""
+    for table in ("a", "b"):
+        ask(
+            session,
+            f"CREATE TABLE {table} (k BIGINT, gone INT, s INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
+            "PROPERTIES ('function_column.sequence_type' = 'int')",
+        )
+    make(session, tmp_path, f"WITH MERGE {CSV}, DELETE ON gone = 1, ORDER BY s")
+    put(tmp_path, "1.txt", "a|1,0,5", "a|1,0,4", "b|1,0,1", "b|2,0,9", "a|2,0,1", "b|2,1,8", "b|1,1,2")
+    drain(store)
+    assert rows(session, "a") == [(1, 0, 5), (2, 0, 1)]
+    assert rows(session, "b") == [(2, 0, 9)]
+
+
+def test_a_dropped_database_cancels_it_and_a_dropped_table_does_not(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R8"""
+    make(session, tmp_path, CSV)
+    ask(session, "DROP TABLE clicks")
+    put(tmp_path, "1.txt", "users|1,ann")
+    assert (drain(store).state, len(rows(session, "users"))) == ("NEED_SCHEDULE", 1)
+    ask(session, "DROP DATABASE db FORCE")
+    ask(session, "CREATE DATABASE db")
+    job = drain(store)
+    assert (job.state, job.reason) == ("CANCELLED", "database db does not exist")
+
+
+def test_a_database_must_be_there(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="nothing"):
+        ask(session, f'CREATE ROUTINE LOAD nothing.job FROM FILES ("path" = "{tmp_path}/in/*.txt")')
+
+
+def test_a_paused_task_of_many_tables_cannot_commit(store: Store, session: Session, tmp_path: Path) -> None:
+    """R12"""
+    make(session, tmp_path, CSV)
+    put(tmp_path, "1.txt", "users|1,ann", "clicks|7,/,1")
+    ((job_id, _),) = RoutineJobs(store.catalog).all().items()
+    runner = JobRunner(store, job_id, open_source)
+    with pytest.MonkeyPatch.context() as patched:
+        pauses = iter(["PAUSE ROUTINE LOAD FOR job"])
+        patched.setattr(failpoint, "hit", at("load.staged", lambda: [ask(session, p) for p in pauses]))
+        runner.round()
+    assert (rows(session, "users"), rows(session, "clicks"), line(session)["State"]) == ([], [], "PAUSED")
+    assert "has been aborted." in line(session)["OtherMsg"]
+    runner.release()
+
+
+def test_a_file_without_a_table_says_the_same(tmp_path: Path) -> None:
+    """R3: TOML"""
+    file = tmp_path / "job.toml"
+    file.write_text('database = "d"\nname = "n"\n[files]\npath = "*.txt"\n')
+    assert (read_spec(file).is_multi, read_spec(file).table) == (True, "")
+
+
+def test_messages_are_taken_apart_whatever_is_in_them() -> None:
+    """R3, R36: bytes that are no text, line ends within a message, NULL, many tables"""
+    messages = pa.array([b"t|a\xff|b", None, b"u|1\n2", b"t|", b"|x", b"t|c", b"\xff|d"], pa.binary())
+    found = {body.table: body for body in bodies_of(messages, is_json=False, is_multi=True)}
+    texts = {table: body.open().read() for table, body in found.items()}
+    assert texts == {"t": b"a\xff|b\nc\n", "": b"", "u": b"1\n2\n", "\\xff": b"d\n"}
+    assert {table: body.bad_count for table, body in found.items()} == {"t": 1, "": 2, "u": 0, "\\xff": 0}
+    sliced = list(bodies_of(messages[2:3], is_json=True, is_multi=True))
+    assert [(body.table, body.open().read()) for body in sliced] == [("u", b"1 2\n")]
+    assert list(bodies_of(messages[:0], is_json=True, is_multi=True)) == []
+
+
+def test_lines_of_a_file_end_as_the_job_says(tmp_path: Path) -> None:
+    """R3: also where a block of the file ends within a line"""
+    lines = [f"t{n % 3}|{n}" for n in range(1000)]
+    file = tmp_path / "lines"
+    file.write_bytes(b"\xef\xbb\xbf" + "##".join([*lines, "", ""]).encode())
+
+    class Slow(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or 7, 7)) or b""
+
+    found: dict[str, bytes] = {}
+    with Slow(file) as slow:
+        for body in bodies_of_lines(cast(BinaryIO, slow), is_json=False, line_end=b"##"):
+            found[body.table] = found.get(body.table, b"") + body.open().read()
+    expected = {f"t{n}": "".join(f"{m}##" for m in range(n, 1000, 3)).encode() for n in range(3)}
+    assert found == expected
