@@ -6,12 +6,13 @@
    go on to the next larger as long as it has no more rows than all before it together.
 3. A larger segment of which `compaction_deleted_percent` of the rows are dead is rewritten.
 4. So is one with a hundredth dead, at leisure: when it is older than a minute, and than rewriting the whole
-   table takes at `compaction_bytes_per_second`.
+   table takes at `compaction_bytes_per_second`. One in 10,000 is enough when all segments are that old.
 5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
 
 Merged segments double in size, so by rule 2 a row is written again a few times at most; by rule 3 about
 once for every `compaction_deleted_percent` of the table that are replaced; what rule 4 writes is bounded by
-the clock. In the long run a table has about ten small segments and one per `segment_rows` rows.
+the clock. While loads go on, nearly every batch has some dead row again soon, whatever is done; when they
+pause, few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments and one per `segment_rows` rows.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from store.table_state import LiveSegment, TableState
 from store.tombstones import Purge, group_sequences
 
 _LEISURE_SHARE: Final = 100  # one row of so many is dead
+_IDLE_SHARE: Final = 10_000  # the same, of a table that nobody loads
 _LEISURE_SECONDS_MIN: Final = 60.0
 _SEGMENTS_AT_ONCE: Final = 8
 
@@ -83,9 +85,9 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
     tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
     rows = sum(live.segment.rows for live in tiny)
     if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
+        leisure = _Leisure.of(state, policy)
         dead = sum(live.deletes.hidden for live in tiny)
-        largest = max(tiny, key=lambda live: live.segment.rows)
-        if dead * _LEISURE_SHARE >= rows and _is_at_leisure(largest, state, policy):
+        if leisure.is_worth_it(dead, rows) and leisure.has_come(max(tiny, key=lambda live: live.segment.rows)):
             return tiny
     return _smallest(tiny, policy.segments_max)
 
@@ -93,12 +95,15 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
 def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
     """What the slow half merges next: segments with most dead rows first, and not too many at once."""
     guards, small, dirty = [], [], []
+    leisure = _Leisure.of(state, policy)
     for live in state.segments.values():
         if _is_guard(live):
             guards.append(live)
         elif _is_tiny(live, settings):
             continue
-        elif _is_dirty(live, policy, settings) or _is_worth_leisure(live, state, policy):
+        elif _is_dirty(live, policy, settings):
+            dirty.append(live)
+        elif leisure.is_worth_it(live.deletes.hidden, live.segment.rows) and leisure.has_come(live):
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
@@ -192,18 +197,32 @@ def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) 
     return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
 
 
-def _is_worth_leisure(live: LiveSegment, state: TableState, policy: MaintenancePolicy) -> bool:
-    """Rule 4."""
-    is_worth_it = live.deletes.hidden * _LEISURE_SHARE >= live.segment.rows
-    return is_worth_it and _is_at_leisure(live, state, policy)
+@dataclass(frozen=True)
+class _Leisure:
+    """Rule 4 for one state.
 
+    Attributes:
+        before: a segment made before this moment is old enough.
+        share: one dead row of so many is worth a rewrite.
+    """
 
-def _is_at_leisure(live: LiveSegment, state: TableState, policy: MaintenancePolicy) -> bool:
-    size = sum(
-        other.segment.meta.data_bytes + other.segment.meta.keys_bytes for other in state.segments.values()
-    )
-    seconds = size / max(policy.bytes_per_second, 1)
-    return time.time() - made_at(live.segment.meta.id) >= max(seconds, _LEISURE_SECONDS_MIN)
+    before: float
+    share: int
+
+    @classmethod
+    def of(cls, state: TableState, policy: MaintenancePolicy) -> _Leisure:
+        metas = [live.segment.meta for live in state.segments.values()]
+        size = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
+        seconds = max(size / max(policy.bytes_per_second, 1), _LEISURE_SECONDS_MIN)
+        before = time.time() - seconds
+        is_idle = all(made_at(meta.id) <= before for meta in metas)
+        return cls(before, _IDLE_SHARE if is_idle else _LEISURE_SHARE)
+
+    def is_worth_it(self, dead: int, rows: int) -> bool:
+        return dead * self.share >= rows
+
+    def has_come(self, live: LiveSegment) -> bool:
+        return made_at(live.segment.meta.id) <= self.before
 
 
 def _is_guard(live: LiveSegment) -> bool:

@@ -74,6 +74,27 @@ def test_few_dead_rows_of_a_large_segment_wait_for_leisure(
         assert table.check() == []
 
 
+def test_the_last_dead_rows_leave_a_table_that_nobody_loads(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While loads go on, new dead rows come before a rewrite has paid."""
+    with Store.open(store.path, settings=Settings(segment_rows=1000, batch_rows_max=100)) as small:
+        table = make(small)
+        load(table, 0, 1000)
+        table.delete({"k": [7]})
+        born = compaction_policy.made_at
+        segments = sorted(live.segment.meta.id for live in table.state().segments.values())
+        ages = dict.fromkeys(segments, 3600)
+        monkeypatch.setattr(compaction_policy, "made_at", lambda made: born(made) - ages.get(made, 0))
+        ages[segments[-1]] = 0
+        assert maintain(table) == [], "one in a thousand is few, and a segment is new"
+        ages[segments[-1]] = 3600
+        assert [done.rows_removed for done in maintain(table)] == [1]
+        assert all(not live.deletes.hidden for live in table.state().segments.values())
+        assert maintain(table) == []
+        assert table.check() == []
+
+
 def test_small_loads_do_not_pile_up_while_a_large_segment_is_rewritten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
