@@ -12,7 +12,8 @@
 Merged segments double in size, so by rule 2 a row is written again a few times at most; by rule 3 about
 once for every `compaction_deleted_percent` of the table that are replaced; what rule 4 writes is bounded by
 the clock. While loads go on, nearly every batch has some dead row again soon, whatever is done; when they
-pause, few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments and one per `segment_rows` rows.
+pause, few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small
+segments and one per `segment_rows` rows.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
     rows = sum(live.segment.rows for live in tiny)
     if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
         leisure = _Leisure.of(state, policy)
-        dead = sum(live.deletes.hidden for live in tiny)
-        if leisure.is_worth_it(dead, rows) and leisure.has_come(max(tiny, key=lambda live: live.segment.rows)):
+        largest = max(tiny, key=lambda live: live.segment.rows)
+        if leisure.has_come(largest, sum(live.deletes.hidden for live in tiny), rows):
             return tiny
     return _smallest(tiny, policy.segments_max)
 
@@ -101,9 +102,9 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
             guards.append(live)
         elif _is_tiny(live, settings):
             continue
-        elif _is_dirty(live, policy, settings):
-            dirty.append(live)
-        elif leisure.is_worth_it(live.deletes.hidden, live.segment.rows) and leisure.has_come(live):
+        elif _is_dirty(live, policy, settings) or leisure.has_come(
+            live, live.deletes.hidden, live.segment.rows
+        ):
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
@@ -218,11 +219,9 @@ class _Leisure:
         is_idle = all(made_at(meta.id) <= before for meta in metas)
         return cls(before, _IDLE_SHARE if is_idle else _LEISURE_SHARE)
 
-    def is_worth_it(self, dead: int, rows: int) -> bool:
-        return dead * self.share >= rows
-
-    def has_come(self, live: LiveSegment) -> bool:
-        return made_at(live.segment.meta.id) <= self.before
+    def has_come(self, live: LiveSegment, dead: int, rows: int) -> bool:
+        """Whether a segment is old enough, and so many dead rows are worth a rewrite."""
+        return dead * self.share >= rows and made_at(live.segment.meta.id) <= self.before
 
 
 def _is_guard(live: LiveSegment) -> bool:
