@@ -86,7 +86,7 @@ def write_amplification(table: Table) -> float:
     history = table.history()
     loaded = sum(info.bytes_written for info in history if info.has_data_change)
     moved = sum(info.bytes_written for info in history if not info.has_data_change)
-    return round((loaded + moved) / max(loaded, 1), 2)
+    return round(float((loaded + moved) / max(loaded, 1)), 2)
 
 
 def seconds(work: Callable[[], Any], times: int = 3) -> float:
