@@ -3,6 +3,9 @@
 Parquet and ORC keep their table of contents at the end, so the body is written to an unnamed temporary file
 first; Arrow streams and files are read as they come, a file by way of the same temporary file. Columns go by
 name (Q1), and bring their own types.
+
+Row groups and stripes are read piece by piece, so however large they are, memory is that of some pages of
+each column. A record batch of Arrow cannot be cut before it is read: it takes the memory it has.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.ipc
-import pyarrow.orc
 import pyarrow.parquet
 
 from loaders.source import Place, SourceBatch
@@ -101,9 +104,9 @@ class ColumnarReader:
         return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
 
     def _orc(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        file = pa.orc.ORCFile(self._spooled())
-        stripes = (file.read_stripe(i) for i in range(file.nstripes))
-        return file.schema, (piece for stripe in stripes for piece in _cut(stripe))
+        file = pa.dataset.OrcFileFormat().make_fragment(self._spooled())  # ORCFile reads whole stripes
+        scanner = file.scanner(batch_size=_ROWS, batch_readahead=1, fragment_readahead=0, use_threads=False)
+        return file.physical_schema, scanner.to_batches()
 
     def _arrow(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         head = self._body.read(len(_ARROW_FILE))

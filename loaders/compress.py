@@ -11,6 +11,7 @@ import bz2
 import gzip
 import io
 import lzma
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final, cast
@@ -20,7 +21,7 @@ import pyarrow as pa
 from store.errors import InvalidInputError
 
 _PIECE_BYTES: Final = 1 << 20
-_BLOCK_BYTES_MAX: Final = 256 << 20
+_BLOCK_BYTES_MAX: Final = 64 << 20  # Hadoop writes 256 KiB
 
 
 def open_compressed(body: BinaryIO, compression: str) -> BinaryIO:
@@ -60,22 +61,25 @@ class _Pieces(io.RawIOBase):
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
-        self._rest = b""
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return b""
-            self._rest = piece
-        if size < 0 or size >= len(self._rest):
-            taken, self._rest = self._rest, b""
-        else:
-            taken, self._rest = self._rest[:size], self._rest[size:]
-        return taken
+        """As many bytes as asked for, unless they end before: who looks for the end of a long line asks for
+        more and more."""
+        taken: list[memoryview] = []
+        left = size if size >= 0 else sys.maxsize
+        while left:
+            if not self._rest:
+                self._rest = memoryview(next(self._pieces, b""))
+            if not self._rest:
+                break
+            taken.append(self._rest[:left])
+            self._rest = self._rest[left:]
+            left -= len(taken[-1])
+        return b"".join(taken)
 
 
 def _inflate(body: BinaryIO) -> Iterator[bytes]:

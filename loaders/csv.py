@@ -40,7 +40,7 @@ from store.errors import InvalidInputError
 from store.types import ColumnType
 
 BLOCK_BYTES: Final = 8 << 20
-LINE_BYTES_MAX: Final = 256 << 20
+LINE_BYTES_MAX: Final = 100 << 20
 _NULL: Final = "\\N"
 _BOM: Final = b"\xef\xbb\xbf"
 _PARSE_BYTES: Final = 1 << 20  # Arrow parses blocks of this size in parallel
@@ -154,7 +154,8 @@ class CsvReader:
             block = self._block(data, is_end=False)
             rest = block.tail
             # a line longer than a block: read ever more at once, so that searching its end again stays cheap
-            wanted = self._block_bytes if block.data else max(self._block_bytes, len(rest))
+            longer = min(len(rest), LINE_BYTES_MAX - len(rest) + 1)
+            wanted = self._block_bytes if block.data else max(self._block_bytes, longer)
             del piece, data
             if block.data:
                 yield block
@@ -230,7 +231,11 @@ class CsvReader:
     def _read(self, block: _Block, data: bytes, block_size: int) -> pa.Table:
         return arrow_csv.read_csv(
             pa.BufferReader(data),
-            read_options=arrow_csv.ReadOptions(column_names=self._names, block_size=block_size),
+            read_options=arrow_csv.ReadOptions(
+                column_names=self._names,
+                block_size=block_size,
+                use_threads=len(data) > block_size,  # handing one block over takes longer than parsing it
+            ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=block.stand_ins.separator.decode("ascii"),
                 quote_char=False,

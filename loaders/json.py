@@ -118,7 +118,8 @@ class JsonReader:
                 data = data.removeprefix(b"\xef\xbb\xbf")
             end = data.rfind(b"\n") + 1 if piece else len(data)
             block, rest = data[:end], data[end:]
-            wanted = self._block_bytes if end else max(self._block_bytes, len(rest))
+            longer = min(len(rest), LINE_BYTES_MAX - len(rest) + 1)
+            wanted = self._block_bytes if end else max(self._block_bytes, longer)
             if len(rest) > LINE_BYTES_MAX:
                 raise InvalidInputError(
                     f"line {line} is longer than {LINE_BYTES_MAX >> 20} MB", kind="data_quality"

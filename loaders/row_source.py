@@ -6,11 +6,11 @@ ORC and Arrow files tell their fields themselves, so their head is read).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -40,6 +40,25 @@ class Target:
     name: str
 
 
+@dataclass
+class _Watched:
+    """Plain bytes; something is called before each read."""
+
+    inner: BinaryIO
+    on_read: Callable[[], None]
+    closed: bool = False
+
+    def read(self, size: int = -1) -> bytes:
+        self.on_read()
+        return self.inner.read(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def open_rows(
     body: BinaryIO,
     options: StreamLoadOptions,
@@ -48,6 +67,7 @@ def open_rows(
     opened: ExitStack,
     *,
     constants: Mapping[str, str] | None = None,
+    on_read: Callable[[], None] | None = None,
 ) -> tuple[Reader, RowMapping]:
     """The reader of a body and the mapping of its rows.
 
@@ -55,12 +75,16 @@ def open_rows(
         opened: closes both.
         constants: fields that every row of the body shares, such as those of its path (B7); they come after
             its own.
+        on_read: called before plain bytes are asked for, which may be many more than the body has; what it
+            raises ends the reading.
 
     Raises:
         InvalidInputError: the options do not fit the table or the body.
     """
     columns = parse_columns(options.columns)
     plain = open_compressed(body, options.compression)
+    if on_read is not None:
+        plain = cast(BinaryIO, _Watched(plain, on_read))
     shared = {name.lower(): name for name in constants or {}}
 
     def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:

@@ -187,7 +187,14 @@ class StreamLoad:
         with ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
                 table = Target(self._table.schema, self._table.name)
-                reader, mapping = open_rows(body, self._options, table, self._moment, opened)
+                reader, mapping = open_rows(
+                    body,
+                    self._options,
+                    table,
+                    self._moment,
+                    opened,
+                    on_read=self._check_deadline,
+                )
             for batch in self._timed_batches(reader):
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
