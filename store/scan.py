@@ -36,7 +36,7 @@ from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hid
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 
-_FEW_ROWS: Final = 4096  # below, starting the threads of a scanner costs more than they save
+_FEW_ROWS: Final = 4096  # up to so many, handing them to other threads costs more than it saves
 # Where no more than one row in so many is wanted, a scan that marks rows copies them out: numbers and codes
 # sooner than texts.
 _COPIED_FROM: Final = 4
@@ -193,6 +193,8 @@ def _read_all(
 
     def takes_work(batch: LiveBatch) -> bool:
         live, number = batch
+        if batch_rows(live, number) <= _FEW_ROWS:
+            return False
         if conditions or not live.segment.is_at_hand(number):
             return True
         return _may_hide(live, number, deleted=deleted)
@@ -342,6 +344,8 @@ class MarkedScan:
 
     def _takes_work(self, asked: LiveBatch) -> bool:
         live, number = asked
+        if batch_rows(live, number) <= _FEW_ROWS:
+            return False
         if self._conditions or not live.segment.is_at_hand(number):
             return True
         sources = [column_source(self._projection.schema, live.segment, name) for name in self._encoded]
