@@ -255,7 +255,7 @@ def _clause_writes(
     writes = []
     before: dict[str, list[exp.Expr]] = {}
     for clause in clauses:
-        kind = _kind(clause)
+        kind = clause_kind(clause)
         condition = clause.args.get("condition")
         tests: list[exp.Expr] = [exp.Not(this=_is_true(test)) for test in before.get(kind, [])]
         tests += [_is_true(condition)] if condition is not None else []
@@ -294,7 +294,8 @@ def _is_starred(then: exp.Expr) -> bool:
     return isinstance(then.this, exp.Star) or any(isinstance(item, exp.Star) for item in then.expressions)
 
 
-def _kind(clause: exp.When) -> str:
+def clause_kind(clause: exp.When) -> str:
+    """Of a MERGE: `matched`, `insert` or `unsourced`."""
     if clause.args.get("matched"):
         return "matched"
     return "unsourced" if clause.args.get("source") else "insert"
@@ -303,7 +304,7 @@ def _kind(clause: exp.When) -> str:
 def _check_clauses(clauses: Sequence[exp.When]) -> None:
     """I4: only the last clause of a kind may lack a condition."""
     for kind, word in (("matched", "matched"), ("insert", "not matched"), ("unsourced", "not matched")):
-        same = [clause for clause in clauses if _kind(clause) == kind]
+        same = [clause for clause in clauses if clause_kind(clause) == kind]
         if any(clause.args.get("condition") is None for clause in same[:-1]):
             raise InvalidInputError(
                 f"Only the last {word} clause could without case predicate", kind="bad_merge"
@@ -347,7 +348,7 @@ def _log_target(merge: _Merge, clauses: Sequence[exp.When], ask: Ask) -> None:
     )
     equal = _source_keys(merge)
     opened.is_muted = True  # the clauses' own queries would count as reading the whole table
-    reads_more = any(_kind(clause) == "unsourced" or clause.find(exp.Select) for clause in clauses)
+    reads_more = any(clause_kind(clause) == "unsourced" or clause.find(exp.Select) for clause in clauses)
     if reads_more or equal is None:
         reads.read_where(None, ())
         return

@@ -141,10 +141,14 @@ class Session:
             yield reader
 
     @contextmanager
-    def query_context(self) -> Iterator[QueryContext]:
-        """What queries of one statement read in: versions opened in it are held until the block is left."""
+    def query_context(self, target: TransactionTable | None = None) -> Iterator[QueryContext]:
+        """What queries of one statement read in: versions opened in it are held until the block is left.
+
+        Args:
+            target: the table the statement writes, as it sees it.
+        """
         with ExitStack() as held:
-            yield self._query_context(held)
+            yield self._query_context(held, target)
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
@@ -167,8 +171,7 @@ class Session:
     @contextmanager
     def within(self, target: TransactionTable) -> Iterator[Ask]:
         """Runs the queries of one statement that writes `target`; what they read of it is remembered."""
-        with ExitStack() as held:
-            context = self._query_context(held, target)
+        with self.query_context(target) as context:
             yield lambda query: open_query(query, context)
 
     def new_label(self, prefix: str) -> str:

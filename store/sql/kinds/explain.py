@@ -1,4 +1,4 @@
-"""EXPLAIN: what a query will read: segments and batches, columns, rows that do not count."""
+"""EXPLAIN: what a statement will read and write: segments and batches, columns, rows that do not count."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from store.errors import InvalidInputError
+from store.sql.dml import Dml
+from store.sql.explain import explain_dml, explain_insert
 from store.sql.parser import parse_statement
 from store.sql.result import Result, text_rows
 from store.sql.select import explain_query
@@ -48,20 +50,19 @@ def _parse(stream: TokenStream) -> Explain:
 
 def _explain(statement: Explain, session: Session) -> Result:
     explained = statement.statement
-    lines: list[str] = []
-    query = explained
-    if isinstance(explained, Insert):
-        lines.append(f"WRITE {session.full_name(explained.table)}")
-        if explained.query is None:
-            lines.append(f"  rows: {len(explained.rows or ())} from VALUES")
-        query = explained.query
-    elif not isinstance(explained, Query):
+    if isinstance(explained, Query):
+        with session.query_context() as context:
+            lines = explain_query(explained, context)
+    elif isinstance(explained, Insert):
+        lines = explain_insert(explained, session)
+    elif isinstance(explained, Dml):
+        lines = explain_dml(explained, session)
+    else:
         kind = kind_of(explained)
         name = kind.starts[0] if kind is not None else type(explained).__name__
-        raise InvalidInputError(f"EXPLAIN takes SELECT or INSERT, found {name}", kind="not_supported")
-    if query is not None:
-        with session.query_context() as context:
-            lines += explain_query(query, context)
+        raise InvalidInputError(
+            f"EXPLAIN takes SELECT, INSERT, UPDATE, DELETE or MERGE INTO, found {name}", kind="not_supported"
+        )
     return text_rows(["Explain String"], [(line,) for line in lines])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -71,6 +72,15 @@ def test_twenty_thousand_damaged_statements_raise_nothing_but_our_own() -> None:
     choose = random.Random(seed)
     refused = sum(complaint(mutated(choose)) is not None for _ in range(20_000))
     assert refused > 10_000  # most damage is seen
+
+
+@pytest.mark.torture
+def test_two_million_damaged_statements_raise_nothing_but_our_own() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    choose = random.Random(seed)
+    refused = sum(complaint(mutated(choose)) is not None for _ in range(2_000_000))
+    assert refused > 1_000_000
 
 
 def test_every_kind_of_statement_is_among_those_that_are_damaged() -> None:

@@ -1,0 +1,53 @@
+"""EXPLAIN of writes leaves nothing behind and tells nothing to who may not write."""
+
+from __future__ import annotations
+
+import pytest
+
+from store import AccessDeniedError, Store
+from store.sql import Session
+
+_WRITES = (
+    "UPDATE t SET v = v + 1 WHERE k = 1",
+    "DELETE FROM t WHERE v > 0",
+    "MERGE INTO t USING (SELECT 1 k, 7 v) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v "
+    "WHEN NOT MATCHED THEN INSERT VALUES (s.k, s.v)",
+    "INSERT INTO t SELECT k + 10, v FROM t",
+    "INSERT OVERWRITE TABLE t VALUES (8, 8)",
+)
+
+
+@pytest.fixture
+def root(store: Store) -> Session:
+    opened = Session(store)
+    run(opened, "CREATE DATABASE d; USE d; CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    run(opened, "INSERT INTO t VALUES (1, 1), (2, 2); CREATE USER eve IDENTIFIED BY 'x'")
+    return opened
+
+
+def run(session: Session, text: str) -> list[str]:
+    lines: list[str] = []
+    for result in session.execute(text):
+        lines = [str(next(iter(row.values()))) for row in result.rows.to_pylist()] if result.rows else []
+    return lines
+
+
+@pytest.mark.parametrize("text", _WRITES)
+def test_nothing_is_written_and_no_transaction_begun(root: Session, text: str) -> None:
+    table = root.store.table("d.t")
+    before = table.snapshot().version
+    with root.store.catalog.read() as tx:
+        transactions = len(list(tx.items("txns")))
+    lines = run(root, f"EXPLAIN {text}")
+    assert lines[0].startswith("WRITE d.t")
+    assert table.snapshot().version == before
+    with root.store.catalog.read() as tx:
+        assert len(list(tx.items("txns"))) == transactions
+    run(root, text)
+    assert table.snapshot().version == before + 1
+
+
+@pytest.mark.parametrize("text", _WRITES)
+def test_who_may_not_write_is_not_told(root: Session, text: str) -> None:
+    with Session(root.store, "d", user="eve") as eve, pytest.raises(AccessDeniedError):
+        run(eve, f"EXPLAIN {text}")
