@@ -19,6 +19,7 @@ from typing import Final
 from sqlglot import exp
 
 from store.sql.calls import call
+from store.sql.decimal_division import divided
 
 _ARITHMETIC: Final = (
     exp.Add,
@@ -36,6 +37,9 @@ _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
 
 def arithmetic(node: exp.Expr) -> exp.Expr:
     """`+ - * / % DIV << >>` of numbers, whatever they were."""
+    exact = divided(node)
+    if exact is not None:
+        return exact
     left, right = node.this, node.expression
     if not _is_computed(left) and (not _is_number(left) or _is_number(right)):
         node.set("this", _called("d_number", left))

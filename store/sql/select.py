@@ -25,6 +25,7 @@ from store.snapshot import Snapshot
 from store.sql import duck
 from store.sql.aggregates import aggregates
 from store.sql.calls import Surroundings
+from store.sql.decimal_division import note_divisions
 from store.sql.overloads import settle
 from store.sql.predicates import conjuncts
 from store.sql.relations import (
@@ -104,6 +105,7 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     leave_out_decided(relations)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     name_columns(tree, relations, show_hidden=context.show_hidden)
+    note_divisions(tree, relations)
     translate(tree, context.around, context.variables, _column_names(relations))
     with _evaluated(tree, relations, context) as reader:
         yield reader
@@ -128,6 +130,7 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     if straight is None:
         choose_conditions(relations)
         name_columns(tree, relations, show_hidden=context.show_hidden)
+        note_divisions(tree, relations)
         translate(tree, context.around, context.variables, _column_names(relations))
         render(tree)
     else:

@@ -1,0 +1,281 @@
+"""`a / b` of decimals is a decimal, as in Doris: DuckDB would give a DOUBLE.
+
+    DECIMAL(p1, s1) / DECIMAL(p2, s2) = DECIMAL(p1 + s2 + 4, s1 + 4), digits behind that cut off
+
+With more than 38 digits the scale gives way (`_divided`). Integers beside a decimal count as decimals without
+fraction; integers alone, and anything beside FLOAT, DOUBLE or text, give a DOUBLE.
+
+1. Before a query is translated the types of operands are found in its tree: of columns, numbers, casts,
+   arithmetic, sums and the like, also through subqueries and CTEs. Divisions of which one operand is a
+   decimal get a note of both types.
+2. Where the type of an operand cannot be found so (a function that is not known here), the division stays
+   one of DOUBLEs.
+3. The translation turns a noted division into one of 128-bit integers, which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from store.sql.calls import call
+from store.sql.relations import Relation
+from store.types import ColumnType
+
+_NOTE: Final = "decimal_operands"
+_DIGITS_MAX: Final = 38
+_INCREMENT: Final = 4  # div_precision_increment
+_OVERFLOW_SCALE: Final = 6  # decimal_overflow_scale
+_INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38}
+_CAST_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "INT128": 38}
+_TINYINT, _SMALLINT, _INT, _BIGINT = 3, 5, 10, 20
+_HUGE: Final = exp.DataType.build("INT128")
+_TEXT: Final = exp.DataType.build("TEXT")
+_SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag, exp.Lead)
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Type of an exact number.
+
+    Attributes:
+        precision, scale: digits in all, and behind the point.
+        is_decimal: False for an integer.
+    """
+
+    precision: int
+    scale: int = 0
+    is_decimal: bool = True
+
+
+def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
+    """Notes the operands' types at the divisions of decimals."""
+    divisions = list(tree.find_all(exp.Div))
+    if not divisions:
+        return
+    types = _Types(relations)
+    for node in divisions:
+        operands = types.of(node.this), types.of(node.expression)
+        if None not in operands and any(operand.is_decimal for operand in operands if operand is not None):
+            node.meta[_NOTE] = operands
+
+
+def divided(node: exp.Expr) -> exp.Expr | None:
+    """A noted division as DuckDB does it exactly, None for any other node."""
+    operands = node.meta.get(_NOTE) if isinstance(node, exp.Div) else None
+    if operands is None:
+        return None
+    left, right = operands
+    result = _divided(left, right)
+    # With a = A / 10^s1 and b = B / 10^s2, the digits of a / b to the scale s are A * 10^(s - s1 + s2) / B.
+    power = _huge(10 ** (result.scale - left.scale + right.scale))
+    dividend = exp.Mul(this=_unscaled(node.this, left), expression=power)
+    quotient = exp.IntDiv(this=exp.Paren(this=dividend), expression=_unscaled(node.expression, right))
+    unit = _as(exp.Literal.string(f"0.{1:0{result.scale}}"), _type(result.scale, result.scale))
+    scaled = exp.Mul(this=_as(exp.Paren(this=quotient), _type(_DIGITS_MAX, 0)), expression=unit)
+    return _as(exp.Paren(this=scaled), _type(result.precision, result.scale))
+
+
+def _divided(left: Digits, right: Digits) -> Digits:
+    precision, scale = left.precision + right.scale + _INCREMENT, left.scale + _INCREMENT
+    if precision <= _DIGITS_MAX:
+        return Digits(precision, scale)
+    before = precision - left.scale
+    if before <= _DIGITS_MAX - _OVERFLOW_SCALE:
+        return Digits(_DIGITS_MAX, _DIGITS_MAX - before + _INCREMENT)
+    return Digits(_DIGITS_MAX, min(left.scale, _OVERFLOW_SCALE) + _INCREMENT)
+
+
+def _unscaled(value: exp.Expr, kind: Digits) -> exp.Expr:
+    """The number without its point."""
+    number = _as(
+        exp.Paren(this=value), _type(_DIGITS_MAX, kind.scale)
+    )  # products of narrower ones are narrow
+    if not kind.scale:
+        return _as(number, _HUGE)
+    if kind.precision + kind.scale <= _DIGITS_MAX:
+        power = _as(exp.Literal.number(10**kind.scale), _type(kind.scale + 1, 0))
+        return _as(exp.Paren(this=exp.Mul(this=number, expression=power)), _HUGE)
+    return _as(call("replace", _as(number, _TEXT), exp.Literal.string("."), exp.Literal.string("")), _HUGE)
+
+
+def _as(value: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """A cast, around the node itself: copies of tables would not be found in the tree."""
+    return exp.Cast(this=value, to=kind.copy())
+
+
+def _type(precision: int, scale: int) -> exp.DataType:
+    return exp.DataType.build(f"DECIMAL({min(precision, _DIGITS_MAX)}, {scale})")
+
+
+def _huge(number: int) -> exp.Expr:
+    return _as(exp.Literal.string(str(number)), _HUGE)
+
+
+class _Types:
+    """Finds the types of exact numbers in a tree; each node is looked at once."""
+
+    def __init__(self, relations: list[Relation]) -> None:
+        self._relations = {id(relation.node): relation for relation in relations}
+        self._found: dict[int, Digits | None] = {}
+
+    def of(self, node: exp.Expr | None) -> Digits | None:
+        """None when it is no exact number, or that cannot be told."""
+        if node is None:
+            return None
+        if id(node) not in self._found:
+            self._found[id(node)] = None  # a column that is made of itself ends here
+            self._found[id(node)] = self._find(node)
+        return self._found[id(node)]
+
+    def _find(self, node: exp.Expr) -> Digits | None:
+        if isinstance(node, _SAME):
+            return self.of(node.this)
+        if isinstance(node, exp.Literal):
+            return _literal(node)
+        if isinstance(node, (exp.Cast, exp.TryCast)):
+            return _cast(node.args["to"])
+        if isinstance(node, exp.Column):
+            return self._column(node)
+        if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
+            return _computed(node, self.of(node.this), self.of(node.expression))
+        if isinstance(node, exp.Window):
+            return self.of(node.this)
+        if isinstance(node, exp.Count):
+            return Digits(_BIGINT, is_decimal=False)
+        if isinstance(node, exp.Sum):
+            inner = self.of(node.this)
+            wide = _DIGITS_MAX if inner is not None and inner.is_decimal else _BIGINT
+            return Digits(wide, inner.scale, inner.is_decimal) if inner is not None else None
+        if isinstance(node, (exp.Coalesce, exp.If, exp.Case)):
+            return _common([self.of(branch) for branch in _branches(node)])
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
+            return self.of(node.this.expressions[0]) if len(node.this.expressions) == 1 else None
+        return None
+
+    def _column(self, column: exp.Column) -> Digits | None:
+        select = column.parent_select
+        while isinstance(select, exp.Select):
+            for source in _sources(select):
+                if column.table and source.alias_or_name.lower() != column.table.lower():
+                    continue
+                is_there, found = self._of_source(source, column.name.lower())
+                if is_there:
+                    return found
+            select = select.parent_select  # of a correlated subquery
+        return None
+
+    def _of_source(self, source: exp.Expr, name: str) -> tuple[bool, Digits | None]:
+        """Whether a source has a column of that name, and what it is."""
+        relation = self._relations.get(id(source))
+        if relation is not None:
+            known = relation.column_type(name)
+            return known is not None, _stored(known[1]) if known is not None else None
+        query = source.this if isinstance(source, exp.Subquery) else _cte(source)
+        if not isinstance(query, exp.Select):
+            return False, None
+        for item in query.expressions:
+            if isinstance(item, exp.Star) or (
+                isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+            ):
+                for inner in _sources(query):
+                    is_there, found = self._of_source(inner, name)
+                    if is_there:
+                        return True, found
+            elif item.alias_or_name.lower() == name:
+                return True, self.of(item)
+        return False, None
+
+
+def _sources(select: exp.Select) -> Iterator[exp.Expr]:
+    source = select.args.get("from_")
+    if source is not None:
+        yield source.this
+        for join in source.this.args.get("joins") or []:
+            yield join.this
+    for join in select.args.get("joins") or []:
+        yield join.this
+
+
+def _cte(table: exp.Expr) -> exp.Expr | None:
+    """The query that a WITH around a name gives it."""
+    if not isinstance(table, exp.Table) or table.args.get("db"):
+        return None
+    above = table.parent
+    while above is not None:
+        clause = above.args.get("with_")
+        for cte in clause.expressions if clause is not None else ():
+            if cte.alias.lower() == table.name.lower() and cte.find_ancestor(exp.CTE) is None:
+                query: exp.Expr = cte.this
+                return query
+        above = above.parent
+    return None
+
+
+def _stored(kind: ColumnType) -> Digits | None:
+    if kind.name == "DECIMAL" and kind.params[0] <= _DIGITS_MAX:
+        precision, scale = kind.params
+        return Digits(precision, scale)
+    digits = _INTEGER_DIGITS.get(kind.name)
+    return Digits(digits, is_decimal=False) if digits is not None else None
+
+
+def _literal(node: exp.Literal) -> Digits | None:
+    text = str(node.this)
+    if node.is_string or not text.replace(".", "", 1).isdigit():
+        return None
+    whole, point, fraction = text.partition(".")
+    if point:
+        digits = len(whole.lstrip("0")) + len(fraction)
+        return Digits(max(digits, 1), len(fraction)) if digits <= _DIGITS_MAX else None
+    sizes = ((2**7, _TINYINT), (2**15, _SMALLINT), (2**31, _INT), (2**63, _BIGINT))
+    fitting = next((digits for limit, digits in sizes if int(whole) < limit), _DIGITS_MAX)
+    return Digits(fitting, is_decimal=False)
+
+
+def _cast(to: exp.Expr) -> Digits | None:
+    name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
+    if name == "DECIMAL" and to.expressions:
+        given = [int(parameter.name) for parameter in to.expressions]
+        return Digits(given[0], given[1] if len(given) > 1 else 0) if given[0] <= _DIGITS_MAX else None
+    digits = _CAST_DIGITS.get(name)
+    return Digits(digits, is_decimal=False) if digits is not None else None
+
+
+def _computed(node: exp.Expr, left: Digits | None, right: Digits | None) -> Digits | None:
+    if left is None or right is None:
+        return None
+    is_decimal = left.is_decimal or right.is_decimal
+    if isinstance(node, exp.Div):
+        return _divided(left, right) if is_decimal else None
+    if not is_decimal:
+        return Digits(_BIGINT, is_decimal=False)
+    if isinstance(node, exp.Mul):
+        scale = left.scale + right.scale
+        return Digits(min(left.precision + right.precision, _DIGITS_MAX), scale) if scale <= 38 else None
+    return _common([left, right], carry=1)
+
+
+def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
+    """What holds the values of all; None when one is not known."""
+    known = [kind for kind in kinds if kind is not None]
+    if not known or len(known) < len(kinds):
+        return None
+    scale = max(kind.scale for kind in known)
+    before = max(kind.precision - kind.scale for kind in known)
+    is_decimal = any(kind.is_decimal for kind in known)
+    return Digits(min(before + scale + carry, _DIGITS_MAX), scale, is_decimal)
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    """The values of which one is taken; NULL is of any type."""
+    if isinstance(node, exp.Coalesce):
+        found = [node.this, *node.expressions]
+    elif isinstance(node, exp.If):
+        found = [node.args["true"], node.args.get("false")]
+    else:
+        found = [branch.args["true"] for branch in node.args.get("ifs") or []] + [node.args.get("default")]
+    return [branch for branch in found if branch is not None and not isinstance(branch, exp.Null)]
