@@ -37,10 +37,15 @@ class Answer:
 
 
 class Client:
-    """Requests to one server, each on a connection of its own."""
+    """Requests to one server, each on a connection of its own.
+
+    Attributes:
+        timeout: seconds that an answer may take.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.timeout = 60.0
         self.host, _, port = address.partition("://")[2].rpartition(":")
         self.port = int(port)
 
@@ -52,7 +57,7 @@ class Client:
         headers: dict[str, str] | None = None,
         user: str | None = "root:",
     ) -> Answer:
-        connection = HTTPConnection(self.host, self.port, timeout=60)
+        connection = HTTPConnection(self.host, self.port, timeout=self.timeout)
         given = dict(headers or {})
         if user is not None:
             given.setdefault("Authorization", basic(user))
