@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -40,13 +40,21 @@ from store.table import Table
 
 
 def stream_load(
-    store: Store, database: str, table: str, body: BinaryIO, headers: Mapping[str, str]
+    store: Store,
+    database: str,
+    table: str,
+    body: BinaryIO,
+    headers: Mapping[str, str],
+    *,
+    turn: AbstractContextManager[Any] | None = None,
 ) -> StreamLoadReply:
     """Loads one body.
 
     Args:
         body: read to its end unless the load fails before.
         headers: of a Doris stream load, names in any case; others are ignored.
+        turn: held while the body is read and its rows are prepared, and given back before the commit, where
+            loads wait for each other anyway. For bodies that are at hand: others wait for their client.
 
     Returns:
         The reply, success or not. The rows of a success are durable and, unless the load was only
@@ -57,7 +65,8 @@ def stream_load(
     started = time.monotonic()
     try:
         options = parse_headers(headers)
-        StreamLoad(store, store.table(f"{database}.{table}"), options, progress).run(cast(BinaryIO, counted))
+        load = StreamLoad(store, store.table(f"{database}.{table}"), options, progress, turn)
+        load.run(cast(BinaryIO, counted))
     except (StoreError, OSError, pa.ArrowException) as error:
         reply = reply_for_error(progress, error)
     else:
@@ -93,11 +102,19 @@ class _CountedBody:
 class StreamLoad:
     """One load on its way; `progress` tells how far it is, also after a failure."""
 
-    def __init__(self, store: Store, table: Table, options: StreamLoadOptions, progress: Progress) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        options: StreamLoadOptions,
+        progress: Progress,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> None:
         self._table = table
         self._data_dir = store.path
         self._options = options
         self._progress = progress
+        self._turn = turn or nullcontext()
         self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
         self._gathered = Gathered()
@@ -128,7 +145,8 @@ class StreamLoad:
                 return
             log = ErrorLog(self._data_dir, lambda: max(load.txn_id, 0))
             try:
-                self._read_and_write(load, body, log)
+                with self._turn:
+                    self._read_and_write(load, body, log)
                 self._log(log)
                 self._check_ratio(log)
             except BaseException:

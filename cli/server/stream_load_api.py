@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +36,9 @@ from store import InvalidInputError, Store, StoreError, UnavailableError
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
+# Small loads that are parsed and prepared at a time: more than there are cores only take the interpreter's
+# lock from each other, and from the one that commits. Those that wait for the commit do not count.
+_AT_WORK_MAX: Final = max(os.cpu_count() or 2, 2)
 
 
 class StreamLoadApi:
@@ -44,6 +49,7 @@ class StreamLoadApi:
         self._settings = settings
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(settings.concurrent_loads_max, thread_name_prefix="stream-load")
+        self._turns = threading.Semaphore(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
         self._is_stopping = False
@@ -78,7 +84,8 @@ class StreamLoadApi:
                 self._store.accounts.require(user, "LOAD", database)
             except StoreError as error:
                 return refusal(headers, error)
-            return stream_load(self._store, database, table, cast(BinaryIO, body), headers)
+            turn = None if isinstance(body, BodyPipe) else self._turns
+            return stream_load(self._store, database, table, cast(BinaryIO, body), headers, turn=turn)
 
         reply = await self._run(request, body, load)
         return json_reply(reply, indent=4)

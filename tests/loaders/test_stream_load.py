@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from loaders.reply import StreamLoadReply
 from loaders.stream_load import stream_load
-from store import Store
+from store import Load, LoadResult, Store, WriteResult
 from store.sql.session import Session
 
 FIELDS = [
@@ -769,3 +770,32 @@ def test_txn_app_id_and_version_skip_what_was_loaded(bench: Bench) -> None:
         refused = bench.load("1,9\n", "apps", **headers)
         assert refused["Status"] == "Fail"
         assert message in refused["Message"]
+
+
+def test_a_turn_is_given_back_before_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads wait for each other at the commit: whoever waits there must not keep others from preparing."""
+    bench.sql("CREATE TABLE turns (k INT NOT NULL, v INT) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1")
+    turn, seen = threading.Semaphore(1), []
+    write, commit = Load.write, Load.commit
+
+    def is_held() -> bool:
+        is_free = turn.acquire(blocking=False)
+        if is_free:
+            turn.release()
+        return not is_free
+
+    def watched_write(self: Load, *given: Any, **options: Any) -> WriteResult:
+        seen.append(("write", is_held()))
+        return write(self, *given, **options)
+
+    def watched_commit(self: Load, **options: Any) -> LoadResult:
+        seen.append(("commit", is_held()))
+        return commit(self, **options)
+
+    monkeypatch.setattr(Load, "write", watched_write)
+    monkeypatch.setattr(Load, "commit", watched_commit)
+    headers = {"column_separator": ","}
+    for body in (b"1,1\n", b"no number,1\n"):
+        stream_load(bench.store, "db", "turns", io.BytesIO(body), headers, turn=turn)
+    assert seen == [("write", True), ("commit", False), ("write", True)], "bad rows never come to a commit"
+    assert not is_held()
