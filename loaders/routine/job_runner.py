@@ -105,6 +105,7 @@ class JobRunner:
             job = self._scheduled(job, source, source.bounds())
         except Exception as error:
             self._pause(BY_SYSTEM, _text(error), error)
+            self._close_source()  # what it is made of may be what failed
             return Round()
         waiting = {task_id: _spans(job, task) for task_id, task in job.tasks.items()}
         wanted = {task_id: spans for task_id, spans in waiting.items() if spans}
@@ -114,8 +115,7 @@ class JobRunner:
 
     def release(self) -> None:
         """Leaves the job to whoever comes next."""
-        if self._source is not None:
-            self._source.close()
+        self._close_source()
         self._change(lambda job: job.taken_over((0, 0)) if job.owner == this_process() else job)
 
     # ------------------------------------------------------------------------------------------ scheduling
@@ -143,10 +143,14 @@ class JobRunner:
         """The open source, made anew when the job was altered."""
         wanted = (job.spec, job.wanted_offsets)
         if self._source is None or wanted != self._source_of:
-            if self._source is not None:
-                self._source.close()
+            self._close_source()
             self._source, self._source_of = self._open_source(self._store, self._job_id, job), wanted
         return self._source
+
+    def _close_source(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
     def _scheduled(self, job: RoutineJob, source: Source, bounds: Mapping[str, Bounds]) -> RoutineJob:
         """Step 2 of the module."""

@@ -6,7 +6,8 @@
 3. Where that version cannot be had, one of the same major version is tried that is known to run under it.
    What Ivy fetched before is tried first: to find out again that something cannot be had takes seconds.
 
-What the connector needs and Spark ships is not fetched again.
+What the connector needs and Spark ships is not fetched again. A driver that was killed is forgotten, and the
+next who asks for a session starts another.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,9 +67,33 @@ def kafka_session() -> SparkSession:
     if missing is not None:
         raise UnavailableError(f"FROM KAFKA: {missing}", kind="no_spark")
     with _lock:
+        if _started and _has_died(_started[0]):
+            _forget(_started.pop())
         if not _started or _started[0].sparkContext._jsc is None:  # somebody stopped it
             _started[:] = [_begin()]
         return _started[0]
+
+
+def _has_died(session: SparkSession) -> bool:
+    """Whether the JVM of a session is gone without having been asked to go."""
+    driver = getattr(session.sparkContext._gateway, "proc", None)
+    return driver is not None and driver.poll() is not None
+
+
+def _forget(session: SparkSession) -> None:
+    """pyspark would hold on to the JVM that is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = session.sparkContext._gateway
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that it cannot be stopped cleanly
+        with suppress(OSError):  # nobody listens; the second call does what the first did not get to
+            session.sparkContext.stop()
+        session.sparkContext.stop()
+    if SparkContext._gateway is gateway:
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _begin() -> SparkSession:

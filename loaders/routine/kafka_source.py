@@ -9,6 +9,7 @@ fewer messages than it has offsets. The next range is read while the rows of one
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
 from collections import deque
@@ -30,6 +31,7 @@ _PIECE_OFFSETS: Final = 10_000  # of the first piece, whose messages may be of a
 _PIECE_OFFSETS_MAX: Final = 250_000
 _PIECES_AHEAD: Final = 1
 _ANSWER_MS: Final = 20_000
+_log: Final = logging.getLogger(__name__)
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # what a broker says that knows no ids of topics
 
 
@@ -106,7 +108,9 @@ class KafkaSource:
         with self._admin_lock:
             admin, self._admin = self._admin, None
         if admin is not None:
-            readers.submit(admin.close).result()
+            error = readers.submit(admin.close).exception()
+            if error is not None:
+                _log.info("a Kafka admin client cannot be closed: %s", error)  # its JVM is gone, and it too
 
     # ------------------------------------------------------------------------------------------ reading
 

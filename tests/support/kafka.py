@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -128,6 +129,16 @@ class Server:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def kill_driver(self) -> bool:
+        """kill -9 of Spark's JVM, which the server started; whether there is one."""
+        assert self.process is not None
+        for told in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for child in told.read_text().split():
+                if b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+                    return True
+        return False
 
     def ask(self, statement: str, database: str | None = None) -> list[dict[str, Any]]:
         with (

@@ -1,4 +1,4 @@
-"""Exactly once from a real Kafka, while the server is killed -9 and the broker goes away and comes back."""
+"""Exactly once from a real Kafka, while server, Spark's driver and broker are killed -9 and come back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,16 @@ class Events:
             time.sleep(pause)  # so that there is something to come whenever the server is back
 
 
-def run(broker: KafkaBroker, directory: Path, seed: int, *, messages: int, kills: int, restarts: int) -> None:
+def run(
+    broker: KafkaBroker,
+    directory: Path,
+    seed: int,
+    *,
+    messages: int,
+    kills: int = 0,
+    restarts: int = 0,
+    drivers: int = 0,
+) -> None:
     """Half of the kills strike after the job got on, the others at any moment, Spark's start too."""
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -63,7 +72,7 @@ def run(broker: KafkaBroker, directory: Path, seed: int, *, messages: int, kills
     )
     sender = threading.Thread(target=events.send, args=(topic, 0.2), daemon=True)
     sender.start()
-    stops = ["server"] * kills + ["broker"] * restarts
+    stops = ["server"] * kills + ["broker"] * restarts + ["driver"] * drivers
     chance.shuffle(stops)
     try:
         for number, what in enumerate(stops):
@@ -73,6 +82,8 @@ def run(broker: KafkaBroker, directory: Path, seed: int, *, messages: int, kills
             if what == "server":
                 server.kill()
                 server.start()
+            elif what == "driver":
+                wait_until(server.kill_driver, "Spark's driver")
             else:
                 broker.kill()
                 time.sleep(chance.random() * 2)
@@ -102,7 +113,14 @@ def test_kills_and_a_broker_restart_lose_and_repeat_nothing(broker: KafkaBroker,
     run(broker, tmp_path, seed=random.randrange(10**6), messages=20_000, kills=1, restarts=1)
 
 
+def test_a_driver_that_is_killed_is_started_again(broker: KafkaBroker, tmp_path: Path) -> None:
+    """R11, R34: by the server itself, from the offsets that the catalog has"""
+    run(broker, tmp_path, seed=random.randrange(10**6), messages=20_000, drivers=1)
+
+
 @pytest.mark.torture
-def test_a_million_messages_ten_kills_two_broker_restarts(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_million_messages_ten_kills_two_broker_restarts_a_driver_killed(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
     """R11, R12, R34"""
-    run(broker, tmp_path, seed=random.randrange(10**6), messages=1_000_000, kills=10, restarts=2)
+    run(broker, tmp_path, seed=random.randrange(10**6), messages=1_000_000, kills=10, restarts=2, drivers=1)
