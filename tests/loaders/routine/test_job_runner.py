@@ -34,6 +34,7 @@ class Log:
         self.piece_offsets = 10
         self.is_away = False
         self.is_multi = False
+        self.closed = 0
         self.id = "first"
         self.reading = threading.Event()
         self.go_on = threading.Event()
@@ -65,7 +66,7 @@ class Log:
                 yield Piece(Span(span.partition, start, end), lambda bodies=bodies: bodies, size)
 
     def close(self) -> None:
-        """Nothing to close."""
+        self.closed += 1
 
 
 class Job:
@@ -329,6 +330,25 @@ def test_a_source_that_is_away_pauses_the_job_until_it_is_back(store: Store, tmp
     job.jobs.change(job.id, lambda found: replace(found, paused_ms=0))
     job.runner.round()
     assert (job.now.state, job.rows, job.now.auto_resumes) == ("RUNNING", [(1, 1)], 0)
+
+
+def test_a_source_that_failed_is_opened_anew(store: Store) -> None:
+    """R34: what it was made of, such as a driver, may be what is gone"""
+    job = Job(store)
+    job.log.add(0, "1,1")
+    opened: list[Log] = []
+
+    def open_log(*_: object) -> Log:
+        opened.append(job.log)
+        return job.log
+
+    runner = JobRunner(store, job.id, open_log)
+    job.log.is_away = True
+    runner.round()
+    job.log.is_away = False
+    job.jobs.change(job.id, lambda found: replace(found, paused_ms=0))
+    runner.round()
+    assert (job.rows, len(opened), job.log.closed) == ([(1, 1)], 2, 1)
 
 
 def test_a_pause_by_the_user_does_not_end_by_itself(store: Store) -> None:
