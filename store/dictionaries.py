@@ -29,7 +29,7 @@ _bytes = [0]
 
 
 def encoded(segment: Segment, number: int, source: str) -> pa.DictionaryArray:
-    """A column of texts of one batch as codes.
+    """A column of texts of one batch as codes, of the narrowest type that holds them.
 
     Args:
         source: the stored column.
@@ -42,7 +42,7 @@ def encoded(segment: Segment, number: int, source: str) -> pa.DictionaryArray:
     if found is None:
         found = _made(segment.batch(number, [source]).column(0))
         _keep(key, found)
-    return pa.DictionaryArray.from_arrays(found[0].cast(pa.int32()), found[1])
+    return pa.DictionaryArray.from_arrays(found[0], found[1])
 
 
 def is_encoded(segment: Segment, number: int, source: str) -> bool:
@@ -55,9 +55,9 @@ def is_worth_it(column: pa.DictionaryArray) -> bool:
     return len(column.dictionary) * _ROWS_PER_VALUE <= len(column)
 
 
-def plainly_encoded(column: pa.Array) -> pa.DictionaryArray:
-    """A column that no segment stores."""
-    return column.dictionary_encode().cast(ENCODED)
+def widened(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The same as `ENCODED`."""
+    return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
 
 
 def _made(column: pa.Array) -> tuple[pa.Array, pa.Array, int]:

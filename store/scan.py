@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.condition import Condition
-from store.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, plainly_encoded
+from store.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, widened
 from store.errors import InvalidInputError
 from store.evaluation import filtered
 from store.lazy import cached_property
@@ -364,7 +364,7 @@ class MarkedScan:
         if source is not None:
             return encoded(live.segment, number, source)
         plain = Projection(self._projection.schema, (name,))
-        return plainly_encoded(project(live, number, batch_rows(live, number), plain).column(0))
+        return project(live, number, batch_rows(live, number), plain).column(0).dictionary_encode()
 
     def _columns(self, live: LiveSegment, number: int) -> pa.RecordBatch:
         """A batch as it is stored, hidden rows included."""
@@ -375,20 +375,26 @@ class MarkedScan:
         if self._plain.names:
             plain = project(live, number, rows, self._plain)
             found |= dict(zip(self._plain.names, plain.columns, strict=True))
-        fields = [self.schema.field(name) for name in self._projection.names]
-        return pa.RecordBatch.from_arrays([found[field.name] for field in fields], schema=pa.schema(fields))
+        names = self._projection.names
+        return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
 
     def _read(self, asked: LiveBatch) -> pa.RecordBatch:
         live, number = asked
         rows = batch_rows(live, number)
         batch = self._columns(live, number)
         if not self.is_marked:
-            return batch
+            return self._of_one_type(batch.columns) if self._encoded else batch
         mask = chosen_rows(live, number, self._projection.schema, self._conditions, deleted=self._deleted)
         if mask is not None and self._conditions and mask.true_count * self._copied_from <= rows:
             batch, mask = rows_where(batch, mask), None
         marks = pa.repeat(pa.scalar(True), batch.num_rows) if mask is None else mask
-        return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=self.schema)
+        return self._of_one_type([*batch.columns, marks])
+
+    def _of_one_type(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """Codes take as few bytes as their batch allows until here: fewer to copy."""
+        if self._encoded:
+            columns = [widened(c) if isinstance(c, pa.DictionaryArray) else c for c in columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def _is_number(kind: pa.DataType) -> bool:

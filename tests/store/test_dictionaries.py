@@ -105,4 +105,6 @@ def test_values_of_any_number_keep_their_codes() -> None:
         texts = pa.array([f"v{number % values}" for number in range(80_000)])
         codes, texts_once, _ = dictionaries._made(texts)
         assert pa.DictionaryArray.from_arrays(codes, texts_once).cast(pa.string()).equals(texts)
-        assert dictionaries.plainly_encoded(texts).type == dictionaries.ENCODED
+        narrow = pa.DictionaryArray.from_arrays(codes, texts_once)
+        assert dictionaries.widened(narrow).type == dictionaries.ENCODED
+        assert dictionaries.widened(narrow).cast(pa.string()).equals(texts)
