@@ -60,10 +60,11 @@ _TYPES: Final = (
 Keys = npt.NDArray[np.int64]
 
 
-def table_schema() -> TableSchema:
+def table_schema(**properties: str) -> TableSchema:
     """The table of the orders, its sequence mapped to `updated_at`."""
     columns = [Column(name, parse_type(text), nullable=False) for name, text in _TYPES]
-    return TableSchema.create(columns, [KEY], properties={"function_column.sequence_col": SEQUENCE})
+    given = {"function_column.sequence_col": SEQUENCE, **properties}
+    return TableSchema.create(columns, [KEY], properties=given)
 
 
 def key_count(rows: int) -> int:

@@ -32,6 +32,16 @@ from bench.spark_job import FORMATS
 
 _HERE: Final = Path(__file__).parent
 _FILE_ROWS: Final = 500_000
+# What is shown, and beside what.
+_ROWS: Final = (
+    ("base", ""),
+    ("upsert", "upsert as Parquet"),
+    ("append", "append as Parquet"),
+    ("read", "read of Parquet"),
+    ("read natively", "read of Parquet"),
+    ("column", "column of Parquet"),
+    ("column natively", "column of Parquet"),
+)
 # The newest there were for a Spark of their own when this was written.
 PACKAGES: Final = {
     "seqstore": (),
@@ -112,6 +122,7 @@ def run_format(name: str, python: str, inputs: Path, work: Path, given: argparse
             check=True,
             env=environment,
             cwd=folder,
+            timeout=given.minutes * 60,
         )
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         answer["wrong_rows"] = differing_rows(inputs, folder / "end", given.batches)
@@ -125,12 +136,9 @@ def table(results: list[dict[str, Any]]) -> str:
     lines = ["| format | Spark | what | seconds | beside Parquet | wrong rows |", "|---|---|---|---|---|---|"]
     for result in results:
         taken = result["seconds"]
-        for what, plain in (
-            ("base", ""),
-            ("upsert", "upsert as Parquet"),
-            ("append", "append as Parquet"),
-            ("read", "read of Parquet"),
-        ):
+        for what, plain in _ROWS:
+            if what not in taken:
+                continue
             ratio = median(a / b for a, b in zip(taken[what], taken[plain], strict=True)) if plain else None
             beside = "" if ratio is None else f"{ratio:.2f}"
             lines.append(
@@ -148,7 +156,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1_000_000, help="rows of an upsert")
     parser.add_argument("--append", type=int, default=5_000_000, help="rows of the append")
     parser.add_argument("--batches", type=int, default=3)
-    parser.add_argument("--reads", type=int, default=3)
+    parser.add_argument("--reads", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=8, help="most of them a format may take")
     parser.add_argument("--seed", type=int, default=20_261_121)
     parser.add_argument("--only", nargs="+", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--peer", action="append", default=[], metavar="FORMAT=PYTHON", help="who runs it")
@@ -175,6 +184,9 @@ def main() -> int:
             results.append(run_format(name, pythons[name], inputs, given.work, given))
         except subprocess.CalledProcessError as error:  # the others are worth knowing all the same
             print(f"{name}: ended with {error.returncode}", file=sys.stderr)
+            failed.append(name)
+        except subprocess.TimeoutExpired:
+            print(f"{name}: stopped after {given.minutes:g} minutes", file=sys.stderr)
             failed.append(name)
         else:
             print(table(results[-1:]), file=sys.stderr, flush=True)

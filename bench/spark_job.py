@@ -7,7 +7,8 @@ line printed.
 1. The base becomes a table.
 2. Batches of updates go in one by one, then an append; each beside Parquet files of the same frame, the two
    taking turns in going first.
-3. The whole table is read, beside Parquet files of the same rows.
+3. The whole table is read, beside Parquet files of the same rows; ours also with one column named, and as a
+   table of Parquet files that Spark reads itself, both with 5 % of the rows deleted.
 4. The end state is written to Parquet, for others to compare.
 """
 
@@ -25,6 +26,8 @@ from pyspark.sql import functions as F
 
 KEY, SEQUENCE = "order_id", "updated_at"
 TABLE = "orders"
+NATIVE = "orders_parquet"  # the same rows, with storage_format = parquet
+_COLUMN = "price"
 BUCKETS = "8"
 
 
@@ -69,14 +72,38 @@ class Seqstore:
         reader = self._spark.read.format("seqstore").option("path", str(self._path))
         return reader.option("table", f"db.{TABLE}").load()
 
-    def delete(self, every: int) -> None:
+    def delete(self, every: int, name: str = TABLE) -> None:
         """Takes away one row of so many."""
         import pyarrow.compute as pc
 
-        table = self.store.table(f"db.{TABLE}")
+        table = self.store.table(f"db.{name}")
         keys = table.scan([KEY]).read_all()
         digits = pc.subtract(keys[KEY], pc.multiply(pc.divide(keys[KEY], every), every))
         table.delete(keys.filter(pc.equal(digits, 0)))
+
+    def copy_as_parquet(self, rows: DataFrame) -> None:
+        """A second table of the rows, stored as Parquet files."""
+        from bench.rows import table_schema
+
+        self.store.create_table(f"db.{NATIVE}", table_schema(storage_format="parquet"))
+        writer = rows.write.format("seqstore").mode("append")
+        writer.option("path", str(self._path)).option("table", f"db.{NATIVE}").save()
+
+    def read_column(self, name: str, route: str) -> DataFrame:
+        """One column, by a route of `read_table`."""
+        from loaders.spark import read_table
+
+        return read_table(self._spark, self._path, f"db.{self._table_of(route)}", [name], route=route)
+
+    def read_natively(self) -> DataFrame:
+        """All rows, by Spark's own Parquet reader."""
+        from loaders.spark import read_table
+
+        return read_table(self._spark, self._path, f"db.{NATIVE}", route="native")
+
+    @staticmethod
+    def _table_of(route: str) -> str:
+        return NATIVE if route == "native" else TABLE
 
 
 class Delta:
@@ -247,18 +274,34 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         for label, step in turns if number % 2 else reversed(turns):
             clock.time(label, step)
     table.read().write.parquet(str(work / "end"))
+    end = spark.read.parquet(str(work / "end"))
     if isinstance(table, Seqstore):
-        table.delete(20)
-        table.read().write.parquet(str(work / "kept"))
-        files = spark.read.parquet(str(work / "kept"))
+        _read_ours(table, end, spark, work, clock, order["reads"])
     else:
-        files = spark.read.parquet(str(work / "end"))
-    for _ in range(order["reads"]):
-        clock.time("read of Parquet", lambda: read_all(files))
-        clock.time("read", lambda: read_all(table.read()))
+        for _ in range(order["reads"]):
+            clock.time("read of Parquet", lambda: read_all(end))
+            clock.time("read", lambda: read_all(table.read()))
     answer = {"spark": spark.version, "seconds": clock.seconds}
     spark.stop()
     return answer
+
+
+def _read_ours(
+    table: Seqstore, end: DataFrame, spark: SparkSession, work: Path, clock: Clock, reads: int
+) -> None:
+    """Every way to read the table, once 5 % of its rows are deleted, beside Parquet files without them."""
+    clock.time("copy as Parquet", lambda: table.copy_as_parquet(end))
+    for name in (TABLE, NATIVE):
+        table.delete(20, name)
+    table.read().write.parquet(str(work / "kept"))
+    files = spark.read.parquet(str(work / "kept"))
+    for _ in range(reads):
+        clock.time("read of Parquet", lambda: read_all(files))
+        clock.time("read", lambda: read_all(table.read()))
+        clock.time("read natively", lambda: read_all(table.read_natively()))
+        clock.time("column of Parquet", lambda: read_all(files.select(_COLUMN)))
+        clock.time("column", lambda: read_all(table.read_column(_COLUMN, "source")))
+        clock.time("column natively", lambda: read_all(table.read_column(_COLUMN, "native")))
 
 
 if __name__ == "__main__":

@@ -123,11 +123,12 @@ def plan_scan(
 
 
 def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[SegmentSlice]:
-    """Neighbouring batches of a segment together, `rows_per_task` rows of them unless one has more."""
+    """Neighbouring batches of a segment together, as many as hold `rows_per_task` rows: a segment of just so
+    many rows is one piece, and not one and a rest of a few rows."""
     start = 0
     while start < len(batches):
         live = batches[start][0]
-        most = max(1, rows_per_task // max(live.segment.meta.batch_rows, 1))
+        most = -(-rows_per_task // max(live.segment.meta.batch_rows, 1))
         end = start
         while end < len(batches) and batches[end][0] is live and end - start < most:
             end += 1

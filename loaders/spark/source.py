@@ -45,14 +45,11 @@ from loaders.spark.options import SourceOptions
 from loaders.spark.pushdown import arrow_filter
 from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
-from store import InvalidInputError, Store
+from store import InvalidInputError, Store, TableSchema
 from store.app_ids import DUPLICATE
 from store.partitions import any_partition_filter
 from store.scan import Projection
 from store.scan_task import ScanTask
-from store.sql.kinds.partitions import find_partition
-from store.sql.scan_filter import scan_filter
-from store.sql.tokens import parse_tree
 from store.write_task import StagedRows
 
 if TYPE_CHECKING:
@@ -123,11 +120,7 @@ class SnapshotReader(DataSourceReader):
         self._wanted = arrow_schema(schema)
         with Store.open(asked.path, create=False) as store:
             snapshot = store.table(asked.table).snapshot(asked.version)
-        self._filter: pc.Expression | None = None
-        if asked.filter is not None:
-            self._filter = scan_filter(
-                snapshot.schema, parse_tree(asked.filter, 0, len(asked.filter)), "option filter:"
-            )
+        self._filter = None if asked.filter is None else _parse_filter(snapshot.schema, asked.filter)
         # Later steps run in other processes, perhaps after other loads: they are to see what this one saw.
         self._version = snapshot.version
         self._stored = Projection.of(snapshot.schema, self._wanted.names, hidden=False)
@@ -148,6 +141,14 @@ class SnapshotReader(DataSourceReader):
         for batch in partition.task.read():
             named = batch.rename_columns(self._wanted.names)
             yield named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+
+
+def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:
+    """The option filter. SQL is imported here: each of Spark's workers waits for what the module imports."""
+    from store.sql.scan_filter import scan_filter
+    from store.sql.tokens import parse_tree
+
+    return scan_filter(schema, parse_tree(text, 0, len(text)), "option filter:")
 
 
 class PushdownReader(SnapshotReader):
@@ -232,6 +233,8 @@ class VersionWriter(DataSourceArrowWriter):
         """Rows that go: those of the partitions named, or all."""
         if not self._asked.partitions:
             return None
+        from store.sql.kinds.partitions import find_partition  # see _parse_filter
+
         table = store.table(self._asked.table)
         wanted = [find_partition(table, name) for name in self._asked.partitions]
         return any_partition_filter(table.schema, wanted)

@@ -15,15 +15,13 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
 
 
+# What uses the run's session; tests of the routine load are marked `spark` for the jars of their broker.
+TESTS = ("tests/loaders/spark", "tests/loaders/broker", "tests/cli/test_demo.py")
+
+
 def run_tests(master: str, marked: str, seconds: int) -> None:
-    tests = [
-        str(path)
-        for path in sorted(Path(__file__).parent.glob("test_*.py"))
-        if path.name != Path(__file__).name
-    ]
-    tests.append(str(ROOT / "tests" / "loaders" / "broker" / "test_spark.py"))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marked, *tests],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marked, *TESTS],
         cwd=ROOT,
         env=os.environ | {VARIABLE: master},
         stdout=subprocess.PIPE,
@@ -47,4 +45,4 @@ def test_the_telling_tests_pass(master: str) -> None:
 @pytest.mark.executors("local[2]")
 @pytest.mark.parametrize("master", CLUSTERS)
 def test_the_whole_suite_passes(master: str) -> None:
-    run_tests(master, "spark and not torture", 3_000)
+    run_tests(master, "spark", 3_000)
