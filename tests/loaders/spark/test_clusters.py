@@ -21,7 +21,18 @@ TESTS = ("tests/loaders/spark", "tests/loaders/broker", "tests/cli/test_demo.py"
 
 def run_tests(master: str, marked: str, seconds: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marked, *TESTS],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=900",
+            "-m",
+            marked,
+            *TESTS,
+        ],
         cwd=ROOT,
         env=os.environ | {VARIABLE: master},
         stdout=subprocess.PIPE,

@@ -158,6 +158,7 @@ def write_stream(spark: SparkSession, data_dir: str, files: str, checkpoint: str
 
 @pytest.mark.crash
 @pytest.mark.torture
+@pytest.mark.timeout(1_800)
 def test_a_written_stream_whose_driver_is_killed_repeats_nothing(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
