@@ -49,6 +49,7 @@ from store.window import facts_of
 if TYPE_CHECKING:
     from store.table import Table
 
+ALTER_TABLE: Final = "ALTER TABLE"
 FEATURE_PREFIX: Final = "delta.feature."
 SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
 _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
@@ -84,12 +85,14 @@ def alter(
     *,
     expected_revision: int | None = None,
     check: Callable[[records.Transaction], None] | None = None,
+    operation: str = ALTER_TABLE,
 ) -> int:
     """Applies changes one after another, all or none; returns the version they made.
 
     Args:
         expected_revision: the revision they were thought out for; None means the newest.
         check: looks at the table within the switch; what it raises undoes everything.
+        operation: what history calls it.
 
     Raises:
         InvalidInputError: a change that is not possible.
@@ -98,16 +101,20 @@ def alter(
     with table.catalog.write() as tx:
         if check is not None:
             check(tx)
-        return _alter(tx, table, changes, expected_revision)
+        return _alter(tx, table, changes, expected_revision, operation)
 
 
 def _alter(
-    tx: records.Transaction, table: Table, changes: Sequence[Change], expected_revision: int | None
+    tx: records.Transaction,
+    table: Table,
+    changes: Sequence[Change],
+    expected_revision: int | None,
+    operation: str = ALTER_TABLE,
 ) -> int:
     version, revision = records.head(tx, table.id, table.name)
     if expected_revision not in (None, revision):
         raise schema_error(
-            tx, table.id, name=table.name, operation="ALTER TABLE", revision=expected_revision or 0
+            tx, table.id, name=table.name, operation=operation, revision=expected_revision or 0
         )
     schema = table.loader.schema(tx, revision)
     require_writable(schema.features)
@@ -121,7 +128,7 @@ def _alter(
     schema = replace(schema, revision=revision + 1)
     tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
     record = TransactionRecord(
-        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, "ALTER TABLE", now_ms()
+        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, operation, now_ms()
     )
     facts = facts_of(is_blind=True, changes=said, features=features)
     write = TableWrite(table.id, table.name, schema.revision, Plan(version), facts=facts)

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
     PyArrowFileIO,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -171,11 +172,7 @@ class _Writer:
             self._disk.delete(name)
             return None
         path = self._disk.path(name)
-        found = data_file_statistics_from_parquet_metadata(
-            pq.read_metadata(path),
-            compute_statistics_plan(self._schema, {}),
-            parquet_path_to_id_mapping(self._schema),
-        )
+        found = self._statistics(pq.read_metadata(path))
         data = DataFile.from_args(
             _table_format_version=_FORMAT_VERSION,
             content=DataFileContent.DATA,
@@ -190,6 +187,18 @@ class _Writer:
             **found.to_serialized_dict(),
         )
         return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data)
+
+    def _statistics(self, written: pq.FileMetaData) -> DataFileStatistics:
+        """Counts and bounds of a data file. Times before the year 1 have none: Python has no such dates."""
+        times = [f.name for f in self._arrow if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)]
+        paths = parquet_path_to_id_mapping(self._schema)
+        try:
+            plan = compute_statistics_plan(self._schema, {})
+            return data_file_statistics_from_parquet_metadata(written, plan, paths)
+        except OverflowError:
+            only_counted = {f"write.metadata.metrics.column.{name}": "counts" for name in times}
+            plan = compute_statistics_plan(self._schema, only_counted)
+            return data_file_statistics_from_parquet_metadata(written, plan, paths)
 
     def finish(self, entries: list[ManifestEntry]) -> IcebergVersion:
         """Names the data files, and makes them what readers find."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from store.iceberg import IcebergVersion
     from store.table import Table
 
+_OPERATION: Final = "REORG TABLE UPGRADE UNIFORM"
 _DIRECTORY: Final = "iceberg"
 _FEATURES: Final = {1: "icebergCompatV1", 2: "icebergCompatV2"}
 
@@ -54,7 +55,8 @@ def upgrade_uniform(table: Table, compatibility: int) -> IcebergVersion:
     schema = table.schema
     check_types(schema, compatibility)
     table.purge()
-    alter(table, [_with_feature(_FEATURES[compatibility])], expected_revision=schema.revision)
+    change = _with_feature(_FEATURES[compatibility])
+    alter(table, [change], expected_revision=schema.revision, operation=_OPERATION)
     return write_iceberg(table)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("pyiceberg")
 from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.table import StaticTable
 
-from store import InvalidInputError, ProtocolChangedException, Store
+from store import InvalidInputError, ProtocolChangedException, Store, UnavailableError, uniform
 from store.sql import Session
 from store.uniform import upgrade_uniform
 
@@ -74,6 +74,28 @@ def test_an_iceberg_reader_reads_the_rows_that_count(session: Session, storage: 
     assert table.scan(row_filter=GreaterThan("k", 9)).to_arrow().num_rows == 0
 
 
+def test_times_beyond_pythons_and_texts_cut_in_their_bounds_are_read(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, d DATE NULL, m DATETIME(3) NULL, s STRING NULL) UNIQUE KEY(k)")
+    text = "ä" * 40
+    run(
+        session,
+        f"INSERT INTO t VALUES (1, '0000-01-01', '0000-01-01 00:00:00', '{text}'), "
+        "(2, '9999-12-31', '9999-12-31 23:59:59.999', '')",
+    )
+    (line,) = run(session, _UPGRADE)
+    found = reader(line).scan().to_arrow().sort_by("k")
+    stored = session.store.table("db.t").snapshot().scan().read_all().sort_by("k")
+    assert found.column("d").cast(pa.int32()).equals(stored.column("d").cast(pa.int32()))
+    assert found.column("m").cast(pa.int64()).equals(stored.column("m").cast(pa.int64()))
+    assert reader(line).scan(row_filter=EqualTo("s", text)).to_arrow().column("k").to_pylist() == [1]
+
+
+def test_history_tells_of_an_upgrade(session: Session) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    run(session, _UPGRADE)
+    assert run(session, "DESCRIBE HISTORY t")[0]["operation"] == "REORG TABLE UPGRADE UNIFORM"
+
+
 def test_later_versions_are_shown_by_the_next_upgrade(session: Session) -> None:
     run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
     run(session, "INSERT INTO t VALUES (1, 1), (2, 2)")
@@ -127,6 +149,14 @@ def test_what_iceberg_cannot_hold_is_refused_before_anything_is_done(
         run(session, f"REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION={compatibility}))")
     assert table.snapshot().version == before
     assert not (session.store.path / "iceberg").exists()
+
+
+def test_without_the_package_nothing_is_done(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
+    monkeypatch.setattr(uniform.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UnavailableError, match=r"pip install 'seqstore\[iceberg\]'"):
+        run(session, _UPGRADE)
+    assert session.store.table("db.t").snapshot().version == 1
 
 
 def test_a_transaction_that_began_before_meets_a_changed_protocol(session: Session) -> None:
