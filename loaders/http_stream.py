@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import BinaryIO, Final, cast
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, Final, cast
 
 from sqlglot import exp
 
@@ -49,11 +50,19 @@ def table_of(sql: str) -> tuple[str, str]:
     return database, table
 
 
-def http_stream(store: Store, sql: str, body: BinaryIO, headers: Mapping[str, str]) -> StreamLoadReply:
+def http_stream(
+    store: Store,
+    sql: str,
+    body: BinaryIO,
+    headers: Mapping[str, str],
+    *,
+    turn: AbstractContextManager[Any] | None = None,
+) -> StreamLoadReply:
     """Loads a body as a statement says; never raises for what a user can get wrong.
 
     Args:
         headers: of the request; the properties of the statement come first.
+        turn: see `stream_load`.
     """
     try:
         database, table = table_of(sql)
@@ -65,7 +74,7 @@ def http_stream(store: Store, sql: str, body: BinaryIO, headers: Mapping[str, st
         given["columns"], body = _columns(_taken_apart(sql), options, targets, plain)
     except StoreError as error:
         return refusal(headers, error)
-    return stream_load(store, database, table, body, given)
+    return stream_load(store, database, table, body, given, turn=turn)
 
 
 def _taken_apart(sql: str) -> dict[str, str]:

@@ -84,8 +84,9 @@ class StreamLoadApi:
                 self._store.accounts.require(user, "LOAD", database)
             except StoreError as error:
                 return refusal(headers, error)
-            turn = None if isinstance(body, BodyPipe) else self._turns
-            return stream_load(self._store, database, table, cast(BinaryIO, body), headers, turn=turn)
+            return stream_load(
+                self._store, database, table, cast(BinaryIO, body), headers, turn=self._turn(body)
+            )
 
         reply = await self._run(request, body, load)
         return json_reply(reply, indent=4)
@@ -107,7 +108,7 @@ class StreamLoadApi:
                 self._store.accounts.require(user, "LOAD", table_of(sql)[0])
             except StoreError as error:
                 return refusal(headers, error)
-            return http_stream(self._store, sql, cast(BinaryIO, body), headers)
+            return http_stream(self._store, sql, cast(BinaryIO, body), headers, turn=self._turn(body))
 
         return json_reply(await self._run(request, body, load), indent=4)
 
@@ -160,6 +161,10 @@ class StreamLoadApi:
             reply["ErrorURL"] = f"{_origin(request)}/api/_load_error_log?file={name}"
         self._metrics.count_load(reply, time.monotonic() - started)
         return reply
+
+    def _turn(self, body: Any) -> threading.Semaphore | None:
+        """Bodies that are still on their way wait for their client: they take no turn from others."""
+        return None if isinstance(body, BodyPipe) else self._turns
 
     def _check_length(self, request: web.BaseRequest) -> None:
         """LR3, LR5."""
