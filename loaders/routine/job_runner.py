@@ -2,8 +2,8 @@
 
 A round:
 
-1. A job whose table is gone is cancelled (R8). A pause of the system that has lasted long enough ends (R34).
-   A job that no living process runs is taken over, which fences the tasks of the process before (R12).
+1. A job whose table or database is gone is cancelled (R8). A pause of the system that has lasted long enough
+   ends (R34). A job that no living process runs is taken over, which fences its earlier tasks (R12).
 2. The source tells what its partitions hold. New partitions begin where the job says (R26) and are dealt to
    tasks (R9). An offset that is gone or beyond the end pauses the job, or, if the job says so, moves it and
    tells (R27). A source that cannot be asked pauses the job until it can (R34).

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from loaders.routine.kafka_properties import kafka_properties, shown, time_ms
+from loaders.routine.kafka_properties import kafka_properties, shown, time_ms, with_group
 from loaders.routine.messages import lines_of
 from store import InvalidInputError
 
@@ -38,6 +38,15 @@ def test_what_is_for_the_client_is_passed_on() -> None:
     assert found.client == {"security.protocol": "SASL_SSL", "sasl.jaas.config": "secret words"}
     assert found.group_id == "g"
     assert "secret words" not in str(shown(given))
+
+
+def test_a_group_of_the_jobs_own_is_made_anew_and_a_given_one_stays() -> None:
+    """R24: consumers of a group keep the settings they began with"""
+    made = with_group("job", PLAIN)
+    assert re.fullmatch(r"job_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", made["property.group.id"])
+    assert with_group("job", made)["property.group.id"] != made["property.group.id"]
+    given = {**PLAIN, "property.group.id": "job_group"}
+    assert with_group("job", given) == given
 
 
 @pytest.mark.parametrize(
