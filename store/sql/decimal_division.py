@@ -10,7 +10,8 @@ fraction; integers alone, and anything beside FLOAT, DOUBLE or text, give a DOUB
    decimal get a note of both types.
 2. Where the type of an operand cannot be found so (a function that is not known here), the division stays
    one of DOUBLEs.
-3. The translation turns a noted division into one of 128-bit integers, which is exact.
+3. The translation turns a noted division into one of integers, which is exact: of 64 bits where all digits
+   fit, which takes a tenth of the time, else of 128.
 """
 
 from __future__ import annotations
@@ -32,9 +33,20 @@ _OVERFLOW_SCALE: Final = 6  # decimal_overflow_scale
 _INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38}
 _CAST_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "INT128": 38}
 _TINYINT, _SMALLINT, _INT, _BIGINT = 3, 5, 10, 20
-_HUGE: Final = exp.DataType.build("INT128")
 _TEXT: Final = exp.DataType.build("TEXT")
 _SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag, exp.Lead)
+
+
+@dataclass(frozen=True)
+class _Width:
+    """What a division is computed in: integers, and the digits of the decimals they are made of."""
+
+    integer: exp.DataType
+    digits: int
+
+
+_NARROW: Final = _Width(exp.DataType.build("BIGINT"), 18)
+_WIDE: Final = _Width(exp.DataType.build("INT128"), _DIGITS_MAX)
 
 
 @dataclass(frozen=True)
@@ -70,12 +82,16 @@ def divided(node: exp.Expr) -> exp.Expr | None:
         return None
     left, right = operands
     result = _divided(left, right)
+    fits = max(result.precision, left.precision + left.scale, right.precision + right.scale) <= _NARROW.digits
+    width = _NARROW if fits else _WIDE
     # With a = A / 10^s1 and b = B / 10^s2, the digits of a / b to the scale s are A * 10^(s - s1 + s2) / B.
-    power = _huge(10 ** (result.scale - left.scale + right.scale))
-    dividend = exp.Mul(this=_unscaled(node.this, left), expression=power)
-    quotient = exp.IntDiv(this=exp.Paren(this=dividend), expression=_unscaled(node.expression, right))
+    power = 10 ** (result.scale - left.scale + right.scale)
+    more = _as(exp.Literal.string(str(power)), width.integer)
+    dividend = exp.Mul(this=_unscaled(node.this, left, width), expression=more)
+    divisor = _unscaled(node.expression, right, width)
+    quotient = exp.Paren(this=exp.IntDiv(this=exp.Paren(this=dividend), expression=divisor))
     unit = _as(exp.Literal.string(f"0.{1:0{result.scale}}"), _type(result.scale, result.scale))
-    scaled = exp.Mul(this=_as(exp.Paren(this=quotient), _type(_DIGITS_MAX, 0)), expression=unit)
+    scaled = exp.Mul(this=_as(quotient, _type(width.digits, 0)), expression=unit)
     return _as(exp.Paren(this=scaled), _type(result.precision, result.scale))
 
 
@@ -89,17 +105,16 @@ def _divided(left: Digits, right: Digits) -> Digits:
     return Digits(_DIGITS_MAX, min(left.scale, _OVERFLOW_SCALE) + _INCREMENT)
 
 
-def _unscaled(value: exp.Expr, kind: Digits) -> exp.Expr:
+def _unscaled(value: exp.Expr, kind: Digits, width: _Width) -> exp.Expr:
     """The number without its point."""
-    number = _as(
-        exp.Paren(this=value), _type(_DIGITS_MAX, kind.scale)
-    )  # products of narrower ones are narrow
     if not kind.scale:
-        return _as(number, _HUGE)
-    if kind.precision + kind.scale <= _DIGITS_MAX:
+        return _as(exp.Paren(this=value), width.integer)
+    number = _as(exp.Paren(this=value), _type(width.digits, kind.scale))  # products have the factors' width
+    if kind.precision + kind.scale <= width.digits:
         power = _as(exp.Literal.number(10**kind.scale), _type(kind.scale + 1, 0))
-        return _as(exp.Paren(this=exp.Mul(this=number, expression=power)), _HUGE)
-    return _as(call("replace", _as(number, _TEXT), exp.Literal.string("."), exp.Literal.string("")), _HUGE)
+        return _as(exp.Paren(this=exp.Mul(this=number, expression=power)), width.integer)
+    digits = call("replace", _as(number, _TEXT), exp.Literal.string("."), exp.Literal.string(""))
+    return _as(digits, width.integer)
 
 
 def _as(value: exp.Expr, kind: exp.DataType) -> exp.Expr:
@@ -109,10 +124,6 @@ def _as(value: exp.Expr, kind: exp.DataType) -> exp.Expr:
 
 def _type(precision: int, scale: int) -> exp.DataType:
     return exp.DataType.build(f"DECIMAL({min(precision, _DIGITS_MAX)}, {scale})")
-
-
-def _huge(number: int) -> exp.Expr:
-    return _as(exp.Literal.string(str(number)), _HUGE)
 
 
 class _Types:
@@ -174,13 +185,27 @@ class _Types:
         if relation is not None:
             known = relation.column_type(name)
             return known is not None, _stored(known[1]) if known is not None else None
-        query = source.this if isinstance(source, exp.Subquery) else _cte(source)
+        query, renamed = _query_of(source)
+        if query is None:
+            return False, None
+        if not renamed:
+            return self._of_name(query, name)
+        return name in renamed, self._of_place(query, renamed.index(name)) if name in renamed else None
+
+    def _of_name(self, query: exp.Expr, name: str) -> tuple[bool, Digits | None]:
+        """Whether a query answers with a column of that name, and what it is."""
+        if isinstance(query, exp.Subquery):
+            return self._of_name(query.this, name)
+        if isinstance(query, exp.SetOperation):
+            first: exp.Expr = query
+            while isinstance(first, (exp.SetOperation, exp.Subquery)):
+                first = first.this
+            names = [item.alias_or_name.lower() for item in first.expressions]
+            return name in names, self._of_place(query, names.index(name)) if name in names else None
         if not isinstance(query, exp.Select):
             return False, None
         for item in query.expressions:
-            if isinstance(item, exp.Star) or (
-                isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-            ):
+            if _is_star(item):
                 for inner in _sources(query):
                     is_there, found = self._of_source(inner, name)
                     if is_there:
@@ -188,6 +213,33 @@ class _Types:
             elif item.alias_or_name.lower() == name:
                 return True, self.of(item)
         return False, None
+
+    def _of_place(self, query: exp.Expr, place: int) -> Digits | None:
+        """What the column at a place of a query's answer is."""
+        if isinstance(query, exp.Subquery):
+            return self._of_place(query.this, place)
+        if isinstance(query, exp.SetOperation):
+            return _common([self._of_place(query.this, place), self._of_place(query.expression, place)])
+        items = query.expressions if isinstance(query, exp.Select) else []
+        if place >= len(items) or any(map(_is_star, items)):
+            return None
+        return self.of(items[place])
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
+
+
+def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
+    """The query behind a source, and the names that its columns were given."""
+    named = source if isinstance(source, exp.Subquery) else _cte(source)
+    if named is None:
+        return None, []
+    alias = named.args.get("alias")
+    columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+    if isinstance(source, exp.Table) and isinstance(source.args.get("alias"), exp.TableAlias):
+        columns = source.args["alias"].args.get("columns") or columns
+    return named.this, [column.name.lower() for column in columns or []]
 
 
 def _sources(select: exp.Select) -> Iterator[exp.Expr]:
@@ -200,17 +252,16 @@ def _sources(select: exp.Select) -> Iterator[exp.Expr]:
         yield join.this
 
 
-def _cte(table: exp.Expr) -> exp.Expr | None:
-    """The query that a WITH around a name gives it."""
+def _cte(table: exp.Expr) -> exp.CTE | None:
+    """What a WITH around a name says of it."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
         return None
     above = table.parent
     while above is not None:
         clause = above.args.get("with_")
         for cte in clause.expressions if clause is not None else ():
-            if cte.alias.lower() == table.name.lower() and cte.find_ancestor(exp.CTE) is None:
-                query: exp.Expr = cte.this
-                return query
+            if isinstance(cte, exp.CTE) and cte.alias.lower() == table.name.lower():
+                return cte
         above = above.parent
     return None
 
