@@ -53,8 +53,8 @@ def stream_load(
     Args:
         body: read to its end unless the load fails before.
         headers: of a Doris stream load, names in any case; others are ignored.
-        turn: held while the body is read and its rows are prepared, and given back before the commit, where
-            loads wait for each other anyway. For bodies that are at hand: others wait for their client.
+        turn: held while the body is read, staged and planned, and given back before the commit, where loads
+            wait for each other anyway. For bodies that are at hand: others wait for their client.
 
     Returns:
         The reply, success or not. The rows of a success are durable and, unless the load was only
@@ -147,8 +147,11 @@ class StreamLoad:
             try:
                 with self._turn:
                     self._read_and_write(load, body, log)
-                self._log(log)
-                self._check_ratio(log)
+                    self._log(log)
+                    self._check_ratio(log)
+                    if isinstance(load, Load) and not options.two_phase_commit:
+                        with self._timed("CommitAndPublishTimeMs"):
+                            load.prepare()
             except BaseException:
                 progress.txn_id = load.txn_id
                 raise
