@@ -108,14 +108,11 @@ def wait_for_progress(server: Server, topic: Topic) -> None:
     )
 
 
-def test_kills_and_a_broker_restart_lose_and_repeat_nothing(broker: KafkaBroker, tmp_path: Path) -> None:
-    """R11, R12, R34"""
-    run(broker, tmp_path, seed=random.randrange(10**6), messages=20_000, kills=1, restarts=1)
-
-
-def test_a_driver_that_is_killed_is_started_again(broker: KafkaBroker, tmp_path: Path) -> None:
-    """R11, R34: by the server itself, from the offsets that the catalog has"""
-    run(broker, tmp_path, seed=random.randrange(10**6), messages=20_000, drivers=1)
+def test_kills_of_server_and_driver_and_a_broker_restart_lose_and_repeat_nothing(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """R11, R12, R34: a driver is started again by the server itself, from the offsets that the catalog has"""
+    run(broker, tmp_path, seed=random.randrange(10**6), messages=20_000, kills=1, restarts=1, drivers=1)
 
 
 @pytest.mark.torture
