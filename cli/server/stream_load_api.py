@@ -35,8 +35,8 @@ from store import InvalidInputError, Store, StoreError, UnavailableError
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
-# Small loads that are parsed and prepared at a time. Each holds the interpreter's lock nearly all the time, so
-# a second one only takes it from the first, and from the one that commits: a quarter more loads a second than
+# Small loads that are parsed and prepared at a time. Each holds the interpreter's lock nearly always, so a
+# second one only takes it from the first, and from the one that commits: a quarter more loads a second than
 # with two, on two cores. Those that wait for the commit do not count.
 _AT_WORK_MAX: Final = 1
 
