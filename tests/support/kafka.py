@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ class Topic:
     def _is_made(self, partitions: int) -> bool:
         try:
             self._make(partitions, {})
-        except Exception:
+        except (KafkaException, TimeoutError):
             return False
         self._producer = self._new_producer()
         return True
