@@ -2,9 +2,10 @@
 
 Counting, batch by batch:
 
-1. batches that zone maps rule out count nothing;
-2. of those in which every row satisfies the conditions, the live rows count: nothing is read;
-3. of the others the columns of the conditions are compared in place, and hidden rows left out by their bits.
+1. where zone maps tell that every row of a segment satisfies the conditions, its live rows count;
+2. of other segments, batches that zone maps rule out count nothing;
+3. of batches in which every row satisfies the conditions, the live rows count: nothing is read;
+4. of the rest the columns of the conditions are compared in place, and hidden rows left out by their bits.
 
 For a smallest or largest value, batches are read in the order of their bounds, until no bound is better
 than what was found: mostly one.
@@ -13,7 +14,7 @@ than what was found: mostly one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -49,8 +50,12 @@ def count_rows(state: TableState, conditions: Sequence[Condition], *, deleted: b
     """
     if not conditions and not deleted:
         return state.row_count
-    total = 0
-    for batch in _batches(state, conditions):
+    whole: dict[int, LiveSegment] = {}
+    rest: dict[int, LiveSegment] = {}
+    for slot, live in state.segments.items():
+        (whole if all(_always(state, live, conditions)) else rest)[slot] = live
+    total = sum(live.deletes.live_count - (0 if deleted else live.live_tombstones) for live in whole.values())
+    for batch in _batches(replace(state, segments=rest), conditions):
         mask = _chosen(state, batch, conditions, deleted=deleted)
         total += batch.rows if mask is None else mask.true_count
     return total

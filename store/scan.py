@@ -15,7 +15,7 @@ threads ahead of the consumer (store.read_ahead).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +25,6 @@ import pyarrow.dataset as ds
 
 from store.columns import column_source, constant_column
 from store.condition import Condition
-from store.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, widened
 from store.errors import InvalidInputError
 from store.evaluation import filtered
 from store.lazy import cached_property
@@ -36,12 +35,7 @@ from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hid
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 
-_FEW_ROWS: Final = 4096  # up to so many, handing them to other threads costs more than it saves
-# Where no more than one row in so many is wanted, a scan that marks rows copies them out: numbers and codes
-# sooner than texts.
-_COPIED_FROM: Final = 4
-_NUMBERS_COPIED_FROM: Final = 2
-LIVE: Final = "__LIVE__"
+FEW_ROWS: Final = 4096  # up to so many, handing them to other threads costs more than it saves
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
 
@@ -133,7 +127,7 @@ def scan_batches(
     needed = columns_of(predicate, everything)
     names = everything if needed is None else dict.fromkeys([*projection.names, *needed])
     wide = Projection(schema, tuple(names))
-    if sum(batch_rows(live, number) for live, number in batches) <= _FEW_ROWS:
+    if sum(batch_rows(live, number) for live, number in batches) <= FEW_ROWS:
         few = _filtered_few(batches, wide, projection, predicate, deleted=deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, few)
     reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted=deleted))
@@ -193,7 +187,7 @@ def _read_all(
 
     def takes_work(batch: LiveBatch) -> bool:
         live, number = batch
-        if batch_rows(live, number) <= _FEW_ROWS:
+        if batch_rows(live, number) <= FEW_ROWS:
             return False
         if conditions or not live.segment.is_at_hand(number):
             return True
@@ -292,113 +286,6 @@ def scan_figures(state: TableState, predicate: pc.Expression | None) -> ScanFigu
         rows_read=sum(batch_rows(live, number) for live, number in batches),
         rows_hidden=sum(len(mask) - mask.true_count for mask in masks if mask is not None),
     )
-
-
-class MarkedScan:
-    """Batches in place, with a column that says which of their rows count and satisfy some conditions: for a
-    reader that filters anyway.
-
-    Copying the rows that count out of every batch costs more than handing all of them over with one bit
-    each, unless few of them are wanted.
-
-    Args:
-        grouped: columns that the reader groups by. Texts among them come as codes, where that is worth it.
-
-    Attributes:
-        schema: of the batches: the projection, and `LIVE` where some row may not count.
-    """
-
-    def __init__(
-        self,
-        batches: Sequence[LiveBatch],
-        projection: Projection,
-        conditions: Sequence[Condition],
-        *,
-        deleted: bool,
-        grouped: Collection[str] = (),
-    ) -> None:
-        self._batches = batches
-        self._projection = projection
-        self._conditions = conditions
-        self._deleted = deleted
-        self.is_marked = bool(conditions) or any(
-            live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
-        )
-        self.schema = projection.arrow
-        self._encoded = [name for name in dict.fromkeys(grouped) if self._is_worth_encoding(name)]
-        for name in self._encoded:
-            place = self.schema.get_field_index(name)
-            self.schema = self.schema.set(place, self.schema.field(place).with_type(ENCODED))
-        self._plain = Projection(
-            projection.schema, tuple(name for name in projection.names if name not in self._encoded)
-        )
-        numbers = all(_is_number(field.type) for field in self.schema)
-        self._copied_from = _NUMBERS_COPIED_FROM if numbers else _COPIED_FROM
-        if self.is_marked:
-            self.schema = self.schema.append(pa.field(LIVE, pa.bool_()))
-
-    def open(self) -> pa.RecordBatchReader:
-        """Reads from the start; as often as needed."""
-        rows = read_ahead(self._batches, self._read, self._takes_work)
-        return pa.RecordBatchReader.from_batches(self.schema, rows)
-
-    def _takes_work(self, asked: LiveBatch) -> bool:
-        live, number = asked
-        if batch_rows(live, number) <= _FEW_ROWS:
-            return False
-        if self._conditions or not live.segment.is_at_hand(number):
-            return True
-        sources = [column_source(self._projection.schema, live.segment, name) for name in self._encoded]
-        return not all(source is None or is_encoded(live.segment, number, source) for source in sources)
-
-    def _is_worth_encoding(self, name: str) -> bool:
-        """As the first batch of some rows tells."""
-        if name not in self._projection.names or self._projection.arrow.field(name).type != pa.string():
-            return False
-        large = (asked for asked in self._batches if batch_rows(*asked) > _FEW_ROWS)
-        first = next(large, None)
-        return first is not None and is_worth_it(self._encoded_column(*first, name))
-
-    def _encoded_column(self, live: LiveSegment, number: int, name: str) -> pa.DictionaryArray:
-        source = column_source(self._projection.schema, live.segment, name)
-        if source is not None:
-            return encoded(live.segment, number, source)
-        plain = Projection(self._projection.schema, (name,))
-        return project(live, number, batch_rows(live, number), plain).column(0).dictionary_encode()
-
-    def _columns(self, live: LiveSegment, number: int) -> pa.RecordBatch:
-        """A batch as it is stored, hidden rows included."""
-        rows = batch_rows(live, number)
-        if not self._encoded:
-            return project(live, number, rows, self._projection)
-        found = {name: self._encoded_column(live, number, name) for name in self._encoded}
-        if self._plain.names:
-            plain = project(live, number, rows, self._plain)
-            found |= dict(zip(self._plain.names, plain.columns, strict=True))
-        names = self._projection.names
-        return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
-
-    def _read(self, asked: LiveBatch) -> pa.RecordBatch:
-        live, number = asked
-        rows = batch_rows(live, number)
-        batch = self._columns(live, number)
-        if not self.is_marked:
-            return self._of_one_type(batch.columns) if self._encoded else batch
-        mask = chosen_rows(live, number, self._projection.schema, self._conditions, deleted=self._deleted)
-        if mask is not None and self._conditions and mask.true_count * self._copied_from <= rows:
-            batch, mask = rows_where(batch, mask), None
-        marks = pa.repeat(pa.scalar(True), batch.num_rows) if mask is None else mask
-        return self._of_one_type([*batch.columns, marks])
-
-    def _of_one_type(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Codes take as few bytes as their batch allows until here: fewer to copy."""
-        if self._encoded:
-            columns = [widened(c) if isinstance(c, pa.DictionaryArray) else c for c in columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_primitive(kind) or pa.types.is_dictionary(kind))
 
 
 def project(live: LiveSegment, number: int, rows: int, projection: Projection) -> pa.RecordBatch:

@@ -13,8 +13,9 @@ from store.aggregate import count_rows, extreme, has_bounds
 from store.condition import Condition
 from store.errors import InvalidInputError
 from store.lookup import lookup
+from store.marked_scan import MarkedScan, is_worth_encoding
 from store.readers import Lease
-from store.scan import MarkedScan, Projection, ScanFigures, scan_figures, scan_state, unpruned
+from store.scan import Projection, ScanFigures, scan_figures, scan_state, unpruned
 from store.schema import TableSchema
 from store.table_state import TableState
 
@@ -88,6 +89,11 @@ class Snapshot:
         return MarkedScan(
             unpruned(self._state, filter), projection, conditions, deleted=deleted, grouped=grouped
         )
+
+    def is_worth_encoding(self, column: str) -> bool:
+        """Whether `marked` hands over texts of a column as codes when it is grouped."""
+        batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)
+        return is_worth_encoding(batches, self.schema, column)
 
     def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
         """What a scan with a filter will read."""

@@ -169,6 +169,11 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
         )
     if "multiple overloads that match" in message:
         return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
+    if "Max expression depth" in message:
+        return InvalidInputError(
+            "expected less deeply nested expressions, found more than 1,000 levels; write lists as IN (...)",
+            kind="query",
+        )
     if isinstance(error, duckdb.OutOfMemoryException):
         return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
     return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")

@@ -6,8 +6,9 @@ floats are left out (NaN), a NULL constant is left out. What is left out is deci
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -27,20 +28,25 @@ _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
     exp.GTE: ">=",
 }
 _FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC: Final[dict[type[exp.Expr], Callable[[int, int], int]]] = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+}
+_DEPTH_MAX: Final = 20
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?")
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition that must all hold."""
-    if node is None:
-        return
-    node = node.unnest() if isinstance(node, exp.Paren) else node
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.this)
-        yield from conjuncts(node.expression)
-    else:
-        yield node
+    """The parts of a condition that must all hold, in the order they are written."""
+    waiting = [node] if node is not None else []
+    while waiting:  # a program may write thousands of them
+        part = _bare(waiting.pop())
+        if isinstance(part, exp.And):
+            waiting += [part.expression, part.this]
+        else:
+            yield part
 
 
 def column_of(node: exp.Expr) -> exp.Column | None:
@@ -113,8 +119,12 @@ def _listed(node: exp.In, name: str, kind: ColumnType) -> list[Condition] | None
 
 
 def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
-    """A literal as a scalar of the column's own type, None when it is none or not exactly of that type."""
+    """A literal, or arithmetic of integers, as a scalar of the column's own type; None when it is none or not
+    exactly of that type."""
     node = _bare(node)
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
+        number = _integer(node)
+        return _scalar(str(number), kind, is_string=False) if number is not None else None
     negative = isinstance(node, exp.Neg)
     if negative:
         node = _bare(node.this)
@@ -131,6 +141,29 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
         return _scalar(text, kind, is_string=bool(node.is_string))
     except (ValueError, InvalidOperation, pa.ArrowException):
         return None
+
+
+def _integer(node: exp.Expr, depth: int = 0) -> int | None:
+    """The value of a few integers added, subtracted, multiplied; None beyond BIGINT or of anything else."""
+    node = _bare(node)
+    if depth > _DEPTH_MAX:
+        return None
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
+        left, right = _integer(node.this, depth + 1), _integer(node.expression, depth + 1)
+        if left is None or right is None:
+            return None
+        value = _ARITHMETIC[type(node)](left, right)
+    elif isinstance(node, exp.Neg):
+        inner = _integer(node.this, depth + 1)
+        if inner is None:
+            return None
+        value = -inner
+    elif isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"\d+", node.this):
+        value = int(node.this)
+    else:
+        return None
+    low, high = INTEGER_RANGES["BIGINT"]
+    return value if low <= value <= high else None
 
 
 def _scalar(text: str, kind: ColumnType, *, is_string: bool) -> pa.Scalar | None:

@@ -87,6 +87,7 @@ class Relation:
         is_starred: all its columns are asked for by a `*`.
         conditions: what the scan decides.
         decided: the parts of its WHERE that say so and need not be decided again.
+        is_bare: every row of the batches that zone maps leave over is read: DuckDB decides all conditions.
         partitions: named ones, of which alone rows are read; the scan decides it.
     """
 
@@ -99,6 +100,7 @@ class Relation:
     conditions: list[Condition] = field(default_factory=list)
     partitions: tuple[str, ...] = ()
     decided: list[exp.Expr] = field(default_factory=list)
+    is_bare: bool = False
 
     @property
     def schema(self) -> TableSchema:
@@ -272,7 +274,7 @@ def leave_out_decided(relations: list[Relation]) -> None:
     """Takes out of each WHERE what the scan decides for good: a column only compared is then not read."""
     for relation in relations:
         select = relation.node.parent_select
-        if not relation.decided or not isinstance(select, exp.Select):
+        if not relation.decided or relation.is_bare or not isinstance(select, exp.Select):
             continue
         where = select.args["where"]
         left = [part for part in conjuncts(where.this) if not any(part is each for each in relation.decided)]

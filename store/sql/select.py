@@ -19,8 +19,8 @@ from sqlglot import exp
 
 from store.condition import Condition
 from store.errors import InvalidInputError
+from store.marked_scan import LIVE, is_number
 from store.partitions import matching
-from store.scan import LIVE
 from store.snapshot import Snapshot
 from store.sql import duck
 from store.sql.aggregates import aggregates
@@ -102,6 +102,9 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     choose_conditions(relations)
     for relation in relations:
         context.log_read(relation)
+    grouped = grouped_columns(tree)
+    for relation in relations:
+        relation.is_bare = _is_cheap_to_hand_over(relation, grouped)
     leave_out_decided(relations)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     name_columns(tree, relations, show_hidden=context.show_hidden)
@@ -221,14 +224,30 @@ def _source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[du
     if keys is not None or relation.partitions or not isinstance(relation.snapshot, Snapshot):
         schema = _scanned_schema(relation, names)
         return duck.Source(schema, lambda: _renamed(_open_rows(relation, deleted=deleted), schema)), False
-    conditions, expression = relation.conditions, relation.filter
+    conditions = [] if relation.is_bare else relation.conditions
     groups = [name for name in relation.columns if name.lower() in grouped]
     marked = relation.snapshot.marked(
-        relation.columns, conditions, expression, deleted=deleted, grouped=groups
+        relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups
     )
     named = [*names, LIVE] if marked.is_marked else names
     schema = pa.schema([field.with_name(n) for field, n in zip(marked.schema, named, strict=True)])
     return duck.Source(schema, lambda: _renamed(marked.open(), schema)), marked.is_marked
+
+
+def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
+    """Whether DuckDB decides conditions sooner than a scan that hands over only the rows that satisfy them.
+
+    DuckDB compares numbers where they lie, on its own threads; what it is handed is a pointer. Texts it
+    would have to turn into its own form before it can leave them out, unless they come as codes.
+    """
+    snapshot = relation.snapshot
+    if not isinstance(snapshot, Snapshot) or not relation.decided:
+        return False
+    if relation.partitions or _keys(relation) is not None:
+        return False
+    fields = _scanned_schema(relation, relation.columns)
+    texts = [field.name for field in fields if not is_number(field.type)]
+    return all(name.lower() in grouped and snapshot.is_worth_encoding(name) for name in texts)
 
 
 def _scanned_schema(relation: Relation, names: list[str]) -> pa.Schema:

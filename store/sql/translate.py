@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
 from store.errors import InvalidInputError
-from store.scan import LIVE
+from store.marked_scan import LIVE
 from store.schema import hidden_name
 from store.sql import implicit
 from store.sql.aliases import expand_aliases

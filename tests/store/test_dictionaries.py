@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from store import Store, dictionaries
-from store.scan import LIVE
+from store.marked_scan import LIVE
 from store.sql import Session
 
 ROWS = 20_000

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from store import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
-from store.scan import MarkedScan
+from store.marked_scan import MarkedScan
 from store.sql import Session
 from tests.support.rows import schema_of
 
@@ -70,7 +70,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
         ("SELECT a FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["k", "d", "a"], 1)]),
         ("SELECT a FROM t WHERE k IN (3, 1, 3) AND d = '2024-01-03'", [("get", ["k", "d", "a"], 2)]),
         ("SELECT max(a) FROM t WHERE k = 3 AND d = '2024-01-03'", [("get", ["a", "k", "d"], 1)]),
-        ("SELECT a + 1 FROM t WHERE k > 1 AND a IS NOT NULL", [("scan", ["a"], True)]),
+        ("SELECT a + 1 FROM t WHERE k > 1 AND a IS NOT NULL", [("scan", ["k", "a"], True)]),
+        ("SELECT a + 1 FROM t WHERE k > 1 AND s = 'x'", [("scan", ["a"], True)]),
         ("SELECT * FROM t WHERE k + 1 = 2", [("scan", ["k", "d", "a", "s", "f"], False)]),
         ("SELECT count(*) FROM t, u", [("scan", ["k"], False), ("scan", ["k"], False)]),
         (
@@ -155,6 +156,11 @@ ORACLE = [
         ("k = 3 AND d = '2024-01-03' AND a = 31", []),
         ("true", [1, 2, 3, 3]),
         ("1 = 2", []),
+        ("k = 5 - 2", [3, 3]),
+        ("k BETWEEN 4 - 2 * 1 AND -(1 - 9) * 2", [2, 3, 3]),
+        ("a > 10 - 0.5 AND k < 2 + 1", [1]),
+        ("k < 9223372036854775807 - 1 + 1", [1, 2, 3, 3]),
+        ("k = 4294967296 + 4294967299 - 8589934592", [3, 3]),
     ],
 )
 @pytest.mark.parametrize("query", ORACLE)
@@ -162,6 +168,29 @@ def test_a_condition_means_the_same_wherever_it_is_decided(
     rows: Run, query: str, condition: str, keys: list[int]
 ) -> None:
     assert sorted(row[0] for row in rows(query.format(condition))) == keys
+
+
+@pytest.mark.parametrize("sign", ["AND", "OR"])
+def test_a_program_may_write_thousands_of_conditions(rows: Run, sign: str) -> None:
+    query = "SELECT k, a FROM t WHERE " + f" {sign} ".join(f"k != {i + 9}" for i in range(5_000))
+    assert len(rows(query)) == 4
+
+
+def test_arithmetic_too_deep_to_be_evaluated_says_so(rows: Run) -> None:
+    with pytest.raises(InvalidInputError, match="less deeply nested expressions, found more than 1,000"):
+        rows("SELECT k, a FROM t WHERE k = " + " + ".join(["1"] * 5_000))
+
+
+def test_numbers_are_compared_where_they_lie_and_hidden_rows_stay_hidden(session: Session, rows: Run) -> None:
+    """DuckDB decides the condition, on batches that hold replaced and deleted rows."""
+    table = session.store.table("db.u")
+    keys = pa.array(range(100, 20_100), pa.int32())
+    table.upsert(pa.table({"k": keys}))
+    table.upsert(pa.table({"k": keys[:10_000]}))
+    table.delete(pa.table({"k": keys[:10]}))
+    counted = "SELECT count(*) + 0, sum(k) FROM u WHERE k BETWEEN 105 AND 10109"
+    assert rows(counted) == [(10_000, sum(range(110, 10_110)))]
+    assert rows("SELECT max(k) + 0 FROM u WHERE k < 100") == [(3,)]
 
 
 def test_names_of_the_answer_are_those_written(session: Session) -> None:
