@@ -1,13 +1,14 @@
-"""`a / b` of decimals is a decimal, as in Doris: DuckDB would give a DOUBLE.
+"""`a / b` and `avg(a)` of decimals are decimals, as in Doris: DuckDB would give a DOUBLE.
 
     DECIMAL(p1, s1) / DECIMAL(p2, s2) = DECIMAL(p1 + s2 + 4, s1 + 4), digits behind that cut off
+    avg(DECIMAL(p, s)) = DECIMAL(38, max(s, 4)), the sum divided by the count, digits behind that cut off
 
 With more than 38 digits the scale gives way (`_divided`). Integers beside a decimal count as decimals without
 fraction; integers alone, and anything beside FLOAT, DOUBLE or text, give a DOUBLE.
 
 1. Before a query is translated the types of operands are found in its tree: of columns, numbers, casts,
    arithmetic, sums and the like, also through subqueries and CTEs. Divisions of which one operand is a
-   decimal get a note of both types.
+   decimal get a note of both types, and averages of decimals become such divisions.
 2. Where the type of an operand cannot be found so (a function that is not known here), the division stays
    one of DOUBLEs.
 3. The translation turns a noted division into one of integers, which is exact: of 64 bits where all digits
@@ -63,25 +64,64 @@ class Digits:
     is_decimal: bool = True
 
 
+@dataclass(frozen=True)
+class _Note:
+    """Types of a division: of its operands, and of what Doris makes of them."""
+
+    left: Digits
+    right: Digits
+    result: Digits
+
+
 def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
-    """Notes the operands' types at the divisions of decimals."""
-    divisions = list(tree.find_all(exp.Div))
-    if not divisions:
+    """Notes types at the divisions of decimals, and turns averages of decimals into such divisions."""
+    found = list(tree.find_all(exp.Div, exp.Avg))
+    if not found:
         return
     types = _Types(relations)
-    for node in divisions:
-        operands = types.of(node.this), types.of(node.expression)
-        if None not in operands and any(operand.is_decimal for operand in operands if operand is not None):
-            node.meta[_NOTE] = operands
+    averaged = [(node, types.of(_averaged(node))) for node in found if isinstance(node, exp.Avg)]
+    for node in found:
+        if isinstance(node, exp.Div):
+            left, right = types.of(node.this), types.of(node.expression)
+            if left is not None and right is not None and (left.is_decimal or right.is_decimal):
+                node.meta[_NOTE] = _Note(left, right, _divided(left, right))
+    for average, kind in reversed(averaged):  # the inner ones first: an outer one copies what it is made of
+        whole = average.parent if isinstance(average.parent, exp.Window) else average
+        if kind is not None and kind.is_decimal and whole.find(exp.Query) is None:
+            whole.replace(_mean(whole, average, kind))
+
+
+def _averaged(node: exp.Avg) -> exp.Expr:
+    value: exp.Expr = node.this
+    return value.expressions[0] if isinstance(value, exp.Distinct) else value
+
+
+def _mean(whole: exp.Expr, average: exp.Avg, kind: Digits) -> exp.Expr:
+    """A sum divided by a count, each over the window of the average if it has one."""
+
+    def instead(function: type[exp.Func]) -> exp.Expr:
+        if whole is average:
+            return function(this=average.this.copy())
+        window = whole.copy()
+        window.set("this", function(this=average.this.copy()))
+        return window
+
+    mean = exp.Div(this=instead(exp.Sum), expression=instead(exp.Count))
+    summed, counted = Digits(_DIGITS_MAX, kind.scale), Digits(_BIGINT, is_decimal=False)
+    mean.meta[_NOTE] = _Note(summed, counted, _mean_type(kind))
+    return exp.Paren(this=mean)
+
+
+def _mean_type(kind: Digits) -> Digits:
+    return Digits(_DIGITS_MAX, max(kind.scale, _INCREMENT))
 
 
 def divided(node: exp.Expr) -> exp.Expr | None:
     """A noted division as DuckDB does it exactly, None for any other node."""
-    operands = node.meta.get(_NOTE) if isinstance(node, exp.Div) else None
-    if operands is None:
+    note = node.meta.get(_NOTE) if isinstance(node, exp.Div) else None
+    if note is None:
         return None
-    left, right = operands
-    result = _divided(left, right)
+    left, right, result = note.left, note.right, note.result
     fits = max(result.precision, left.precision + left.scale, right.precision + right.scale) <= _NARROW.digits
     width = _NARROW if fits else _WIDE
     # With a = A / 10^s1 and b = B / 10^s2, the digits of a / b to the scale s are A * 10^(s - s1 + s2) / B.
@@ -155,6 +195,9 @@ class _Types:
             return _computed(node, self.of(node.this), self.of(node.expression))
         if isinstance(node, exp.Window):
             return self.of(node.this)
+        if isinstance(node, exp.Avg):
+            inner = self.of(_averaged(node))
+            return _mean_type(inner) if inner is not None and inner.is_decimal else None
         if isinstance(node, exp.Count):
             return Digits(_BIGINT, is_decimal=False)
         if isinstance(node, exp.Sum):
