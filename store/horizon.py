@@ -1,8 +1,10 @@
 """What a table remembers about its past: the first version that can be read, and the floor of its tombstones.
 
-One catalog record per table, `{oldest, floor, floor_type}`; `oldest` is moved by vacuum, `floor` by
-compaction. Both only rise. A floor counts for sequences of its type: RESTORE may bring back a schema of
-before the table had one.
+One catalog record per table, `{oldest, open, floor, floor_type}`. Vacuum moves `open`, the first version that
+may still be opened, by time alone, and `oldest`, the first that is still whole, as far as no process holds
+an earlier one: else readers that open the oldest version, one before the other ends, would keep all that
+came after it for ever. Compaction moves `floor`. All three only rise. A floor counts for sequences of its
+type: RESTORE may bring back a schema of before the table had one.
 """
 
 from __future__ import annotations
@@ -13,12 +15,25 @@ from store.schema import TableSchema
 
 
 def oldest_readable(tx: Transaction, table: int) -> int:
-    """The first version of a table that can be read."""
+    """The first version of a table of which nothing is gone: who holds it can read it."""
     return int((tx.get("horizons", catalog.table_key(table)) or {}).get("oldest", 1))
 
 
+def oldest_open(tx: Transaction, table: int) -> int:
+    """The first version of a table that who does not hold it yet can read."""
+    record = tx.get("horizons", catalog.table_key(table)) or {}
+    return max(int(record.get("oldest", 1)), int(record.get("open", 1)))
+
+
+def close_before(tx: Transaction, table: int, version: int) -> None:
+    """Makes a version the first that can be opened, unless a later one is already."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    tx.put("horizons", key, {**record, "open": max(version, int(record.get("open", 1)))})
+
+
 def move_oldest(tx: Transaction, table: int, version: int) -> int:
-    """Makes a version the first that can be read, unless a later one is already; returns which it is."""
+    """Makes a version the first that is whole, unless a later one is already; returns which it is."""
     key = catalog.table_key(table)
     record = tx.get("horizons", key) or {}
     version = max(version, int(record.get("oldest", 1)))

@@ -91,6 +91,10 @@ class Leases:
             self._settle()
         return Lease(self, key)
 
+    def holds(self, table: int, version: int) -> bool:
+        """Whether this process holds a version."""
+        return self._pid == os.getpid() and (table, version) in self._slots
+
     def release(self, key: tuple[int, int]) -> None:
         """Counts one holder of a version less. Never waits: the garbage collector may call it anywhere,
         also in a thread that holds the lock; then whoever has the lock does it before letting go."""

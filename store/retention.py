@@ -1,16 +1,15 @@
 """Retention: which versions can be read, and the only place that takes old ones away.
 
-The horizon of a table is the first version that must stay readable: the smallest of
-
-- the version that was the newest `version_retention_seconds` ago,
-- every version that a live process holds (store.readers),
-- the newest version.
+The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
+horizon of a table, the first version that must stay whole, is that one, or the smallest that a live process
+holds (store.readers).
 
 Vacuum then:
 
-1. In one transaction: the horizon becomes the first version that can be read. Segments dropped at it or
-   before leave `segments` for `trash`. Bitmap records before it that no later version's chain needs go, and
-   what the kept ones say of those segments (K6). Version records older than `history_retention_seconds` go.
+1. In one transaction: earlier versions can no longer be opened, but by processes that hold them.
+   In the next: the horizon moves. Segments dropped at it or before leave `segments` for `trash`. Bitmap
+   records before it that no later version's chain needs go, and what the kept ones say of those segments
+   (K6). Version records older than `history_retention_seconds` go.
 2. Deletes the files of what lies in the trash, unless a version is held that still has them or a segment
    restored from it uses the same files; then the trash records go.
 3. Deletes files that processes left which died before they published them (store.recovery), and forgets
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
 from store.delete_bitmap import chain
-from store.horizon import move_oldest, oldest_readable, version_at
+from store.horizon import close_before, move_oldest, oldest_open, oldest_readable, version_at
 from store.label_retention import forget_transactions
 from store.readers import leases_of
 from store.records import unpack
@@ -47,9 +46,9 @@ class VacuumResult:
     """What a vacuum took away, or would.
 
     Attributes:
-        oldest: the first version that can be read afterwards.
-        versions: how many can no longer be read.
-        segments: that no version that can be read has.
+        oldest: the first version that can be opened afterwards.
+        versions: how many can no longer be opened.
+        segments: that no version has that can be opened or is held.
         files, bytes: deleted, and their size.
         held: versions that live processes hold.
         orphans: files of dead processes that no version names, deleted.
@@ -77,21 +76,26 @@ def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool 
     held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, _ = catalog.head(tx, table.id, table.name)
-        before = oldest_readable(tx, table.id)
+        before = oldest_open(tx, table.id)
         policy = table.policy(table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]))
         seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
-        oldest = _horizon(tx, table.id, newest, seconds, held)
+        first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
+        oldest = max(min([first_open, *held]), oldest_readable(tx, table.id))
         doomed = _dropped_until(tx, table.id, oldest)
         waiting = _trash(tx, table.id)
     if dry_run:
         files = _files(table, [*doomed.values(), *waiting.values()])
     else:
-        oldest = _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+        if first_open > before:
+            with table.catalog.write() as tx:
+                close_before(tx, table.id, first_open)
+            failpoint.hit("vacuum.closed")
+        _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
         failpoint.hit("vacuum.forgotten")
         files = _empty_trash(table, leases.held(table.id))
     return VacuumResult(
-        oldest,
-        oldest - before,
+        first_open,
+        first_open - before,
         len(doomed),
         tuple(name for name, _ in files),
         sum(size for _, size in files),
@@ -101,11 +105,6 @@ def vacuum(table: Table, *, retention_seconds: int | None = None, dry_run: bool 
         ),
         forget_transactions(table.catalog, table.settings.label_keep_seconds, dry_run=dry_run),
     )
-
-
-def _horizon(tx: Transaction, table: int, newest: int, seconds: int, held: Iterable[int]) -> int:
-    then = max(version_at(tx, table, newest, now_ms() - seconds * 1000), 1)
-    return max(min([newest, then, *held]), oldest_readable(tx, table))
 
 
 def _dropped_until(tx: Transaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
@@ -122,8 +121,8 @@ def _trash(tx: Transaction, table: int) -> dict[bytes, dict[str, Any]]:
     return {key: unpack(raw) for key, raw in tx.items("trash", catalog.table_key(table))}
 
 
-def _forget(table: Table, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]) -> int:
-    """Step 1, in transactions of bounded size; returns the horizon it came to.
+def _forget(table: Table, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]) -> None:
+    """Step 1, in transactions of bounded size.
 
     Whoever took an older version since the slots were read keeps it: they are read again with the writer
     lock.
@@ -141,7 +140,6 @@ def _forget(table: Table, oldest: int, doomed: list[bytes], *, held_now: Callabl
                     tx.delete("inline", key)
         doomed = doomed[_BATCH:]
     _forget_versions(table, oldest)
-    return oldest
 
 
 def _forget_bitmaps(tx: Transaction, table: int, oldest: int) -> None:

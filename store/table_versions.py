@@ -18,9 +18,9 @@ from store.auto_increment import IdSource
 from store.catalog import Catalog, Transaction
 from store.errors import VersionExpiredError
 from store.forks import new_rlock
-from store.horizon import oldest_readable, version_at
+from store.horizon import oldest_open, oldest_readable, version_at
 from store.publish import Figures
-from store.readers import Lease, leases_of
+from store.readers import Lease, Leases, leases_of
 from store.records import unpack
 from store.schema import TableSchema
 from store.settings import Settings
@@ -150,8 +150,9 @@ class VersionedTable:
         return known
 
     def _check_readable(self, tx: Transaction, version: int, newest: int, time: str = "") -> None:
-        oldest = oldest_readable(tx, self.id)
-        if not oldest <= version <= newest:
+        oldest = oldest_open(tx, self.id)
+        is_held = oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
+        if not (oldest <= version <= newest or is_held):
             asked = f"version {version}"
             if time:
                 asked = f"{asked}, the newest at {time}," if version else f"the table as of {time}"
@@ -174,7 +175,7 @@ class VersionedTable:
             with self.catalog.read() as tx:
                 head, _ = records.head(tx, self.id, self.name)
                 is_wanted = version is not None or head == newest.version
-                if is_wanted and oldest_readable(tx, self.id) <= newest.version:
+                if is_wanted and oldest_open(tx, self.id) <= newest.version:
                     return newest, lease
             lease.release()
         while True:
@@ -187,13 +188,17 @@ class VersionedTable:
 
     def lease(self, version: int) -> Lease:
         """Holds a version that is known to be readable still."""
-        return leases_of(self.catalog.data_dir).acquire(self.id, version)
+        return self._leases.acquire(self.id, version)
+
+    @property
+    def _leases(self) -> Leases:
+        return leases_of(self.catalog.data_dir)
 
     @property
     def oldest_version(self) -> int:
-        """The first version that can be read."""
+        """The first version that can be opened. Who holds an older one can go on reading it."""
         with self.catalog.read() as tx:
-            return oldest_readable(tx, self.id)
+            return oldest_open(tx, self.id)
 
     def version_as_of(self, moment: datetime) -> int:
         """The version that was the newest at a moment (without a zone: UTC).

@@ -104,15 +104,47 @@ def test_a_held_version_stays_and_goes_when_it_is_let_go(store: Store) -> None:
     for number in range(10):
         table.upsert(pa.table({"k": [number], "v": [77]}))
     table.optimize(full=True)
-    assert table.vacuum(retention_seconds=0).oldest == 2
+    assert table.vacuum(retention_seconds=0).held == (2,)
     assert set(snapshot.scan(["v"]).read_all().column("v").to_pylist()) == {0}
     snapshot.close()
-    assert table.vacuum(retention_seconds=0).oldest == 2, "a reader that is not read yet holds it"
+    assert table.vacuum(retention_seconds=0).held == (2,), "a reader that is not read yet holds it"
     assert set(reader.read_all().column("v").to_pylist()) == {0}
     del reader
     result = table.vacuum(retention_seconds=0)
-    assert result.oldest == table.version
+    assert result.held == ()
     assert len(files(store)) == 2
+
+
+def test_who_opens_the_oldest_version_again_and_again_keeps_no_later_one(store: Store) -> None:
+    """Each of these readers opens it before the one before it ends."""
+    table = make(store, 2)
+    snapshot = table.snapshot(2)
+    for number in range(5):
+        table.upsert(pa.table({"k": list(range(1000)), "v": [number] * 1000}))
+        table.optimize(full=True)
+        table.vacuum(retention_seconds=0)
+        following = table.snapshot(table.oldest_version)
+        snapshot.close()
+        snapshot = following
+        assert set(snapshot.scan(["v"]).read_all().column("v").to_pylist()) == {number}
+    table.vacuum(retention_seconds=0)
+    assert len(files(store)) == 2
+
+
+def test_a_version_past_its_retention_is_opened_again_only_by_who_holds_it(store: Store) -> None:
+    table = make(store, 3)
+    process = holder(store, 3)
+    assert table.vacuum(retention_seconds=0).oldest == 4
+    with pytest.raises(VersionExpiredError, match="version 3 cannot be read: the table has versions 4 to 4"):
+        table.snapshot(3)
+    assert process.communicate("\n", timeout=60)[0] == "1000\n"
+    with table.snapshot(4):
+        table.upsert(pa.table({"k": [1], "v": [9]}))
+        assert table.vacuum(retention_seconds=0).oldest == 5
+        with table.snapshot(4) as again:
+            assert set(again.get({"k": [1]}).column("v").to_pylist()) == {2}
+    with pytest.raises(VersionExpiredError):
+        table.snapshot(4)
 
 
 def test_another_process_holds_a_version_while_it_lives(store: Store) -> None:
@@ -120,19 +152,23 @@ def test_another_process_holds_a_version_while_it_lives(store: Store) -> None:
     process = holder(store, 3)
     table.optimize(full=True)
     result = table.vacuum(retention_seconds=0)
-    assert (result.oldest, result.held) == (3, (3,))
+    assert (result.oldest, result.held, result.files) == (5, (3,), ())
     answer, _ = process.communicate("\n", timeout=60)
     assert answer == "1000\n"
-    assert table.vacuum(retention_seconds=0).oldest == 5
+    result = table.vacuum(retention_seconds=0)
+    assert (result.oldest, result.held, len(files(store))) == (5, (), 2)
 
 
 def test_a_dead_reader_does_not_hold_the_horizon(store: Store) -> None:
     table = make(store, 3)
     process = holder(store, 2)
-    assert table.vacuum(retention_seconds=0, dry_run=True).oldest == 2
+    table.optimize(full=True)
+    assert table.vacuum(retention_seconds=0).held == (2,)
+    assert len(files(store)) > 2
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
-    assert table.vacuum(retention_seconds=0).oldest == 4
+    assert table.vacuum(retention_seconds=0).held == ()
+    assert len(files(store)) == 2
     assert not any(str(process.pid) in name for name in os.listdir(store.path / "readers"))
 
 
