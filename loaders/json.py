@@ -3,8 +3,7 @@
 1. The body comes in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
 2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
 3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
-is told apart
-   from one that is null (J7).
+   is told apart from one that is null (J7).
 
 Scalars become their text, objects and arrays their JSON text (J11). DuckDB reads a number with a point as a
 double, so numbers it would change are put in quotes first; `num_as_string` does that for all with a point or
