@@ -24,6 +24,7 @@ FAILPOINTS = [
     "compaction.merged",
     "compaction.before_switch",
     "compaction.after_switch",
+    "vacuum.closed",
     "vacuum.forgotten",
     "vacuum.deleted",
 ]
