@@ -169,6 +169,7 @@ def test_a_written_stream_whose_driver_is_killed_repeats_nothing(
         keys = range(n * 500, n * 500 + 1_000)  # half of them are written again by the next file
         rows = pa.table({"k": pa.array(keys, pa.int64()), "v": [f"file {n}"] * len(keys)})
         pq.write_table(rows, files / f"{n:02d}.parquet")
+        os.utime(files / f"{n:02d}.parquet", (n, n))  # Spark takes files of one millisecond in any order
     arguments = [str(tmp_path / "data"), str(files), str(tmp_path / "checkpoint")]
     command = [
         sys.executable,
