@@ -74,10 +74,11 @@ def rows_of(data_dir: Path, table: str = "db.one") -> dict[int, str]:
 
 
 def write_file(directory: Path, number: int, rows: dict[int, str]) -> None:
+    """One file of a stream; Spark takes them by time, those of one millisecond in any order."""
     directory.mkdir(exist_ok=True)
-    pq.write_table(
-        pa.table({"id": list(rows), "value": list(rows.values())}), directory / f"{number:03d}.parquet"
-    )
+    file = directory / f"{number:03d}.parquet"
+    pq.write_table(pa.table({"id": list(rows), "value": list(rows.values())}), file)
+    os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def run_query(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,6 +210,7 @@ def test_batches_of_a_written_stream_are_versions_exactly_once(
     files.mkdir()
     for n in range(3):
         pq.write_table(rows(**{f"k{n}": f"v{n}", "k9": f"v{n}"}), files / f"{n}.parquet")
+        os.utime(files / f"{n}.parquet", (n, n))  # Spark takes files of one millisecond in any order
 
     def run() -> None:
         (
