@@ -109,6 +109,8 @@ class VersionedTable:
         with self.catalog.read() as tx, self._lock:
             if version is None:
                 return self.advance(tx, self._newest)
+            newest, _ = records.head(tx, self.id, self.name)
+            self._check_readable(tx, version, newest)
             if self._newest is not None and version == self._newest.version:
                 return self._newest
             return self._older_state(tx, version)
@@ -139,8 +141,6 @@ class VersionedTable:
                 self._newest = state
 
     def _older_state(self, tx: Transaction, version: int) -> TableState:
-        newest, _ = records.head(tx, self.id, self.name)
-        self._check_readable(tx, version, newest)
         known = self._older.get(version)
         if known is None:
             known = self._older[version] = self.loader.load(tx, version)

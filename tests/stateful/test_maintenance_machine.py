@@ -210,6 +210,6 @@ def test_maintenance_changes_no_answer_at_any_version(machine: type[TableMachine
 @pytest.mark.torture
 @pytest.mark.parametrize("machine", MACHINES)
 def test_maintenance_changes_no_answer_at_length(machine: type[TableMachine]) -> None:
-    run_machine(
-        machine, examples=max(2_000, int(float(os.environ.get("TORTURE_MINUTES", "30")) * 60)), steps=30
-    )
+    """A thousand examples of each machine or more, 60 for each of TORTURE_MINUTES."""
+    minutes = float(os.environ.get("TORTURE_MINUTES", "30"))
+    run_machine(machine, examples=max(1_000, int(minutes * 60)), steps=30)

@@ -253,3 +253,18 @@ def test_a_transaction_that_ended_holds_no_version(store: Store, ending: str) ->
         gc.enable()
     table.delete_where(pc.field("k") == 2)
     assert table.vacuum(retention_seconds=0).held == ()
+
+
+@pytest.mark.timeout(60)
+def test_a_handle_that_sat_still_is_told_that_its_newest_version_is_gone(store: Store) -> None:
+    table = make(store, 2)
+    idle = Store.open(store.path).table("db.t")
+    assert idle.count() == 1000
+    last = idle.version
+    for held in (table.snapshot(2), None):  # an older version that is held keeps the files of this one
+        table.upsert(pa.table({"k": [1], "v": [1]}))
+        table.vacuum(retention_seconds=0)
+        with pytest.raises(VersionExpiredError, match=f"version {last} cannot be read"):
+            idle.snapshot(last)
+        if held is not None:
+            held.close()
