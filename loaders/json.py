@@ -26,8 +26,8 @@ from loaders.headers import JsonOptions
 from loaders.json_paths import duckdb_path, key_path
 from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
 from store.cast import evaluate, try_cast
+from store.column import hidden_name
 from store.errors import InvalidInputError
-from store.schema import hidden_name
 from store.types import ColumnType
 
 BLOCK_BYTES: Final = 2 << 20

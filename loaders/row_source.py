@@ -15,15 +15,17 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from loaders.column_list import ColumnList, field_names, parse_columns
 from loaders.columnar import ColumnarReader
 from loaders.compress import open_compressed
 from loaders.csv import CsvReader
 from loaders.headers import StreamLoadOptions
 from loaders.json import JsonReader
-from loaders.mapping import ColumnList, RowMapping, field_names, parse_columns
+from loaders.mapping import RowMapping
 from loaders.source import Reader
+from store.column import hidden_name
 from store.errors import InvalidInputError
-from store.schema import TableSchema, hidden_name
+from store.schema import TableSchema
 from store.sql.calls import Moment, Surroundings
 
 

@@ -5,6 +5,7 @@ from store import Store, TableSchema
 
 from store.accounts import Account, Accounts
 from store.check_rows import RejectedRow
+from store.column import Column, Default
 from store.compaction import CompactionResult
 from store.dml import DmlResult
 from store.errors import (
@@ -33,7 +34,7 @@ from store.key_history import KeyEvent
 from store.load import Load, LoadResult, WriteResult
 from store.multi_transaction import MultiTransaction, TransactionResult
 from store.retention import VacuumResult
-from store.schema import Column, Default, TableSchema
+from store.schema import TableSchema
 from store.settings import Settings
 from store.snapshot import Snapshot
 from store.store import Store

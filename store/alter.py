@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from store import catalog as records
 from store import properties as props
+from store.column import Column, Default, default_scalar, hidden_name
 from store.constraints import Constraint
 from store.errors import AlreadyExistsError, InvalidInputError
 from store.features import KNOWN_FEATURES, require_writable
@@ -33,14 +34,8 @@ from store.isolation import Isolation, schema_error
 from store.publish import TableWrite, put_version
 from store.reads import Predicate
 from store.resolve import Plan
-from store.schema import (
-    Column,
-    Default,
-    TableSchema,
-    check_name,
-    default_scalar,
-    hidden_name,
-)
+from store.schema import TableSchema
+from store.schema_checks import check_name
 from store.snapshot import Snapshot
 from store.transaction import VISIBLE, TransactionRecord, now_ms
 from store.types import ColumnType

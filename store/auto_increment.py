@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from store import catalog
 from store.catalog import Catalog
+from store.column import Column
 from store.errors import UnavailableError
 from store.forks import new_lock
-from store.schema import Column
 
 _VALUE_MAX: Final = 2**63 - 1
 

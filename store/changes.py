@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from store import catalog
 from store.alter import is_wider
+from store.column import DELETE_SIGN, VERSION_COL
 from store.dedupe import group_rows
 from store.errors import InvalidInputError
 from store.key_index import Matches
 from store.keys import encode_keys, is_exact
 from store.readers import Lease
-from store.schema import DELETE_SIGN, VERSION_COL, TableSchema
+from store.schema import TableSchema
 from store.table_state import TableState
 
 if TYPE_CHECKING:

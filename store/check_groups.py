@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, reject
+from store.column import Column
 from store.errors import InvalidInputError
 from store.groups import ColumnGroup
-from store.schema import Column
 
 
 @dataclass

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.check_rows import Mask, RejectedRow, RowChecker, reject
+from store.column import SEQUENCE_COL, Column
 from store.errors import InvalidInputError
 from store.partial import Delta
 from store.properties import SKIP_BITMAP
-from store.schema import SEQUENCE_COL, Column, TableSchema
+from store.schema import TableSchema
 
 FIXED: Final = "UPDATE_FIXED_COLUMNS"
 FLEXIBLE: Final = "UPDATE_FLEXIBLE_COLUMNS"

@@ -27,19 +27,19 @@ import pyarrow.compute as pc
 
 from store.auto_increment import Ids
 from store.cast import try_cast
-from store.errors import InvalidInputError
-from store.partitions import rows_outside
-from store.rows_in import pieces_of
-from store.schema import (
+from store.column import (
     DELETE_SIGN,
     GROUPS_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
-    TableSchema,
     default_scalar,
     hidden_name,
 )
+from store.errors import InvalidInputError
+from store.partitions import rows_outside
+from store.rows_in import pieces_of
+from store.schema import TableSchema
 from store.stage import CheckedRows
 from store.zero import fill_zero
 

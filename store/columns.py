@@ -10,15 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from store.schema import (
-    DELETE_SIGN,
-    GROUPS_COL,
-    SEQUENCE_COL,
-    VERSION_COL,
-    TableSchema,
-    default_scalar,
-    hidden_name,
-)
+from store.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, default_scalar, hidden_name
+from store.schema import TableSchema
 from store.segment import Segment
 
 

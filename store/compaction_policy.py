@@ -27,8 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from store import properties as props
+from store.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from store.columns import take_columns
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, TableSchema
+from store.schema import TableSchema
 from store.segment import INLINE
 from store.sequence import SequenceVector
 from store.settings import Settings

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from store.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from store.schema import Column
+    from store.column import Column
 
 PREFIX: Final = "sequence_mapping."
 GROUPS_MAX: Final = 63  # bits of the hidden column that tells which groups a row has

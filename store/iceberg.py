@@ -58,10 +58,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
+from store.column import Column
 from store.disk import Disk
 from store.errors import InvalidInputError
 from store.scan_task import ScanTask
-from store.schema import Column, TableSchema
+from store.schema import TableSchema
 from store.transaction import now_ms
 from store.types import ColumnType
 from store.uniform import iceberg_directory

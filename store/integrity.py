@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from store.column import DELETE_SIGN, SEQUENCE_COL
 from store.dedupe import equal_keys
 from store.errors import StoreError
 from store.key_index import KeyIndex, Matches, Positions
 from store.keys import encode_keys, is_exact
-from store.schema import DELETE_SIGN, SEQUENCE_COL
 from store.segment import INLINE, Segment
 from store.sequence import SequenceVector
 from store.table_state import LiveSegment, TableState

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from store import catalog
 from store.catalog import Transaction
+from store.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from store.columns import take_columns
 from store.dedupe import equal_keys
 from store.delete_bitmap import DeleteVector, chain
@@ -31,7 +32,6 @@ from store.key_index import Run
 from store.keys import encode_keys
 from store.lookup import key_arrays
 from store.records import unpack
-from store.schema import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from store.segment import Segment
 from store.snapshot import as_table
 from store.table_state import LiveSegment, TableState, read_hidden

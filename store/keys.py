@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from store.schema import Column
+from store.column import Column
 
 Codes: TypeAlias = npt.NDArray[np.uint64]
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.cast import try_cast
+from store.column import DELETE_SIGN
 from store.columns import take_columns
 from store.dedupe import argsort_codes, equal_keys
 from store.errors import InvalidInputError
 from store.key_index import Matches
 from store.keys import encode_keys, is_exact
 from store.scan import Projection
-from store.schema import DELETE_SIGN
 from store.table_state import TableState, rows_by_slot
 
 

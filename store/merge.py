@@ -27,10 +27,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from store.columns import take_columns
 from store.key_index import KeyIndex, Positions
 from store.keys import Codes
-from store.schema import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from store.segment import Segment, write_segment
 from store.sequence import SequenceVector
 from store.stage import Stager, key_order, new_segment_id, rows_per_batch

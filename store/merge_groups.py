@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from store.column import DELETE_SIGN, GROUPS_COL, Column, default_scalar
 from store.dedupe import Rows, equal_keys, group_rows
 from store.groups import ColumnGroup
 from store.key_index import Matches
 from store.keys import encode_keys, is_exact
 from store.lazy import cached_property
 from store.new_keys import new_key_refused, unmentioned_column
-from store.schema import DELETE_SIGN, GROUPS_COL, Column, default_scalar
 from store.sequence import SequenceVector
 from store.stage import CheckedRows
 from store.table_state import TableState

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from store.column import Column
 from store.errors import InvalidInputError
-from store.schema import Column, TableSchema
+from store.schema import TableSchema
 
 
 def new_key_refused(rows: pa.Table, row: int, schema: TableSchema) -> InvalidInputError:

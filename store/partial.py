@@ -33,13 +33,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.column import DELETE_SIGN, SEQUENCE_COL, Column, default_scalar
 from store.dedupe import Groups, Rows, equal_keys, group_rows
 from store.key_index import Matches
 from store.keys import Codes, encode_keys, is_exact
 from store.lazy import cached_property
 from store.merge_groups import merge_groups
 from store.new_keys import new_key_refused, unmentioned_column
-from store.schema import DELETE_SIGN, SEQUENCE_COL, Column, TableSchema, default_scalar
+from store.schema import TableSchema
 from store.sequence import SequenceVector
 from store.stage import CheckedRows
 from store.table_state import TableState

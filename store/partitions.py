@@ -28,7 +28,8 @@ from store.cast import try_cast
 from store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
-    from store.schema import Column, TableSchema
+    from store.column import Column
+    from store.schema import TableSchema
 
 RANGE: Final = "RANGE"
 LIST: Final = "LIST"
@@ -243,6 +244,23 @@ def checked(schema: TableSchema, partitioning: Partitioning) -> Partitioning:
     return Partitioning(
         partitioning.method, partitioning.columns, tuple(found), partitioning.is_auto, partitioning.unit
     )
+
+
+def partitioned(schema: TableSchema, name: str) -> Partitioning:
+    """How a table is partitioned.
+
+    Args:
+        name: of the table, for the message.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    if schema.partitioning is None:
+        raise InvalidInputError(
+            f"{name} is not partitioned; partitions are declared by CREATE TABLE ... PARTITION BY",
+            kind="not_partitioned",
+        )
+    return schema.partitioning
 
 
 def check_names(table: str, schema: TableSchema, names: Iterable[str]) -> None:

@@ -21,10 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.column import SEQUENCE_ID
 from store.errors import InvalidInputError
 from store.evaluation import evaluated
 from store.keys import Codes, encode_keys
-from store.schema import SEQUENCE_ID, TableSchema
+from store.schema import TableSchema
 
 Mask = npt.NDArray[np.bool_]
 _KEYS_RECORDED_MAX: Final = 65_536

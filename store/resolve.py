@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from store.column import DELETE_SIGN
 from store.dedupe import equal_keys
 from store.delete_bitmap import DeleteVector
 from store.key_index import Matches, Positions, Run
 from store.keys import Codes, is_exact
-from store.schema import DELETE_SIGN
 from store.segment import Segment
 from store.shared_codes import only_codes, shared_codes
 from store.table_state import LiveSegment, TableState, rows_by_slot

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from store.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, hidden_name
 from store.columns import column_source, constant_column
 from store.condition import Condition
 from store.errors import InvalidInputError
@@ -31,7 +32,7 @@ from store.lazy import cached_property
 from store.predicate import check_predicate, columns_of, does_not_fit
 from store.read_ahead import read_ahead
 from store.row_filter import rows_where
-from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema, hidden_name
+from store.schema import TableSchema
 from store.segment import Segment
 from store.table_state import LiveSegment, TableState
 

@@ -30,6 +30,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
+from store.column import SEQUENCE_COL
 from store.dedupe import Rows
 from store.disk import Disk, NewFile, Range
 from store.errors import CorruptionError
@@ -37,7 +38,7 @@ from store.forks import new_lock
 from store.key_index import KeyIndex
 from store.keys import encode_keys
 from store.lazy import cached_property
-from store.schema import SEQUENCE_COL, TableSchema
+from store.schema import TableSchema
 from store.sequence import SequenceVector
 from store.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
 

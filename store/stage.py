@@ -28,12 +28,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
 from store.constraints import refuse_violations
 from store.dedupe import Rows, choose_winners
 from store.disk import Disk
 from store.key_index import KeyIndex
 from store.keys import Codes, encode_keys, fixed_values, is_exact
-from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, TableSchema
+from store.schema import TableSchema
 from store.segment import BULK_MEMORY, Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog as records
+from store import table_records
 from store.accounts import Accounts
-from store.catalog import Catalog, Transaction
+from store.catalog import Catalog
 from store.disk import Disk
 from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from store.forks import new_lock
@@ -28,12 +29,11 @@ from store.load import LoadResult
 from store.maintenance import Maintainer
 from store.multi_transaction import MultiTransaction, TransactionResult
 from store.object_disk import ObjectDisk
-from store.prepared import abort_of_table
-from store.publish import Figures
 from store.records import unpack
-from store.recovery import TABLES, sweep_orphans
+from store.recovery import sweep_orphans
 from store.retry import retried
-from store.schema import TableSchema, check_name
+from store.schema import TableSchema
+from store.schema_checks import check_name
 from store.settings import Settings
 from store.snapshot import Snapshot
 from store.table import Table
@@ -43,7 +43,6 @@ from store.transaction import (
     abandoned_reason,
     abort_abandoned,
     find_label,
-    now_ms,
     read_transaction,
 )
 from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
@@ -132,7 +131,7 @@ class Store:
                     return
                 raise NotFoundError(f"Can't drop database '{name}'; database doesn't exist", database=name)
             dropped = [
-                _forget_table(tx, database, key[8:].decode())
+                table_records.forget_table(tx, database, key[8:].decode())
                 for key, _ in list(tx.items("names", records.table_key(database)))
             ]
             for prefix_key, _ in list(tx.items("labels", records.table_key(database))):
@@ -167,7 +166,7 @@ class Store:
         with self._write() as tx:
             database = records.require_database(tx, database_name)
             if records.find_table(tx, database, table_name) is None:
-                _create(tx, database, database_name, table_name, schema)
+                table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
             table_id = records.find_table(tx, database, table_name)
@@ -188,7 +187,7 @@ class Store:
                 if if_exists:
                     return
                 raise _unknown_table(name)
-            directory = _forget_table(tx, database, table_name)
+            directory = table_records.forget_table(tx, database, table_name)
         self._remove_files(directory)
 
     def table(self, name: str) -> Table:
@@ -476,51 +475,3 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _unknown_table(name: str) -> NotFoundError:
     return NotFoundError(f"Unknown table '{name}'", kind="unknown_table", table=name)
-
-
-def _create(tx: Transaction, database: int, database_name: str, table_name: str, schema: TableSchema) -> None:
-    table_id = tx.next_id("table")
-    created = now_ms()
-    tx.put("names", records.name_key(database, table_name), table_id)
-    tx.put(
-        "tables",
-        records.table_key(table_id),
-        {
-            "database": database_name,
-            "name": table_name,
-            "directory": f"{TABLES}/{table_id}",
-            "created_ms": created,
-        },
-    )
-    tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
-    tx.put(
-        "versions",
-        records.version_key(table_id, 1),
-        {
-            "revision": schema.revision,
-            "txn": 0,
-            "label": "",
-            "operation": "CREATE TABLE",
-            "time_ms": created,
-            "added": [],
-            "dropped": [],
-            "figures": Figures().__dict__,
-        },
-    )
-    tx.put("heads", records.table_key(table_id), [1, schema.revision])
-
-
-def _forget_table(tx: Transaction, database: int, table_name: str) -> str:
-    """Removes every record of a table; returns the directory of its files."""
-    table_id = records.find_table(tx, database, table_name)
-    assert table_id is not None
-    prefix = records.table_key(table_id)
-    directory: str = tx.get("tables", prefix)["directory"]
-    abort_of_table(tx, table_id)
-    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash", "apps"):
-        for key, _ in list(tx.items(name, prefix)):
-            tx.delete(name, key)
-    for name in ("tables", "heads", "horizons", "readers"):
-        tx.delete(name, prefix)
-    tx.delete("names", records.name_key(database, table_name))
-    return directory

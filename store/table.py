@@ -14,30 +14,23 @@ from store import catalog as records
 from store.app_ids import find_app
 from store.auto_increment import IdSource
 from store.changes import changes
-from store.check_groups import GroupChecker
 from store.check_partial import (
     FIXED,
     FLEXIBLE,
     UPSERT,
-    PartialChecker,
     check_flexible,
     parse_mode,
-    parse_new_key_behavior,
 )
-from store.check_rows import RowChecker
 from store.compaction import CompactionResult, optimize, purge
 from store.compaction_policy import MaintenancePolicy
 from store.dml import DmlOptions, DmlResult, delete_where, update
 from store.errors import CorruptionError, InvalidInputError
 from store.integrity import check_table
 from store.key_history import KeyEvent, key_history
-from store.load import MERGE_TYPES, Load, LoadResult
+from store.load import Load, LoadResult
+from store.load_checks import checker_for, deletes_all, filling_for
 from store.maintenance import Maintainer
-from store.partial import FillOptions
-from store.partitions import Partitioning, check_names
-from store.partitions import checked as check_partitioning
-from store.publish import TableWrite, put_version
-from store.resolve import Plan
+from store.partitions import check_names
 from store.restore import restore
 from store.retention import VacuumResult, vacuum
 from store.scan import Projection
@@ -48,10 +41,8 @@ from store.stage import Stager, StagingId
 from store.table_state import StateLoader, TableState
 from store.table_versions import VersionedTable
 from store.transaction import (
-    VISIBLE,
     TransactionRecord,
     find_label,
-    now_ms,
     refuse_used_label,
     this_process,
 )
@@ -257,20 +248,22 @@ class Table(VersionedTable):
             NotFoundError: no such partition.
             LabelExistsError: the label names a running or finished load.
         """
-        delete_all = _is_delete(merge_type)
+        delete_all = deletes_all(merge_type)
         schema = self.schema if within is None else within.schema
         moment = now or datetime.now().replace(microsecond=0)
         mode = parse_mode(mode)
-        checker = self._checker(
+        checker = checker_for(
             schema,
+            self.name.partition(".")[2],
             sequence,
             delete_all,
             moment,
             mode,
+            ids=self._ids(schema),
             ignore_null=ignore_null,
             require_sequence=require_sequence,
         )
-        filling = _filling(schema, mode, new_keys, moment)
+        filling = filling_for(schema, mode, new_keys, moment)
         check_names(self.name, schema, partitions)
         checker = replace(checker, partitions=tuple(partitions)) if partitions else checker
         if within is not None:
@@ -285,46 +278,6 @@ class Table(VersionedTable):
             app=find_app(self.catalog, self.id, txn_app_id, txn_version),
         )
 
-    def _checker(
-        self,
-        schema: TableSchema,
-        sequence: str | None,
-        delete_all: bool,
-        moment: datetime,
-        mode: str,
-        *,
-        ignore_null: bool,
-        require_sequence: bool = True,
-    ) -> RowChecker:
-        """What checks the rows of a load: whole rows, partial ones, or those of column groups."""
-        name = self.name.partition(".")[2]
-        if schema.groups:
-            return GroupChecker(
-                schema,
-                name,
-                sequence,
-                delete_all,
-                moment,
-                flexible=mode == FLEXIBLE,
-                ignore_null=ignore_null and mode != UPSERT,
-                whole_rows=mode == UPSERT,
-            )
-        ids = self._ids(schema)
-        if mode == UPSERT:
-            return RowChecker(
-                schema, name, sequence, delete_all, moment, require_sequence=require_sequence, ids=ids
-            )
-        return PartialChecker(
-            schema,
-            name,
-            sequence,
-            delete_all,
-            moment,
-            ids=ids,
-            flexible=mode == FLEXIBLE,
-            ignore_null=ignore_null,
-        )
-
     def _ids(self, schema: TableSchema) -> IdSource | None:
         """Where the AUTO_INCREMENT column gets its values, None without one."""
         column = schema.auto_increment_column
@@ -336,26 +289,6 @@ class Table(VersionedTable):
                 reserved = self.settings.auto_increment_values_reserved
                 found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
             return found
-
-    def change_partitions(self, partitioning: Partitioning) -> None:
-        """Makes a schema revision, and a version without rows, with other partitions. Rows stay as they are.
-
-        Raises:
-            InvalidInputError: partitions overlap, or a bound does not fit its column.
-            ConflictError: loads that began before will find the schema changed (raised by them).
-        """
-        with self.catalog.write() as tx:
-            version, revision = records.head(tx, self.id, self.name)
-            before = self.loader.schema(tx, revision)
-            after = replace(
-                before, revision=revision + 1, partitioning=check_partitioning(before, partitioning)
-            )
-            tx.put("schemas", records.schema_key(self.id, after.revision), after.to_record())
-            transaction = TransactionRecord(
-                0, self.database_id, self.name, "", VISIBLE, "ALTER TABLE", now_ms()
-            )
-            write = TableWrite(self.id, self.name, after.revision, Plan(version))
-            put_version(tx, transaction, write, version + 1)
 
     def write_task(
         self,
@@ -384,8 +317,17 @@ class Table(VersionedTable):
         """
         schema, mode = self.schema, parse_mode(mode)
         moment = now or datetime.now().replace(microsecond=0)
-        delete_all = _is_delete(merge_type)
-        checker = self._checker(schema, sequence, delete_all, moment, mode, ignore_null=ignore_null)
+        delete_all = deletes_all(merge_type)
+        checker = checker_for(
+            schema,
+            self.name.partition(".")[2],
+            sequence,
+            delete_all,
+            moment,
+            mode,
+            ids=None,
+            ignore_null=ignore_null,
+        )
         if mode == FLEXIBLE:
             check_flexible(schema)
         elif supplied is not None:
@@ -403,9 +345,9 @@ class Table(VersionedTable):
         check_names(self.name, schema, partitions)
         # The values of an AUTO_INCREMENT column are given out by the catalog, which tasks do not see.
         return WriteTask(
-            replace(checker, ids=None, partitions=tuple(partitions)),
+            replace(checker, partitions=tuple(partitions)),
             stager,
-            _filling(schema, mode, new_keys, moment),
+            filling_for(schema, mode, new_keys, moment),
             supplied,
         )
 
@@ -548,17 +490,3 @@ class Table(VersionedTable):
         except CorruptionError as error:
             return [error.message]
         return check_table(state)
-
-
-def _filling(schema: TableSchema, mode: str, new_keys: str, moment: datetime) -> FillOptions | None:
-    """How rows are filled from history, None for whole rows of tables without column groups."""
-    refuse = parse_new_key_behavior(new_keys) == "ERROR" and mode != UPSERT  # no effect on whole rows (P13)
-    if mode == UPSERT and not schema.groups:
-        return None
-    return FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=moment)
-
-
-def _is_delete(merge_type: str) -> bool:
-    if merge_type.upper() not in MERGE_TYPES:
-        raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
-    return merge_type.upper() == "DELETE"

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog, delete_bitmap
+from store.column import DELETE_SIGN
 from store.columns import take_columns
 from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from store.disk import Disk
@@ -35,7 +36,7 @@ from store.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe
 from store.keys import Codes
 from store.lazy import cached_property
 from store.records import unpack
-from store.schema import DELETE_SIGN, TableSchema
+from store.schema import TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.sequence import SequenceVector
 from store.workers import map_all

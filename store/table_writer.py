@@ -26,6 +26,7 @@ import numpy as np
 
 from store import catalog, failpoint
 from store.catalog import Transaction
+from store.column import VERSION_COL
 from store.conflict import Written
 from store.dedupe import Rows
 from store.delta_file import DeltaFile, read_delta, write_delta
@@ -38,7 +39,7 @@ from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite, check_revision
 from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
-from store.schema import VERSION_COL, TableSchema
+from store.schema import TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from store.app_ids import AppPair
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RowChecker
+from store.column import SEQUENCE_COL, hidden_name
 from store.commit import Also
 from store.errors import InvalidInputError
 from store.evaluation import evaluated
@@ -24,7 +25,7 @@ from store.partial import FillOptions
 from store.readers import Lease
 from store.reads import Predicate
 from store.scan import Projection
-from store.schema import SEQUENCE_COL, TableSchema, hidden_name
+from store.schema import TableSchema
 from store.snapshot import Snapshot, as_table
 from store.table_writer import TableWriter
 

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from store import catalog
+from store.column import DELETE_SIGN
 from store.conflict import Changes, Lazy, Winner
 from store.errors import CorruptionError, VersionExpiredError
 from store.key_index import Matches
 from store.keys import Codes
 from store.lookup import find
 from store.reads import NO_CODES, ReadLog, RecordedReads
-from store.schema import DELETE_SIGN
 from store.table_state import StateLoader, TableState
 
 

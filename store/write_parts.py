@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from store.column import SEQUENCE_ID
 from store.conflict import Written
 from store.errors import InvalidInputError
 from store.partial import Delta, FillOptions, keys_of
-from store.schema import SEQUENCE_ID, TableSchema
+from store.schema import TableSchema
 from store.segment import Segment
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from loaders.broker.spec import format_of
+from loaders.column_list import parse_columns
 from loaders.headers import StreamLoadOptions, parse_headers
-from loaders.mapping import parse_columns
 from loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from loaders.row_source import Target
 from store.check_partial import check_flexible

@@ -28,10 +28,10 @@ import pyarrow as pa
 from loaders.spark.frame_types import frame_schema, is_kept
 from loaders.spark.registration import register
 from store import InvalidInputError, Store
+from store.column import DELETE_SIGN, hidden_name
 from store.disk import Disk
 from store.object_disk import ObjectDisk
 from store.scan import Projection, scan_batches
-from store.schema import DELETE_SIGN, hidden_name
 from store.segment import INLINE, data_name
 from store.table_state import LiveSegment, TableState
 

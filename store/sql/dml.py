@@ -23,12 +23,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from store.check_partial import FIXED
+from store.column import VERSION_COL
 from store.errors import InvalidInputError
 from store.groups import replaced_with
 from store.load import LoadResult
 from store.lookup import key_arrays
 from store.reads import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
-from store.schema import VERSION_COL
 from store.sql.predicates import conjuncts
 from store.sql.relations import shown_name
 from store.sql.statements import Query, TableName

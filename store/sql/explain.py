@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 from sqlglot import exp
 
+from store.column import hidden_name
 from store.isolation import Isolation, level_of
 from store.multi_transaction import MultiTransaction
-from store.schema import hidden_name
 from store.sql.dml import Ask, Dml, clause_kind, fallback_reason, run
 from store.sql.select import QueryContext, explain_query
 from store.sql.session import Session

@@ -15,19 +15,19 @@ from sqlglot import exp
 from store.cast import try_cast
 from store.check_partial import FIXED, UPSERT
 from store.check_rows import RejectedRow
-from store.errors import InvalidInputError, LoadRejectedError
-from store.load import Load, LoadResult
-from store.partitions import Partition, any_partition_filter, automatic_partitions
-from store.schema import (
+from store.column import (
     DELETE_SIGN,
     GROUPS_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
-    TableSchema,
     default_scalar,
     hidden_name,
 )
+from store.errors import InvalidInputError, LoadRejectedError
+from store.load import Load, LoadResult
+from store.partitions import Partition, any_partition_filter, automatic_partitions
+from store.schema import TableSchema
 from store.sql.partition_parser import TOUCHED
 from store.sql.result import Result
 from store.sql.statements import Cell, Insert, Query, Word

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from store.column import Column
 from store.dml import DmlOptions, DmlResult, run_dml
 from store.errors import InvalidInputError
 from store.load import LoadResult
-from store.schema import Column, TableSchema
+from store.schema import TableSchema
 from store.snapshot import as_table
 from store.sql import duck
 from store.sql.calls import Moment, Surroundings

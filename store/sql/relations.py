@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from store.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, hidden_name
 from store.condition import Condition
 from store.errors import InvalidInputError
 from store.partitions import any_partition_filter
-from store.schema import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, TableSchema, hidden_name
+from store.schema import TableSchema
 from store.snapshot import Snapshot
 from store.sql.predicates import column_of, conditions, conjuncts
 from store.sql.statements import TableName

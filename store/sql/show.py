@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from store.schema import SEQUENCE_COL, Column, TableSchema
+from store.column import SEQUENCE_COL, Column
+from store.schema import TableSchema
 from store.sql.relations import shown_name
 from store.sql.result import Result, text_rows
 from store.sql.tokens import TokenStream

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import catalog
+from store.column import Column
 from store.errors import NotFoundError
 from store.partitions import automatic_partitions, partition_filter
-from store.schema import Column, TableSchema
+from store.schema import TableSchema
 from store.table import Table
 from store.types import INTEGER_RANGES, ColumnType, parse_type
 

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from store.column import Column
 from store.errors import InvalidInputError
 from store.history import key_history_table
-from store.schema import Column, TableSchema
+from store.schema import TableSchema
 from store.table import Table
 from store.types import parse_type
 

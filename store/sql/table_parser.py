@@ -7,9 +7,10 @@ from typing import Any, Final, NoReturn
 
 from sqlglot.tokens import TokenType
 
+from store.column import Column, Default
 from store.errors import InvalidInputError
 from store.partitions import Partitioning
-from store.schema import Column, Default, TableSchema
+from store.schema import TableSchema
 from store.sql.partition_parser import parse_partition_by
 from store.sql.query_parser import parse_query
 from store.sql.statements import CreateTable, Query, TableName

@@ -12,9 +12,9 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
+from store.column import hidden_name
 from store.errors import InvalidInputError
 from store.marked_scan import LIVE
-from store.schema import hidden_name
 from store.sql import implicit
 from store.sql.aliases import expand_aliases
 from store.sql.calls import Surroundings, call

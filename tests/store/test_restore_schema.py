@@ -20,7 +20,7 @@ from store.alter import (
     rename_column,
     set_properties,
 )
-from store.schema import Default
+from store.column import Default
 
 
 def make(store: Store) -> Table:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from store import Column, Default, InvalidInputError, TableSchema, parse_type
-from store.schema import default_scalar, hidden_name
+from store.column import default_scalar, hidden_name
 from tests.support.rows import schema_of
 
 REFUSED: list[tuple[list[str], list[str], dict[str, str], str]] = [

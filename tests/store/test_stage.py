@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from store import Store
+from store.column import DELETE_SIGN
 from store.rows_in import pieces_of
-from store.schema import DELETE_SIGN
 from store.settings import Settings
 from store.stage import CheckedRows, Staged, Stager
 from tests.support.rows import schema_of

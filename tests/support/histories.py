@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store import Column, ConflictError, Store, Table, TableSchema, TransactionTable, parse_type
+from store.column import DELETE_SIGN, SEQUENCE_COL
 from store.multi_transaction import MultiTransaction
-from store.schema import DELETE_SIGN, SEQUENCE_COL
 
 GROUP = 4  # histories on one table
 KEYS = (1, 2, 3, 4)

@@ -7,8 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from store.column import Column
 from store.errors import InvalidInputError, StoreError
-from store.schema import Column
 from store.sql.result import Result
 from store.sql.session import Session
 from store.sql.show import create_table_text

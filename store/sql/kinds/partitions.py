@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from store import catalog
+from store.add_partition import add_partitions
 from store.drop_partition import drop_partition
-from store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from store.errors import NotFoundError
 from store.partitions import (
     Partition,
-    Partitioning,
     any_partition_filter,
     automatic_partitions,
     partition_filter,
+    partitioned,
 )
 from store.sql.kinds.show import parse_table_from
 from store.sql.partition_parser import parse_partition, parse_partition_names
@@ -117,14 +118,7 @@ def _parse_add(stream: TokenStream) -> AddPartition:
 
 def _add(statement: AddPartition, session: Session) -> Result:
     table = session.table(statement.table)
-    partitioning = _partitioned(table)
-    existing = {partition.name.lower() for partition in partitioning.partitions}
-    new = [partition for partition in statement.partitions if partition.name.lower() not in existing]
-    if len(new) < len(statement.partitions) and not statement.if_not_exists:
-        taken = next(p.name for p in statement.partitions if p.name.lower() in existing)
-        raise AlreadyExistsError(f"Duplicate partition name {taken}", kind="partition_exists")
-    if new:
-        table.change_partitions(replace(partitioning, partitions=(*partitioning.partitions, *new)))
+    add_partitions(table, statement.partitions, if_not_exists=statement.if_not_exists)
     return Result()
 
 
@@ -146,7 +140,7 @@ def _parse_drop(stream: TokenStream) -> DropPartition:
 
 def _drop(statement: DropPartition, session: Session) -> Result:
     table = session.table(statement.table)
-    partitioning = _partitioned(table)
+    partitioning = partitioned(table.schema, table.name)
     try:
         partition = find_partition(table, statement.name)
     except NotFoundError:
@@ -162,16 +156,6 @@ def _drop(statement: DropPartition, session: Session) -> Result:
     return Result()
 
 
-def _partitioned(table: Table) -> Partitioning:
-    partitioning = table.schema.partitioning
-    if partitioning is None:
-        raise InvalidInputError(
-            f"{table.name} is not partitioned; partitions are declared by CREATE TABLE ... PARTITION BY",
-            kind="not_partitioned",
-        )
-    return partitioning
-
-
 def find_partition(table: Table, name: str) -> Partition:
     """A declared partition, or one an AUTO table has by its rows.
 
@@ -179,7 +163,7 @@ def find_partition(table: Table, name: str) -> Partition:
         NotFoundError: there is none of that name.
     """
     schema = table.schema
-    partitioning = _partitioned(table)
+    partitioning = partitioned(table.schema, table.name)
     if partitioning.is_auto:
         with table.snapshot() as snapshot:
             rows = snapshot.scan(partitioning.columns).read_all()

@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
+from store.column import Default
 from store.errors import InvalidInputError
-from store.schema import Default
 from store.sql import parse
 from store.sql import statements as st
 from store.sql.show import create_table_text

@@ -1,0 +1,62 @@
+"""What the catalog keeps of a table: made with it, removed with it."""
+
+from __future__ import annotations
+
+from store import catalog as records
+from store.catalog import Transaction
+from store.prepared import abort_of_table
+from store.publish import Figures
+from store.recovery import TABLES
+from store.schema import TableSchema
+from store.transaction import now_ms
+
+
+def create_table(
+    tx: Transaction, database: int, database_name: str, table_name: str, schema: TableSchema
+) -> None:
+    """Name, schema, version 1 and head of an empty table."""
+    table_id = tx.next_id("table")
+    created = now_ms()
+    tx.put("names", records.name_key(database, table_name), table_id)
+    tx.put(
+        "tables",
+        records.table_key(table_id),
+        {
+            "database": database_name,
+            "name": table_name,
+            "directory": f"{TABLES}/{table_id}",
+            "created_ms": created,
+        },
+    )
+    tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
+    tx.put(
+        "versions",
+        records.version_key(table_id, 1),
+        {
+            "revision": schema.revision,
+            "txn": 0,
+            "label": "",
+            "operation": "CREATE TABLE",
+            "time_ms": created,
+            "added": [],
+            "dropped": [],
+            "figures": Figures().__dict__,
+        },
+    )
+    tx.put("heads", records.table_key(table_id), [1, schema.revision])
+
+
+def forget_table(tx: Transaction, database: int, table_name: str) -> str:
+    """Removes every record of a table; returns the directory of its files."""
+    table_id = records.find_table(tx, database, table_name)
+    assert table_id is not None
+    prefix = records.table_key(table_id)
+    directory: str = tx.get("tables", prefix)["directory"]
+    abort_of_table(tx, table_id)
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash", "apps"):
+        for key, _ in list(tx.items(name, prefix)):
+            tx.delete(name, key)
+    for name in ("tables", "heads", "horizons", "readers"):
+        tx.delete(name, prefix)
+    tx.delete("names", records.name_key(database, table_name))
+    return directory
