@@ -13,7 +13,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from store.app_ids import DUPLICATE, find_app
@@ -110,7 +110,7 @@ def run_dml(table: Table, work: Work, options: DmlOptions) -> DmlResult:
                 opened = transaction.table(table.name)
                 opened.begin_write()
                 matched, _ = work(opened)
-                return _result(matched, opened.version, transaction.commit(), table.name)
+                return _result(matched, opened, transaction.commit())
 
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
     if mode == SERIAL or not options.retries:  # has its turn already, or will not run again
@@ -156,13 +156,12 @@ def _serialized(table: Table, options: DmlOptions) -> Iterator[str]:
         yield OPTIMISTIC  # the lock is held already; loads are still checked
 
 
-def _result(matched: int, read_version: int, done: TransactionResult, name: str) -> DmlResult:
+def _result(matched: int, opened: TransactionTable, done: TransactionResult) -> DmlResult:
     changed = done.rows_changed
-    result = DmlResult(done.txn_id, done.label, done.versions.get(name, read_version), matched, changed)
     kept = matched - changed
-    if matched and kept > 0:
-        return replace(result, warnings=(lowered_warning(kept, matched),))
-    return result
+    warnings = (*opened.warnings, *([lowered_warning(kept, matched)] if matched and kept > 0 else []))
+    version = done.versions.get(opened.name, opened.version)
+    return DmlResult(done.txn_id, done.label, version, matched, changed, warnings)
 
 
 def lowered_warning(kept: int, matched: int) -> str:

@@ -254,6 +254,7 @@ class TableWriter:
     def absorb(self, other: TableWriter) -> None:
         """Takes everything another writer holds, behind what is here; the other is of no use afterwards."""
         self._plan = None
+        self.clearing = other.clearing or self.clearing
         for part in other._parts:
             last = self._parts[-1] if self._parts else None
             if isinstance(last, RowPart) and isinstance(part, RowPart):
@@ -265,7 +266,9 @@ class TableWriter:
 
     @property
     def has_written(self) -> bool:
-        return any(isinstance(part, DeltaPart) or part.segments for part in self._parts)
+        return self.clearing is not None or any(
+            isinstance(part, DeltaPart) or part.segments for part in self._parts
+        )
 
     def written(self) -> list[Written]:
         """Keys written so far, with the columns."""
@@ -283,12 +286,12 @@ class TableWriter:
     def _facts(self) -> dict[str, Any]:
         columns = columns_written(self._parts, self.schema)
         isolation = self.isolation
-        if self.clearing is not None and isolation is None:
+        if isolation is None:
+            if self.clearing is None:
+                return facts_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
             assert self._state is not None
             return {"cleared": True, **facts_of(is_blind=False, read_version=self._state.version)}
-        if isolation is None:
-            return facts_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
-        return facts_of(
+        facts = facts_of(
             is_blind=self.is_blind,
             columns=columns,
             read_version=isolation.base.version,
@@ -298,6 +301,7 @@ class TableWriter:
             is_unchecked=isolation.is_unchecked,
             app=self._app_fact,
         )
+        return facts if self.clearing is None else {"cleared": True, **facts}
 
     @property
     def _app_fact(self) -> tuple[str, int] | None:

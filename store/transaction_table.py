@@ -85,6 +85,8 @@ class TransactionTable:
         app: the pair of an idempotent transaction; when an earlier run has committed it, what is written to
             this table is left out.
         is_muted: reads are not remembered; for who remembers them better itself.
+        warnings: what whoever runs the statement should be told.
+        takes_clearing: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class TransactionTable:
         )
         self._was_written = False
         self.is_muted = False
+        self.warnings: list[str] = []
+        self.takes_clearing = False
         self._snapshot = Snapshot(isolation.base, lease)
 
     @property

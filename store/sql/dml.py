@@ -19,16 +19,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from store.cast import try_cast
 from store.check_partial import FIXED
-from store.column import VERSION_COL
+from store.column import SEQUENCE_COL, VERSION_COL
 from store.errors import InvalidInputError
 from store.groups import replaced_with
 from store.load import LoadResult
-from store.lookup import key_arrays
 from store.reads import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
+from store.schema import TableSchema
+from store.sql.matches import keys_in_several, one_per_key
 from store.sql.predicates import conjuncts
 from store.sql.relations import shown_name
 from store.sql.statements import Query, TableName
@@ -108,12 +111,19 @@ def _update(tree: exp.Update, opened: TransactionTable, ask: Ask) -> tuple[int, 
     if opened.schema.sequence_column is not None:
         opened.isolation.reads.read_columns([opened.schema.sequence_column])
     rows = _answer(select, [*opened.schema.key, *names], ask)
+    if source is not None:
+        rows, ambiguous = _once(rows, opened)
+        if ambiguous:
+            opened.warnings.append(
+                f"{ambiguous} {'row was' if ambiguous == 1 else 'rows were'} matched by several rows that "
+                "assign different values; of those the largest were taken"
+            )
     return len(rows), opened.upsert(rows, mode=FIXED) if len(rows) else None
 
 
 def _delete(tree: exp.Delete, opened: TransactionTable, ask: Ask) -> tuple[int, LoadResult | None]:
     where = tree.args.get("where")
-    if where is None or (isinstance(where.this, exp.Boolean) and where.this.this):
+    if where is None or _is_always_true(where.this, ask):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
     using = tree.args.get("using") or []
     select = _select(tree, opened, [], *using)
@@ -121,6 +131,25 @@ def _delete(tree: exp.Delete, opened: TransactionTable, ask: Ask) -> tuple[int, 
     if using:
         rows = _distinct(rows)
     return len(rows), opened.delete(rows) if len(rows) else None
+
+
+def _is_always_true(condition: exp.Expr, ask: Ask) -> bool:
+    """D17 also where the condition says TRUE in other words, such as `1 = 1`."""
+    if condition.find(exp.Column, exp.Select):
+        return False
+    found = _answer(exp.select(exp.alias_(_is_true(condition), "found")), ["found"], ask)
+    return bool(found.column(0)[0].as_py())
+
+
+def _once(rows: pa.Table, opened: TransactionTable) -> tuple[pa.Table, int]:
+    """Each key once, and how many keys had rows that contradict each other; of a table with column groups all
+    rows, for each group has a sequence that decides."""
+    schema = opened.schema
+    if schema.groups:
+        return rows, 0
+    deciding = (SEQUENCE_COL, schema.sequence_column)
+    sequence = next((name for name in rows.schema.names if name in deciding), None)
+    return one_per_key(rows, schema.key, sequence)
 
 
 def _select(
@@ -242,16 +271,20 @@ def _merge(tree: exp.Merge, opened: TransactionTable, ask: Ask) -> tuple[int, Lo
     _check_clauses(clauses)
     merge = _Merge(opened, tree.this, tree.args["using"], tree.args["on"])
     _log_target(merge, clauses, ask)
-    writes = _clause_writes(merge, clauses, ask)
-    opened.is_muted = False
-    done: list[LoadResult] = [write(rows) for write, rows in writes if len(rows)]
-    return sum(len(rows) for _, rows in writes), done[-1] if done else None
+    opened.is_muted = True  # the clauses' own queries would count as reading the whole table
+    try:
+        writes = _clause_writes(merge, clauses, ask)
+    finally:
+        opened.is_muted = False
+    _refuse_several(merge, [rows for kind, _, rows in writes if kind != "insert"])
+    done: list[LoadResult] = [write(rows) for _, write, rows in writes if len(rows)]
+    return sum(len(rows) for _, _, rows in writes), done[-1] if done else None
 
 
 def _clause_writes(
     merge: _Merge, clauses: Sequence[exp.When], ask: Ask
-) -> list[tuple[Callable[[pa.Table], LoadResult], pa.Table]]:
-    """What each clause writes: a row goes to the first whose condition holds."""
+) -> list[tuple[str, Callable[[pa.Table], LoadResult], pa.Table]]:
+    """The kind of each clause, how it writes and what: a row goes to the first whose condition holds."""
     writes = []
     before: dict[str, list[exp.Expr]] = {}
     for clause in clauses:
@@ -261,7 +294,7 @@ def _clause_writes(
         tests += [_is_true(condition)] if condition is not None else []
         where = exp.and_(*tests) if tests else exp.true()
         before.setdefault(kind, []).append(condition if condition is not None else exp.true())
-        writes.append(_clause_rows(merge, clause, kind, where, ask))
+        writes.append((kind, *_clause_rows(merge, clause, kind, where, ask)))
     return writes
 
 
@@ -287,7 +320,26 @@ def _clause_rows(
     rows = _answer(select, [*names, *values], ask)
     if not isinstance(then, exp.Update):
         return opened.delete, _distinct(rows)
+    rows, ambiguous = _once(rows, opened)
+    if ambiguous:
+        raise _several_matched(opened, ambiguous)
     return lambda found: opened.upsert(found, mode=FIXED), rows
+
+
+def _refuse_several(merge: _Merge, changed: Sequence[pa.Table]) -> None:
+    """No row of the target may be changed by two clauses: which one should count?"""
+    several = keys_in_several(changed, merge.opened.schema.key) if len(changed) > 1 else ()
+    if len(several):
+        raise _several_matched(merge.opened, len(several))
+
+
+def _several_matched(opened: TransactionTable, count: int) -> InvalidInputError:
+    matched = "row is matched" if count == 1 else "rows are matched"
+    return InvalidInputError(
+        f"MERGE INTO {opened.name}: {count} target {matched} by several source rows that would change it "
+        "differently; keep one source row per key, or assign the sequence column, which then decides",
+        kind="several_matches",
+    )
 
 
 def _is_starred(then: exp.Expr) -> bool:
@@ -347,26 +399,60 @@ def _log_target(merge: _Merge, clauses: Sequence[exp.When], ask: Ask) -> None:
         }
     )
     equal = _source_keys(merge)
-    opened.is_muted = True  # the clauses' own queries would count as reading the whole table
     reads_more = any(clause_kind(clause) == "unsourced" or clause.find(exp.Select) for clause in clauses)
-    if reads_more or equal is None:
-        reads.read_where(None, ())
-        return
-    select = exp.select(*_named(equal)).from_(merge.source.copy())
-    keys = _answer(select, list(opened.schema.key), ask)
-    reads.read_keys(key_arrays(opened.isolation.base, keys), ())
+    if not reads_more and equal is not None:
+        select = exp.select(*_named(equal)).from_(merge.source.copy())
+        # Unmuted: a source that reads the target itself reads it like any query.
+        arrays = _as_keys(_answer(select, list(opened.schema.key), ask), opened.schema)
+        if arrays is not None:
+            reads.read_keys(arrays, ())
+            return
+    names_target = any(
+        found.name == opened.name.partition(".")[2] for found in merge.source.find_all(exp.Table)
+    )
+    reads.read_where(None, opened.schema.names if names_target else ())
+
+
+def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
+    """What source rows equate with the key, as keys; None when other keys may be equal to them too.
+
+    A number that is none of the column's type is equal to no key, and a text or time that cannot be converted
+    may be equal to one all the same; a number is equal to several texts.
+    """
+    arrays: list[pa.ChunkedArray] = []
+    keep = np.ones(len(values), dtype=np.bool_)
+    for column, source in zip(schema.key_columns, values.columns, strict=True):
+        if column.type.byte_length_max is not None and not pa.types.is_string(source.type):
+            return None
+        cast = try_cast(source, column.type)
+        if cast.failed is not None:
+            if not (pa.types.is_integer(source.type) or pa.types.is_decimal(source.type)):
+                return None
+            keep &= ~np.asarray(cast.failed.to_numpy(zero_copy_only=False)).astype(np.bool_)
+        arrays.append(cast.values)
+    if keep.all():
+        return arrays
+    rows = pa.array(np.flatnonzero(keep))
+    return [array.take(rows) for array in arrays]
 
 
 def _source_keys(merge: _Merge) -> list[exp.Expr] | None:
     """For each key column the source's expression that ON equates with it, None unless all have one."""
     alias = merge.alias.lower()
+
+    def of_target(column: exp.Column) -> bool:
+        """Whether it is, or may be, a column of the target."""
+        if column.table:
+            return column.table.lower() == alias
+        return merge.opened.schema.find(column.name) is not None
+
     found: dict[str, exp.Expr] = {}
     for part in conjuncts(merge.on):
         if not isinstance(part, exp.EQ):
             continue
         for mine, other in ((part.this, part.expression), (part.expression, part.this)):
             is_mine = isinstance(mine, exp.Column) and mine.table.lower() == alias
-            if is_mine and not any(c.table.lower() == alias for c in other.find_all(exp.Column)):
+            if is_mine and not any(of_target(column) for column in other.find_all(exp.Column)):
                 found[mine.name.lower()] = other.copy()
     keys = [found.get(name.lower()) for name in merge.opened.schema.key]
     return [key for key in keys if key is not None] if None not in keys else None

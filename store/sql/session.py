@@ -214,6 +214,11 @@ class Session:
         if privilege:
             privileges.check(self.store.accounts, self.user, privilege, statement, self.database)
 
+    def lock_seconds(self) -> float | None:
+        """How long to wait for other updates of a table; None is the setting."""
+        seconds = self.variables.number(names.UPDATE_LOCK_SECONDS)
+        return None if seconds < 0 else seconds
+
     def current_database(self) -> str:
         """The name behind USE.
 

@@ -89,7 +89,7 @@ def _run(statement: Dml, session: Session) -> Result:
         statement.operation,
         label_prefix=f"{statement.operation.lower()}_",
         retries=int(session.variables.number(names.CONFLICT_RETRIES)),
-        lock_seconds=_lock_seconds(session),
+        lock_seconds=session.lock_seconds(),
         txn_app_id=app_id,
         txn_version=version,
     )
@@ -115,14 +115,9 @@ def _run_within(statement: Dml, session: Session) -> Result:
         session.transaction.lock(opened)
         with session.within(opened) as ask:
             matched, _ = run(statement, opened, ask)
+        warnings, opened.warnings = tuple(opened.warnings), []
     info = f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}"
     return Result(affected_rows=matched, info=info, warnings=warnings)
-
-
-def _lock_seconds(session: Session) -> float | None:
-    """How long to wait for other updates; -1 is the setting."""
-    seconds = session.variables.number(names.UPDATE_LOCK_SECONDS)
-    return None if seconds < 0 else seconds
 
 
 def _told(done: DmlResult) -> Result:

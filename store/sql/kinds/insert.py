@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
+from sqlglot import exp
 from sqlglot.tokens import TokenType
 
+from store.dml import DmlOptions, run_dml
+from store.load import LoadResult
 from store.sql import statements as st
 from store.sql import variables as names
 from store.sql.insert import InsertOptions, run_insert
@@ -18,6 +22,7 @@ from store.sql.session import Session, refused_in_transaction
 from store.sql.statement_kind import StatementKind
 from store.sql.table_parser import parse_table_name
 from store.sql.tokens import TokenStream
+from store.transaction_table import TransactionTable
 
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
 _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
@@ -101,9 +106,19 @@ def _number(text: str) -> int | Decimal:
 def _insert(statement: st.Insert, session: Session) -> Result:
     if statement.is_overwrite and session.transaction is not None:
         raise refused_in_transaction()
+    options = _options(session)
+    if session.transaction is not None:
+        return run_insert(statement, session.writable(statement.table), session.stream, options)
+    app_id, version = session.variables.take_app_pair()
+    if _reads_target(statement, session):
+        return _insert_of_itself(statement, session, options, app_id, version)
+    options = replace(options, txn_app_id=app_id, txn_version=version)
+    return run_insert(statement, session.table(statement.table), session.stream, options)
+
+
+def _options(session: Session) -> InsertOptions:
     moment = session.moment()
-    app_id, version = session.variables.take_app_pair() if session.transaction is None else (None, None)
-    options = InsertOptions(
+    return InsertOptions(
         strict=session.variables.flag(names.INSERT_STRICT),
         max_filter_ratio=session.variables.number(names.INSERT_FILTER_RATIO),
         require_sequence=session.variables.flag(names.REQUIRE_SEQUENCE),
@@ -111,10 +126,56 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         zone=moment.zone,
         partial=session.variables.flag(names.PARTIAL_UPDATE),
         new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
-        txn_app_id=app_id,
-        txn_version=version,
     )
-    return run_insert(statement, session.writable(statement.table), session.stream, options)
+
+
+def _reads_target(statement: st.Insert, session: Session) -> bool:
+    """Whether a query or a value of the statement names the table it writes."""
+    if statement.rows is None:
+        trees: Iterable[exp.Expr] = [statement.query.tree] if statement.query is not None else []
+    else:
+        trees = (cell for row in statement.rows for cell in row if isinstance(cell, exp.Expr))
+    wanted = session.full_name(statement.table).lower()
+    return any(
+        session.full_name(st.TableName(found.db or None, found.name)).lower() == wanted
+        for tree in trees
+        for found in tree.find_all(exp.Table)
+        if isinstance(found.this, exp.Identifier)
+    )
+
+
+def _insert_of_itself(
+    statement: st.Insert, session: Session, options: InsertOptions, app_id: str | None, version: int | None
+) -> Result:
+    """An INSERT that reads its own table is a read-modify-write like MERGE: what it read is checked when it
+    is published, so that no write between the two is undone."""
+    results: list[Result] = []
+    unlabelled = replace(statement, label=None)
+
+    def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
+        opened.takes_clearing = statement.is_overwrite
+        with session.within(opened) as ask:
+            results.append(run_insert(unlabelled, opened, ask, options))
+        return 0, None
+
+    table = session.table(statement.table)
+    done = run_dml(
+        table,
+        work,
+        DmlOptions(
+            "INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
+            label=statement.label,
+            label_prefix="",
+            retries=int(session.variables.number(names.CONFLICT_RETRIES)),
+            lock_seconds=session.lock_seconds(),
+            txn_app_id=app_id,
+            txn_version=version,
+        ),
+    )
+    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
+    if not results:
+        return Result(affected_rows=0, info=info, warnings=done.warnings)
+    return replace(results[-1], info=info)
 
 
 KINDS: Final = (StatementKind(("INSERT INTO", "INSERT OVERWRITE"), st.Insert, _parse_insert, _insert),)

@@ -74,6 +74,8 @@ def test_update_that_matches_nothing_makes_no_version(session: Session) -> None:
         ("UPDATE t SET a = 1, a = 2", "column in assignment list is invalid, a is assigned twice"),
         ("DELETE FROM t", "delete all rows is forbidden temporary."),
         ("DELETE FROM t WHERE true", "delete all rows is forbidden temporary."),
+        ("DELETE FROM t WHERE 1 = 1", "delete all rows is forbidden temporary."),
+        ("DELETE FROM t WHERE NOT (1 > 2 OR false)", "delete all rows is forbidden temporary."),
     ],
 )
 def test_what_may_not_be_changed_is_named(session: Session, statement: str, message: str) -> None:
@@ -93,6 +95,22 @@ def test_update_from_joins_other_tables(session: Session) -> None:
     """U5"""
     run(session, "UPDATE t x SET a = s.a + x.a FROM s WHERE x.k = s.k")
     assert rows(session)[0] == (1, 0, 110, 0)
+
+
+def test_update_from_several_matches_takes_the_largest_and_says_so(session: Session) -> None:
+    run(session, "INSERT INTO s VALUES (11, 100), (12, 300), (13, 200)")
+    done = run(session, "UPDATE t SET a = s.a FROM s WHERE s.k > 10 AND t.k = 1")
+    assert done.affected_rows == 1
+    assert done.warnings == (
+        "1 row was matched by several rows that assign different values; of those the largest were taken",
+    )
+    assert rows(session)[0] == (1, 0, 300, 0)
+
+
+def test_update_from_several_matches_that_agree_is_no_matter(session: Session) -> None:
+    run(session, "INSERT INTO s VALUES (11, 100), (12, 100)")
+    done = run(session, "UPDATE t SET a = s.a FROM s WHERE s.k > 10 AND t.k = 1")
+    assert (done.affected_rows, done.warnings) == (1, ())
 
 
 def test_update_takes_subqueries(session: Session) -> None:
@@ -184,6 +202,43 @@ def test_merge_refuses(session: Session, clauses: str, message: str) -> None:
     """I3, I4, U7"""
     with pytest.raises(InvalidInputError, match=message):
         run(session, f"MERGE INTO t USING s ON t.k = s.k {clauses}")
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "WHEN MATCHED THEN UPDATE SET a = s.a",
+        "WHEN MATCHED AND s.a = 100 THEN DELETE WHEN MATCHED THEN UPDATE SET b = 0",
+        "WHEN MATCHED AND s.a = 100 THEN UPDATE SET a = 0 WHEN MATCHED THEN UPDATE SET b = 0",
+    ],
+)
+def test_merge_refuses_source_rows_that_contradict_each_other(session: Session, clauses: str) -> None:
+    """As Delta does; which of them should count nobody can tell."""
+    run(session, "INSERT INTO s VALUES (11, 200)")
+    before = rows(session)
+    with pytest.raises(InvalidInputError, match="1 target row is matched by several source rows"):
+        run(session, f"MERGE INTO t USING s ON t.k % 10 = s.k % 10 AND t.k = 1 {clauses}")
+    assert rows(session) == before
+
+
+def test_merge_deletes_a_row_that_several_source_rows_match(session: Session) -> None:
+    run(session, "INSERT INTO s VALUES (11, 200)")
+    done = run(session, "MERGE INTO t USING s ON t.k % 10 = s.k % 10 WHEN MATCHED THEN DELETE")
+    assert (done.affected_rows, rows(session)) == (1, [(2, 0, 20, 0), (3, 1, 30, 0)])
+
+
+def test_merge_of_several_events_of_a_key_takes_the_one_with_the_largest_sequence(session: Session) -> None:
+    """I5"""
+    run(
+        session,
+        "CREATE TABLE q (k INT, seq INT NULL, v INT) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
+        "PROPERTIES ('function_column.sequence_col' = 'seq'); INSERT INTO q VALUES (1, 5, 50);"
+        "CREATE TABLE e (id INT, k INT, seq INT NULL, v INT) UNIQUE KEY(id) "
+        "DISTRIBUTED BY HASH(id) BUCKETS 1; "
+        "INSERT INTO e VALUES (1, 1, 7, 70), (2, 1, 9, 90), (3, 1, 8, 80), (4, 1, NULL, 1)",
+    )
+    run(session, "MERGE INTO q USING e ON q.k = e.k WHEN MATCHED THEN UPDATE SET seq = e.seq, v = e.v")
+    assert rows(session, "q") == [(1, 9, 90)]
 
 
 def test_merge_of_a_new_key_given_twice_keeps_the_largest_sequence(session: Session) -> None:

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from store import ConcurrentAppendException, ConcurrentDeleteReadException, ConflictError, Store
+from store import (
+    ConcurrentAppendException,
+    ConcurrentDeleteReadException,
+    ConflictError,
+    InvalidInputError,
+    Store,
+)
 from store.sql import Session
+from store.table_writer import TableWriter
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, grp INT NULL, a INT NULL, b INT NULL, st STRUCT<x:INT> NULL) UNIQUE KEY(k)
@@ -112,3 +119,125 @@ def test_a_select_of_a_transaction_counts_as_read(session: Session) -> None:
         "UPDATE t SET a = 12 WHERE k = 1",
         "SELECT a FROM t WHERE k = 2; INSERT INTO t (k) VALUES (9)",
     )
+
+
+class Between:
+    """Runs a statement of another session once, between what the next statement reads and its publishing."""
+
+    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        prepare = TableWriter.prepare
+        waiting = [text]
+
+        def first(writer: TableWriter) -> None:
+            while waiting:
+                with Session(session.store, "db") as other:
+                    run(other, waiting.pop())
+            prepare(writer)
+
+        monkeypatch.setattr(TableWriter, "prepare", first)
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+@pytest.mark.parametrize(
+    ("insert", "change"),
+    [
+        ("INSERT INTO t (k, grp, a) SELECT k, grp, a + 1 FROM t", "UPDATE t SET a = 1000 WHERE k = 1"),
+        (
+            "INSERT INTO t (k, a) VALUES (9, (SELECT count(*) FROM t WHERE grp = 0))",
+            "DELETE FROM t WHERE k = 2",
+        ),
+        (
+            "INSERT INTO t (k, a) WITH x AS (SELECT a FROM t WHERE k = 1) SELECT 9, a FROM x",
+            "DELETE FROM t WHERE k = 1",
+        ),
+        (
+            "INSERT OVERWRITE TABLE t (k, grp, a) SELECT k, grp, a FROM t WHERE k < 3",
+            "UPDATE t SET a = 7 WHERE k = 2",
+        ),
+    ],
+    ids=["select", "value", "cte", "overwrite"],
+)
+def test_an_insert_that_reads_its_own_table_undoes_no_write_of_others(
+    session: Session, monkeypatch: pytest.MonkeyPatch, level: str, insert: str, change: str
+) -> None:
+    """SEL of 2.1: it has the concurrency of MERGE, outside BEGIN too."""
+    run(session, f"ALTER TABLE t SET TBLPROPERTIES ('delta.isolationLevel' = '{level}')")
+    Between(session, monkeypatch, change)
+    with pytest.raises(ConflictError):
+        run(session, insert)
+    assert (9,) not in run(session, "SELECT k FROM t")
+    run(session, insert)
+
+
+def test_an_insert_that_reads_its_own_table_runs_again_when_asked_to(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(session, "SET conflict_retries = 1")
+    Between(session, monkeypatch, "UPDATE t SET a = 1000 WHERE k = 1")
+    run(session, "INSERT INTO t (k, grp, a) SELECT k, grp, a + 1 FROM t")
+    assert run(session, "SELECT k, a FROM t") == [(1, 1001), (2, 21), (3, 31)]
+
+
+def test_a_blind_insert_passes_between_read_and_publish(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blind appends conflict with nobody under WriteSerializable, not even with one that reads all."""
+    Between(session, monkeypatch, "INSERT INTO t (k, a) VALUES (50, 1)")
+    run(session, "INSERT INTO t (k, a) SELECT k + 100, a FROM t")
+    assert run(session, "SELECT k FROM t") == [(1,), (2,), (3,), (50,), (101,), (102,), (103,)]
+
+
+def test_an_overwrite_of_itself_leaves_what_it_wrote_and_keeps_its_label(session: Session) -> None:
+    info = next(
+        session.execute(
+            "INSERT OVERWRITE TABLE t WITH LABEL ow (k, grp, a) SELECT k, grp, a FROM t WHERE k < 3"
+        )
+    ).info
+    assert "'label':'ow', 'status':'VISIBLE'" in info
+    assert run(session, "SELECT k FROM t") == [(1,), (2,)]
+    run(session, "INSERT OVERWRITE TABLE t SELECT * FROM t WHERE k > 100")
+    assert run(session, "SELECT k FROM t") == []
+
+
+def test_a_merge_that_fails_leaves_later_reads_of_its_transaction_remembered(session: Session) -> None:
+    """X11: the transaction goes on, so what it reads after the failure counts."""
+    run(session, "BEGIN")
+    with pytest.raises(InvalidInputError):
+        run(session, "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = assert_nothing(1)")
+    run(session, "SELECT count(*) FROM t WHERE grp = 0; INSERT INTO t (k, a) VALUES (50, 2)")
+    with Session(session.store, "db") as other:
+        run(other, "UPDATE t SET grp = 0 WHERE k = 3")
+    with pytest.raises(ConflictError):
+        run(session, "COMMIT")
+
+
+@pytest.mark.parametrize("clause", ["", " WHEN NOT MATCHED BY SOURCE AND a > 1000 THEN DELETE"])
+def test_what_the_source_of_a_merge_reads_of_the_target_counts(
+    session: Session, monkeypatch: pytest.MonkeyPatch, clause: str
+) -> None:
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')")
+    Between(session, monkeypatch, "INSERT INTO t (k, grp, a) VALUES (3, 0, 30)")
+    with pytest.raises(ConflictError):
+        run(
+            session,
+            "MERGE INTO t USING (SELECT 100 AS k, count(*) AS c FROM t WHERE grp = 0) x ON t.k = x.k "
+            f"WHEN NOT MATCHED THEN INSERT (k, a) VALUES (x.k, x.c){clause}",
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "on"),
+    [
+        ("(SELECT 99999999999 AS k UNION ALL SELECT 3)", "t.k = x.k"),
+        ("(SELECT 'zz' AS k UNION ALL SELECT '3')", "t.k = x.k"),
+        ("(SELECT 3 AS k)", "t.k = x.k AND t.b = grp"),
+        ("(SELECT 3 AS y)", "t.k = grp + 2"),
+    ],
+    ids=["too large", "text", "unqualified", "computed of the target"],
+)
+def test_a_merge_takes_source_keys_that_are_none_of_the_target(
+    session: Session, source: str, on: str
+) -> None:
+    run(session, "UPDATE t SET b = grp WHERE k > 0")
+    run(session, f"MERGE INTO t USING {source} x ON {on} WHEN MATCHED THEN UPDATE SET a = -1")
+    assert (3,) in run(session, "SELECT k FROM t WHERE a = -1")
