@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -31,10 +31,13 @@ from store.catalog import Catalog
 from store.commit import Also, commit
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError
 from store.isolation import Isolation, level_of, parse_level
+from store.publish import TableWrite
 from store.records import unpack
 from store.settings import Settings
+from store.table_writer import TableWriter
 from store.transaction import ABORTED, PREPARE, TransactionRecord
 from store.transaction_table import TransactionTable
+from store.two_phase import precommit
 from store.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
 
 if TYPE_CHECKING:
@@ -183,27 +186,18 @@ class MultiTransaction:
             ClosedError: it has ended, or its time is up.
         """
         self._check_open()
-        tables = [table for table in self._tables.values() if table.takes_part]
-        written = [table for table in tables if table.writes]
-        read_versions = {table.name: table.version for table in self._tables.values()}
-        skipped = {t.name: t.app.first_version for t in self._tables.values() if t.app and t.is_skipped}
+        written, read_versions, skipped = self._outline()
         if not written and also is None:
             self._end("nothing was written")
             return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
-        is_blind = not any(table.isolation.has_read for table in tables)
-        for table in tables:
-            table.writer.is_blind = is_blind
-            table.isolation.tables = len(tables)
-        assert self._record is not None
-        record = replace(self._record, table=written[0].name) if written else self._record
-        ordered = [*written, *(table for table in tables if not table.writes)]
+        record, writers = self._parts()
         try:
             done, writes = commit(
                 self._catalog,
                 record,
-                [table.writer for table in ordered],
+                writers,
                 label_keep_seconds=self._settings.label_keep_seconds,
-                elapsed=lambda: round((time.monotonic() - self._started) * 1000),
+                elapsed=self._elapsed,
                 also=also,
             )
         except CommitUnknownError:
@@ -214,8 +208,72 @@ class MultiTransaction:
             raise
         self._close()
         versions = {table.name: done.versions[table.name] for table in written}
-        changed = sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
-        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
+        return TransactionResult(done.id, done.label, versions, read_versions, _changed(writes), skipped)
+
+    def precommit(self) -> TransactionResult:
+        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+
+        From now on any process may commit or abort the transaction, by its id or label
+        (`Store.commit_transaction`, `Store.abort_transaction`). What it read is checked when it is committed;
+        update locks are given back now, so that check may find a conflict. It expires after
+        `precommitted_keep_seconds`.
+
+        Returns:
+            Its id and label; `versions` is empty, `rows_changed` what it would be now.
+
+        Raises:
+            InvalidInputError: it took part in no table.
+            ConflictError: what was read has changed; nothing is kept, run the whole block again.
+            ClosedError: it has ended, or its time is up.
+        """
+        self._check_open()
+        _, read_versions, skipped = self._outline()
+        if self._record is None:
+            raise InvalidInputError("a transaction without a table cannot be pre-committed", kind="bad_mode")
+        if not self._record.id:
+            self._store_record(self._record)
+        record, writers = self._parts()
+        try:
+            done, writes = precommit(
+                self._catalog,
+                record,
+                writers,
+                keep_seconds=self._settings.precommitted_keep_seconds,
+                elapsed=self._elapsed,
+            )
+        except CommitUnknownError:
+            self._close()  # nothing may be removed: it may be pre-committed
+            raise
+        except BaseException as error:
+            self.rollback(str(error))
+            raise
+        self._close()
+        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped)
+
+    def _outline(self) -> tuple[list[TransactionTable], dict[str, int], dict[str, int]]:
+        """Tables that are written, version read of each table, and what is left out of which."""
+        opened = self._tables.values()
+        return (
+            [table for table in opened if table.takes_part and table.writes],
+            {table.name: table.version for table in opened},
+            {t.name: t.app.first_version for t in opened if t.app and t.is_skipped},
+        )
+
+    def _parts(self) -> tuple[TransactionRecord, list[TableWriter]]:
+        """The transaction, and all that goes into its switch, tables that are written first."""
+        tables = [table for table in self._tables.values() if table.takes_part]
+        is_blind = not any(table.isolation.has_read for table in tables)
+        for table in tables:
+            table.writer.is_blind = is_blind
+            table.isolation.tables = len(tables)
+        assert self._record is not None
+        ordered = sorted(tables, key=lambda table: not table.writes)
+        written = [table for table in ordered if table.writes]
+        record = replace(self._record, table=written[0].name) if written else self._record
+        return record, [table.writer for table in ordered]
+
+    def _elapsed(self) -> int:
+        return round((time.monotonic() - self._started) * 1000)
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again."""
@@ -226,20 +284,23 @@ class MultiTransaction:
         self._end(reason)
 
     def _begin(self, database: int, table: str) -> None:
-        keep = self._settings.label_keep_seconds
+        record = TransactionRecord(
+            0, database, table, self.label, PREPARE, self._operation, transactions.now_ms()
+        )
         if not self._has_own_label:
-            self._record = TransactionRecord(
-                0, database, table, self.label, PREPARE, self._operation, transactions.now_ms()
-            )
+            self._record = record
             return
+        self._store_record(record)
+
+    def _store_record(self, record: TransactionRecord) -> None:
         with self._catalog.write() as tx:
             self._record = transactions.begin(
                 tx,
-                database=database,
-                table=table,
+                database=record.database,
+                table=record.table,
                 label=self.label,
                 operation=self._operation,
-                keep_seconds=keep,
+                keep_seconds=self._settings.label_keep_seconds,
             )
 
     def _end(self, reason: str) -> None:
@@ -277,3 +338,8 @@ class MultiTransaction:
             self.rollback(str(error) or type(error).__name__)
         elif self._is_open:
             self.commit()
+
+
+def _changed(writes: Sequence[TableWrite]) -> int:
+    """Rows on which a transaction takes effect."""
+    return sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)

@@ -36,6 +36,12 @@ from store.isolation import Isolation, recreated_error
 from store.key_index import Matches, Positions
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
+from store.prepared_reads import (
+    expression_from_bytes,
+    expression_to_bytes,
+    isolation_from_record,
+    isolation_to_record,
+)
 from store.publish import AppWrite, Figures, TableWrite, check_revision
 from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
@@ -97,6 +103,7 @@ class TableWriter:
         self._state: TableState | None = None
         self._made: TableState | None = None  # what the switch makes of it
         self._lease: Lease | None = None  # keeps vacuum away from the version that is planned against
+        self._base_lease: Lease | None = None  # the same for the version that was read, when taken up again
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
         self.clearing: Clearing | None = None  # rows that go before those written come in
@@ -387,6 +394,9 @@ class TableWriter:
             "figures": self.figures.__dict__,
             "late": self._late,
             "lost": self._lost_in_filling,
+            "blind": self.is_blind,
+            "isolation": isolation_to_record(self.isolation),
+            "clearing": [expression_to_bytes(self.clearing.filter)] if self.clearing is not None else None,
         }
 
     @classmethod
@@ -396,7 +406,7 @@ class TableWriter:
         """The writer that told `record`.
 
         Raises:
-            ConflictError: the table's schema changed since.
+            ConflictError: the table's schema changed since, or what was read is not kept any more.
             NotFoundError: the table was dropped.
             CorruptionError: a file of it is missing or not what was written.
         """
@@ -404,7 +414,14 @@ class TableWriter:
             check_revision(tx, transaction, table.id, table.name, record["revision"])
             schema = table.loader.schema(tx, record["revision"])
         app = AppWrite(**record["app"]) if record.get("app") else None
-        writer = cls(table, schema, transaction.operation, app=app)
+        isolation = None
+        if record.get("isolation") is not None:
+            isolation = isolation_from_record(table, transaction.operation, record["isolation"])
+        writer = cls(table, schema, transaction.operation, isolation[0] if isolation else None, app)
+        writer.is_blind = record.get("blind", True)
+        writer._base_lease = isolation[1] if isolation else None
+        if record.get("clearing") is not None:
+            writer.clearing = Clearing(expression_from_bytes(record["clearing"][0]))
         disk, directory = writer._stager.disk, writer._stager.directory
         held = {
             name: Segment(disk, directory, SegmentMeta.from_record(item["meta"]), schema, item["payload"])
@@ -474,6 +491,9 @@ class TableWriter:
 
     def _resume(self, now: TableState, snapshot: int) -> None:
         """Plans what was prepared at an earlier version, which may not be readable any more."""
+        if self.clearing is not None:
+            self._prepare(now)
+            return
         if self._is_lone_delta:
             only_moved = self._only_moved(snapshot, now.version)
             self._fill_touched(now.arrived_after(snapshot), now, snapshot, only_moved=only_moved)

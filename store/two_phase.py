@@ -5,8 +5,9 @@
    transaction as PRECOMMITTED. A crash before leaves files that nobody names; after it, everything is there.
 2. `commit_prepared` takes the writers up again, aligns them with the newest version and publishes: rows of a
    partial update whose keys others wrote since its snapshot are filled again, all rows are tested again
-   (C18). The switch removes the `prepared` records; it is taken only while the transaction is PRECOMMITTED,
-   so of two processes that commit one transaction one is told that it is visible already.
+   (C18), and what a transaction read is checked against everything since (store.prepared_reads). The switch
+   removes the `prepared` records; it is taken only while the transaction is PRECOMMITTED, so of two processes
+   that commit one transaction one is told that it is visible already.
 3. `abort_transaction` removes the records first and the files after.
 
 A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that nobody ends is aborted when
@@ -94,6 +95,7 @@ def commit_prepared(
     try:
         for table_id, content in prepared:
             writers.append(TableWriter.from_prepared(open_table(table_id), record, content))
+        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
         done, _ = commit(
             catalog,
             record,
