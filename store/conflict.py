@@ -32,7 +32,6 @@ import pyarrow as pa
 from store.keys import Codes
 from store.lazy import cached_property
 from store.reads import (
-    ALLOTTED_TIME_EXCEEDED,
     NO_CODES,
     ROW_LEVEL_CHANGES,
     ROW_LEVEL_OFF,
@@ -135,7 +134,7 @@ class Winner:
         all_codes: every key it changed; `changes` may have fewer.
         tables: how many tables its transaction wrote.
         replaces_table: all rows went at once (TRUNCATE, RESTORE).
-        is_unresolved: there was no time to look at its rows.
+        unresolved: why its rows could not be looked at: no time, or they are gone; empty when they could.
     """
 
     version: int
@@ -149,7 +148,7 @@ class Winner:
     all_codes: Codes = field(default_factory=lambda: NO_CODES)
     tables: int = 1
     replaces_table: bool = False
-    is_unresolved: bool = False
+    unresolved: str = ""
 
 
 @dataclass(frozen=True)
@@ -197,8 +196,8 @@ class _Check:
         self.reader_version = reader_version
 
     def against(self, winner: Winner) -> list[Conflict]:
-        if winner.is_unresolved:
-            return [self._conflict(ConflictKind.APPEND, winner, ALLOTTED_TIME_EXCEEDED)]
+        if winner.unresolved:
+            return [self._conflict(ConflictKind.APPEND, winner, winner.unresolved)]
         if winner.replaces_table:
             return [self._conflict(ConflictKind.DELETE_READ, winner, WHOLE_TABLE_REPLACE)]
         if winner.changes is None or not len(winner.changes.codes):
@@ -307,7 +306,7 @@ class _Check:
             return self.reader_version
         chain = first.all_codes
         for winner in self.window:
-            if winner.version < first.version or winner.is_unresolved:
+            if winner.version < first.version or winner.unresolved:
                 continue
             if winner.changes is None and not winner.replaces_table:
                 continue  # a compaction reads and writes no data

@@ -28,7 +28,7 @@ from store.errors import CorruptionError, VersionExpiredError
 from store.key_index import Matches
 from store.keys import Codes
 from store.lookup import find
-from store.reads import NO_CODES, ReadLog, RecordedReads
+from store.reads import ALLOTTED_TIME_EXCEEDED, HISTORY_EXPIRED, NO_CODES, ReadLog, RecordedReads
 from store.table_state import StateLoader, TableState
 
 
@@ -44,7 +44,6 @@ def facts_of(
     changes: Sequence[str] = (),
     features: Sequence[str] = (),
     app: tuple[str, int] | None = None,
-    generates_ids: bool = False,
 ) -> dict[str, Any]:
     """The `facts` of a version record: what later transactions are checked against.
 
@@ -56,7 +55,6 @@ def facts_of(
         changes: what a metadata change changed.
         features: table features it added (`+name`) or dropped (`-name`).
         app: application id and version.
-        generates_ids: auto-increment values were given.
     """
     facts: dict[str, Any] = {"blind": is_blind, "columns": sorted(columns) if columns is not None else None}
     if not is_blind:
@@ -68,7 +66,6 @@ def facts_of(
         "changes": list(changes),
         "features": list(features),
         "app": list(app) if app else None,
-        "generates_ids": generates_ids,
     }
     return {"facts": facts | {name: value for name, value in optional.items() if value}}
 
@@ -105,7 +102,7 @@ class Window:
                 is_late = time.monotonic() - started >= self._seconds
                 self.winners.append(self._winner(version, record, before, self._state, is_late=is_late))
             except (VersionExpiredError, CorruptionError):
-                self.winners.append(_winner(version, record or {}, is_unresolved=True))
+                self.winners.append(_winner(version, record or {}, unresolved=HISTORY_EXPIRED))
         self._seconds -= time.monotonic() - started
         return self.winners
 
@@ -124,7 +121,7 @@ class Window:
         if not record["added"] or record["dropped"]:  # metadata, compaction
             return _winner(version, record)
         if is_late:
-            return _winner(version, record, is_unresolved=True)
+            return _winner(version, record, unresolved=ALLOTTED_TIME_EXCEEDED)
         changes, codes = self._changes(version, before, after)
         return _winner(version, record, changes=changes, all_codes=codes)
 
