@@ -25,6 +25,7 @@ from store.column import SEQUENCE_ID
 from store.errors import InvalidInputError
 from store.evaluation import evaluated
 from store.keys import Codes, encode_keys
+from store.predicate import text_of
 from store.schema import TableSchema
 
 Mask = npt.NDArray[np.bool_]
@@ -84,7 +85,9 @@ def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
     try:
         found = evaluated(rows, {"found": expression}).column(0)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(f"condition {expression} does not fit: {error}", kind="bad_filter") from error
+        raise InvalidInputError(
+            f"condition {text_of(expression) or ''} does not fit: {error}", kind="bad_filter"
+        ) from error
     mask: Mask = np.asarray(pc.fill_null(found, False)).astype(np.bool_, copy=False)
     return mask
 

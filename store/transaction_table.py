@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from store.isolation import Isolation
 from store.load import Load, LoadResult
 from store.lookup import key_arrays
 from store.partial import FillOptions
+from store.predicate import named_in
 from store.readers import Lease
 from store.reads import Predicate
 from store.scan import Projection
@@ -339,11 +339,8 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
 
 
 def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
-    """Columns whose names occur in an expression, key columns too; never too few."""
-    if expression is None:
-        return []
-    text = str(expression)
-    return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    """Columns that an expression may look at, key columns too; never too few."""
+    return [] if expression is None else named_in(expression, schema.names)
 
 
 def _value_names(names: Iterable[str]) -> list[str]:
