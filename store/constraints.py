@@ -41,8 +41,19 @@ class Constraint:
 
     @classmethod
     def of(cls, name: str, sql: str, expression: pc.Expression) -> Constraint:
-        """A constraint of an expression over value columns."""
-        return cls(name, sql, zlib.compress(memoryview(expression.__reduce__()[1][0])))
+        """A constraint of an expression over value columns.
+
+        Raises:
+            InvalidInputError: it cannot be stored.
+        """
+        try:
+            packed = memoryview(expression.__reduce__()[1][0])
+        except pa.ArrowNotImplementedError as error:  # Arrow writes no column that is counted
+            raise InvalidInputError(
+                f"CHECK {text_of(expression) or sql} cannot be stored: {error}; name its columns",
+                kind="not_supported",
+            ) from error
+        return cls(name, sql, zlib.compress(packed))
 
     @property
     def expression(self) -> pc.Expression:

@@ -144,11 +144,11 @@ class ReadLog:
         whole = self.whole_table or bool(self.fallback) or len(codes) > _KEYS_RECORDED_MAX
         if whole:
             return {"whole": True}
-        expressions = [p.expression for p in self.predicates]
+        packed = [_pack(predicate.expression) for predicate in self.predicates]
         return {
             "keys": codes.astype("<u8").tobytes(),
-            "predicates": [_pack(e) for e in expressions if e is not None],
-            "opaque": any(e is None for e in expressions),
+            "predicates": [data for data in packed if data is not None],
+            "opaque": None in packed,
         }
 
 
@@ -171,8 +171,14 @@ class RecordedReads:
         return cls(False, keys, tuple(Predicate(_unpack(data)) for data in record["predicates"]))
 
 
-def _pack(expression: pc.Expression) -> bytes:
-    return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+def _pack(expression: pc.Expression | None) -> bytes | None:
+    """None for what cannot be told another process."""
+    if expression is None:
+        return None
+    try:
+        return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+    except pa.ArrowNotImplementedError:  # Arrow writes no column that is counted
+        return None
 
 
 def _unpack(data: bytes) -> pc.Expression:

@@ -261,7 +261,9 @@ class TransactionTable:
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
         used = [*expression_columns(self.schema, where), *self._read_by(names)]
         self._log_change(where, used)
-        needed = list(dict.fromkeys([*self.schema.key, *used]))
+        # In the table's order: an assigned expression may count the columns.
+        looked_at = {*self.schema.key, *used}
+        needed = [name for name in self.schema.names if name in looked_at]
         rows = self._snapshot.scan(needed, where).read_all()
         if not len(rows):
             return 0, None

@@ -11,6 +11,7 @@ import pytest
 
 from store import (
     Column,
+    ConcurrentAppendException,
     ConcurrentDeleteReadException,
     InvalidInputError,
     Store,
@@ -105,3 +106,46 @@ def test_a_check_of_long_texts_counts_every_column(table: Table) -> None:
 def test_a_check_of_long_texts_that_does_not_fit_says_so(table: Table) -> None:
     with pytest.raises(InvalidInputError, match="does not fit"):
         add_constraint(table, "known", "a IN (..)", pc.field("a").isin(LONG))
+
+
+def test_a_column_that_is_counted_counts_as_read(store: Store, table: Table) -> None:
+    transaction = store.transaction(concurrency="optimistic")
+    transaction.table("db.t").update({"b": 1}, pc.field(2) == 10)
+    table.update({"a": 11}, pc.field("k") == 1)
+    with pytest.raises(ConcurrentDeleteReadException):
+        transaction.commit()
+
+
+def test_a_filter_over_a_counted_column_is_committed(store: Store, table: Table) -> None:
+    with store.transaction(concurrency="optimistic") as transaction:
+        transaction.table("db.t").update({"b": 1}, pc.field(2) == 10)
+    assert stored(table) == [(1, "a", 10, 1), (2, "b", 20, 0)]
+
+
+def test_rows_that_a_counted_column_leaves_out_hurt_nobody(store: Store, table: Table) -> None:
+    transaction = store.transaction(concurrency="optimistic")
+    transaction.table("db.t").update({"b": 1}, pc.field(2) == 10)
+    table.update({"b": 7}, pc.field("k") == 2)
+    transaction.commit()
+    assert stored(table) == [(1, "a", 10, 1), (2, "b", 20, 7)]
+
+
+def test_an_assigned_expression_counts_the_columns_of_the_table(table: Table) -> None:
+    table.update({"b": pc.field(2) + 1})
+    assert stored(table) == [(1, "a", 10, 11), (2, "b", 20, 21)]
+
+
+def test_20_who_read_by_a_counted_column_may_have_read_anything(store: Store, table: Table) -> None:
+    """What it read cannot be told to others, so the insert it could see is no longer exempt."""
+    counter = store.transaction(isolation="WriteSerializable", concurrency="optimistic")
+    found = counter.table("db.t").count(pc.field("b") == 5)
+    counter.table("db.t").upsert(rows((50, "count", found, 0)))
+    table.upsert(rows((9, "z", 90, 5)))
+    table.update({"txt": "seen"}, pc.field(2) == 10)
+    with pytest.raises(ConcurrentAppendException):
+        counter.commit()
+
+
+def test_a_check_over_a_counted_column_is_refused(table: Table) -> None:
+    with pytest.raises(InvalidInputError, match="name its columns"):
+        add_constraint(table, "low", "a < 100", pc.field(2) < 100)
