@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,6 +72,30 @@ class StatementLoad(Load):
         self._is_open = False
         record = replace(self._transaction, id=self.txn_id, label=self.label)
         return self._result(record, figures, record.status)
+
+    def clear(self, filter: pc.Expression | None = None) -> None:
+        """Refused: the rows to go would be those of the switch, which the transaction has not read.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
+
+    def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """Refused: the rows would leave the transaction, and be visible without the rest of it.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        self._refuse("be pre-committed alone; end it with commit(), or pre-commit a load outside of it")
+
+    def prepare(self) -> None:
+        """Nothing is to be done ahead: rows are filled and planned with all others of the transaction, when
+        it commits."""
+        self._check_open()
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InvalidInputError(f"{self._table.name}: a load of a transaction cannot {what}", kind="bad_mode")
 
 
 class TransactionTable:
