@@ -73,6 +73,11 @@ class StatementLoad(Load):
         record = replace(self._transaction, id=self.txn_id, label=self.label)
         return self._result(record, figures, record.status)
 
+    def changes_rows_read(self) -> None:
+        """Says that the rows to write were read by the transaction, and some cells computed anew."""
+        assert self._filling is not None
+        self._filling = replace(self._filling, is_change=True)
+
     def clear(self, filter: pc.Expression | None = None) -> None:
         """Refused: the rows to go would be those of the switch, which the transaction has not read.
 
@@ -235,6 +240,25 @@ class TransactionTable:
         """Keys to delete at commit; see `Table.delete`."""
         return self.upsert(as_table(keys), merge_type="DELETE", mode=FIXED)
 
+    def change(self, rows: pa.Table) -> LoadResult:
+        """Rows that were read, with some cells computed anew; written at commit.
+
+        As a partial update, except over rows that the transaction has deleted: cells that are not computed
+        are as they were read, not defaults, for no statement sees that deletion (X7).
+
+        Args:
+            rows: the key columns and the columns to change.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            LoadRejectedError: a cell cannot be stored.
+        """
+        with self.begin_load(mode=FIXED) as load:
+            assert isinstance(load, StatementLoad)
+            load.changes_rows_read()
+            load.write(rows)
+            return load.commit(max_filter_ratio=0.0)
+
     def begin_load(self, **options: Any) -> Load:
         """A statement of several batches; see `Table.begin_load`."""
         self.begin_write()
@@ -291,8 +315,7 @@ class TransactionTable:
         rows = self._snapshot.scan(needed, where).read_all()
         if not len(rows):
             return 0, None
-        changed = _evaluated(rows, self.schema, names)
-        return len(rows), self.upsert(changed, mode=FIXED)
+        return len(rows), self.change(_evaluated(rows, self.schema, names))
 
     def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
         """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
