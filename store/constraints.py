@@ -8,7 +8,6 @@ are a conflict at both levels.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from store.errors import InvalidInputError
+from store.predicate import named_in, text_of
 
 if TYPE_CHECKING:
     from store.schema import TableSchema
@@ -41,8 +41,19 @@ class Constraint:
 
     @classmethod
     def of(cls, name: str, sql: str, expression: pc.Expression) -> Constraint:
-        """A constraint of an expression over value columns."""
-        return cls(name, sql, zlib.compress(memoryview(expression.__reduce__()[1][0])))
+        """A constraint of an expression over value columns.
+
+        Raises:
+            InvalidInputError: it cannot be stored.
+        """
+        try:
+            packed = memoryview(expression.__reduce__()[1][0])
+        except pa.ArrowNotImplementedError as error:  # Arrow writes no column that is counted
+            raise InvalidInputError(
+                f"CHECK {text_of(expression) or sql} cannot be stored: {error}; name its columns",
+                kind="not_supported",
+            ) from error
+        return cls(name, sql, zlib.compress(packed))
 
     @property
     def expression(self) -> pc.Expression:
@@ -51,8 +62,7 @@ class Constraint:
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of some columns whose names occur in the condition; never too few."""
-        text = str(self.expression)
-        return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+        return named_in(self.expression, names)
 
     def to_record(self) -> dict[str, Any]:
         """For the schema's record; `from_record` reads it back."""
@@ -96,4 +106,6 @@ def broken_rows(expression: pc.Expression, rows: pa.Table) -> pa.Table:
     try:
         return ds.dataset(rows).scanner(filter=~expression, use_threads=False).to_table()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(f"condition {expression} does not fit: {error}", kind="bad_filter") from error
+        raise InvalidInputError(
+            f"condition {text_of(expression) or ''} does not fit: {error}", kind="bad_filter"
+        ) from error

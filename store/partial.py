@@ -74,6 +74,13 @@ class Delta:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def supplies(self, name: str) -> Mask:
+        """Which rows supply a value column."""
+        if name not in self.rows.schema.names:
+            return np.zeros(len(self), dtype=np.bool_)
+        mask = self.supplied.get(name)
+        return mask if mask is not None else np.ones(len(self), dtype=np.bool_)
+
     def take(self, rows: Rows) -> Delta:
         """Some of the rows."""
         indices = pa.array(rows)
@@ -96,7 +103,7 @@ class Delta:
         columns = [pa.concat_arrays([_or_null(delta, name, schema) for delta in deltas]) for name in names]
         supplied = {}
         for name in names:
-            masks = [_mask_of(delta, name) for delta in deltas]
+            masks = [delta.supplies(name) for delta in deltas]
             if not all(mask.all() for mask in masks):
                 supplied[name] = np.concatenate(masks)
         signs = None
@@ -123,12 +130,14 @@ class FillOptions:
         refuse_new_keys: a key without a live row fails the load (P10).
         now: the load's one moment (A3, A4).
         again: rows of these keys were filled and staged before, as of an earlier version.
+        is_change: the rows were computed from rows that their transaction read (store.revived).
     """
 
     flexible: bool = False
     refuse_new_keys: bool = False
     now: datetime = datetime.min
     again: bool = False
+    is_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -453,13 +462,6 @@ def _take(column: pa.ChunkedArray, rows: npt.NDArray[np.intp]) -> pa.Array:
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _mask_of(delta: Delta, name: str) -> Mask:
-    if name not in delta.rows.schema.names:
-        return np.zeros(len(delta), dtype=np.bool_)
-    mask = delta.supplied.get(name)
-    return mask if mask is not None else np.ones(len(delta), dtype=np.bool_)
 
 
 def _or_null(delta: Delta, name: str, schema: TableSchema) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 
 from store.errors import InvalidInputError
 
+_BY_PLACE: Final = "FieldPath("  # how a column that is counted is written
 _NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
 
 
@@ -39,9 +40,18 @@ def columns_of(predicate: pc.Expression, names: Sequence[str]) -> list[str] | No
     A column whose name does not occur in the text is not among them.
     """
     text = text_of(predicate)
-    if text is None or "FieldPath(" in text:
+    if text is None or _BY_PLACE in text:
         return None
     return [name for name in names if name in text]
+
+
+def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
+    """Those of some columns whose names occur in an expression as words: never too few, all of them where it
+    counts columns or cannot be written."""
+    text = text_of(expression)
+    if text is None or _BY_PLACE in text:
+        return list(names)
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:

@@ -25,6 +25,7 @@ from store.column import SEQUENCE_ID
 from store.errors import InvalidInputError
 from store.evaluation import evaluated
 from store.keys import Codes, encode_keys
+from store.predicate import text_of
 from store.schema import TableSchema
 
 Mask = npt.NDArray[np.bool_]
@@ -84,7 +85,9 @@ def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
     try:
         found = evaluated(rows, {"found": expression}).column(0)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(f"condition {expression} does not fit: {error}", kind="bad_filter") from error
+        raise InvalidInputError(
+            f"condition {text_of(expression) or ''} does not fit: {error}", kind="bad_filter"
+        ) from error
     mask: Mask = np.asarray(pc.fill_null(found, False)).astype(np.bool_, copy=False)
     return mask
 
@@ -141,11 +144,11 @@ class ReadLog:
         whole = self.whole_table or bool(self.fallback) or len(codes) > _KEYS_RECORDED_MAX
         if whole:
             return {"whole": True}
-        expressions = [p.expression for p in self.predicates]
+        packed = [_pack(predicate.expression) for predicate in self.predicates]
         return {
             "keys": codes.astype("<u8").tobytes(),
-            "predicates": [_pack(e) for e in expressions if e is not None],
-            "opaque": any(e is None for e in expressions),
+            "predicates": [data for data in packed if data is not None],
+            "opaque": None in packed,
         }
 
 
@@ -168,8 +171,14 @@ class RecordedReads:
         return cls(False, keys, tuple(Predicate(_unpack(data)) for data in record["predicates"]))
 
 
-def _pack(expression: pc.Expression) -> bytes:
-    return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+def _pack(expression: pc.Expression | None) -> bytes | None:
+    """None for what cannot be told another process."""
+    if expression is None:
+        return None
+    try:
+        return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+    except pa.ArrowNotImplementedError:  # Arrow writes no column that is counted
+        return None
 
 
 def _unpack(data: bytes) -> pc.Expression:

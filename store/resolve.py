@@ -116,6 +116,9 @@ def make_plan(
 class Planner:
     """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones.
 
+    Attributes:
+        before: the table without any of the segments.
+
     Args:
         known: all segments that will be added, when they are known beforehand and nobody asks for `state`.
     """
@@ -130,7 +133,7 @@ class Planner:
         self._shared: Codes | None = None
         if len(known) > _COMPARED_WHOLE_MAX:
             self._shared = shared_codes([segment.index for segment in known])
-        self._before = state
+        self.before = state
         self._grown = state
         self._plan = Plan(state.version)
         self._staged: list[Segment] = []
@@ -159,7 +162,7 @@ class Planner:
         plan = self._plan
         if plan.effects()[2]:
             # Segments share keys: what became of a stored row is told by its key's last row alone.
-            plan.final_effects.append(_final_effects(plan, self._before, self._staged))
+            plan.final_effects.append(_final_effects(plan, self.before, self._staged))
         return plan
 
 

@@ -459,7 +459,7 @@ class TableWriter:
             if isinstance(part, RowPart):
                 added = part.segments
             else:
-                added, known = self._fill(part, planner.state)
+                added, known = self._fill(part, planner)
             for segment in added:
                 planner.add(segment, known)
             ordered += added
@@ -474,14 +474,14 @@ class TableWriter:
         if self.clearing is not None:
             self._plan = plan_clearing(state, ordered, self.clearing)
 
-    def _fill(self, part: DeltaPart, state: TableState) -> tuple[list[Segment], Matches | None]:
-        """Turns a partial update into whole rows, as of a state.
+    def _fill(self, part: DeltaPart, planner: Planner) -> tuple[list[Segment], Matches | None]:
+        """Turns a partial update into whole rows, on those planned so far.
 
         Returns:
             The segments, and the stored rows of their keys where filling has found out: rows and index
             entries stand in the same order then.
         """
-        filled = fill(part.delta(self.schema), state, part.options)
+        filled = fill(part.delta_on(self.schema, planner.state, planner.before), planner.state, part.options)
         segments = self._stage(filled.rows)
         self._filled += segments
         self._late += filled.late

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from store.isolation import Isolation
 from store.load import Load, LoadResult
 from store.lookup import key_arrays
 from store.partial import FillOptions
+from store.predicate import named_in
 from store.readers import Lease
 from store.reads import Predicate
 from store.scan import Projection
@@ -72,6 +72,35 @@ class StatementLoad(Load):
         self._is_open = False
         record = replace(self._transaction, id=self.txn_id, label=self.label)
         return self._result(record, figures, record.status)
+
+    def changes_rows_read(self) -> None:
+        """Says that the rows to write were read by the transaction, and some cells computed anew."""
+        assert self._filling is not None
+        self._filling = replace(self._filling, is_change=True)
+
+    def clear(self, filter: pc.Expression | None = None) -> None:
+        """Refused: the rows to go would be those of the switch, which the transaction has not read.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
+
+    def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """Refused: the rows would leave the transaction, and be visible without the rest of it.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        self._refuse("be pre-committed alone; end it with commit(), or pre-commit a load outside of it")
+
+    def prepare(self) -> None:
+        """Nothing is to be done ahead: rows are filled and planned with all others of the transaction, when
+        it commits."""
+        self._check_open()
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InvalidInputError(f"{self._table.name}: a load of a transaction cannot {what}", kind="bad_mode")
 
 
 class TransactionTable:
@@ -215,6 +244,25 @@ class TransactionTable:
         """Keys to delete at commit; see `Table.delete`."""
         return self.upsert(as_table(keys), merge_type="DELETE", mode=FIXED)
 
+    def change(self, rows: pa.Table) -> LoadResult:
+        """Rows that were read, with some cells computed anew; written at commit.
+
+        As a partial update, except over rows that the transaction has deleted: cells that are not computed
+        are as they were read, not defaults, for no statement sees that deletion (X7).
+
+        Args:
+            rows: the key columns and the columns to change.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            LoadRejectedError: a cell cannot be stored.
+        """
+        with self.begin_load(mode=FIXED) as load:
+            assert isinstance(load, StatementLoad)
+            load.changes_rows_read()
+            load.write(rows)
+            return load.commit(max_filter_ratio=0.0)
+
     def begin_load(self, **options: Any) -> Load:
         """A statement of several batches; see `Table.begin_load`."""
         self.begin_write()
@@ -265,12 +313,13 @@ class TransactionTable:
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
         used = [*expression_columns(self.schema, where), *self._read_by(names)]
         self._log_change(where, used)
-        needed = list(dict.fromkeys([*self.schema.key, *used]))
+        # In the table's order: an assigned expression may count the columns.
+        looked_at = {*self.schema.key, *used}
+        needed = [name for name in self.schema.names if name in looked_at]
         rows = self._snapshot.scan(needed, where).read_all()
         if not len(rows):
             return 0, None
-        changed = _evaluated(rows, self.schema, names)
-        return len(rows), self.upsert(changed, mode=FIXED)
+        return len(rows), self.change(_evaluated(rows, self.schema, names))
 
     def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
         """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
@@ -343,11 +392,8 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
 
 
 def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
-    """Columns whose names occur in an expression, key columns too; never too few."""
-    if expression is None:
-        return []
-    text = str(expression)
-    return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    """Columns that an expression may look at, key columns too; never too few."""
+    return [] if expression is None else named_in(expression, schema.names)
 
 
 def _value_names(names: Iterable[str]) -> list[str]:

@@ -11,8 +11,10 @@ from store.column import SEQUENCE_ID
 from store.conflict import Written
 from store.errors import InvalidInputError
 from store.partial import Delta, FillOptions, keys_of
+from store.revived import revived
 from store.schema import TableSchema
 from store.segment import Segment
+from store.table_state import TableState
 
 
 @dataclass
@@ -33,6 +35,15 @@ class DeltaPart:
         if len(self.deltas) > 1:
             self.deltas = [Delta.concatenate(self.deltas, schema)]
         return self.deltas[0]
+
+    def delta_on(self, schema: TableSchema, state: TableState, beneath: TableState) -> Delta:
+        """The rows as they are to be filled on a state.
+
+        Args:
+            beneath: the table without what the transaction wrote before.
+        """
+        delta = self.delta(schema)
+        return revived(delta, state, beneath) if self.options.is_change else delta
 
 
 def written_keys(parts: Sequence[RowPart | DeltaPart], schema: TableSchema) -> list[Written]:
