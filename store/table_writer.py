@@ -375,7 +375,11 @@ class TableWriter:
             limit = stager.settings.inline_bytes_max
             delta = write_delta(stager.disk, stager.directory, part.delta(self.schema), limit)
             self._deltas.append(delta)
-            options = {"flexible": part.options.flexible, "now": part.options.now.isoformat()}
+            options = {
+                "flexible": part.options.flexible,
+                "now": part.options.now.isoformat(),
+                "is_change": part.options.is_change,
+            }
             parts.append({"delta": len(self._deltas) - 1, "options": options})
         if any(delta.name for delta in self._deltas):
             self._stager.sync()
@@ -433,8 +437,12 @@ class TableWriter:
                 writer._parts.append(RowPart([held[name] for name in part["segments"]]))
             else:
                 # Whether keys were new was checked when the load was prepared (C13).
-                moment = datetime.fromisoformat(part["options"]["now"])
-                options = FillOptions(flexible=part["options"]["flexible"], now=moment)
+                told = part["options"]
+                options = FillOptions(
+                    flexible=told["flexible"],
+                    now=datetime.fromisoformat(told["now"]),
+                    is_change=told.get("is_change", False),
+                )
                 delta = read_delta(disk, directory, writer._deltas[part["delta"]])
                 writer._parts.append(DeltaPart([delta], options))
         writer.figures = Figures(**record["figures"])

@@ -79,12 +79,15 @@ class StatementLoad(Load):
         self._filling = replace(self._filling, is_change=True)
 
     def clear(self, filter: pc.Expression | None = None) -> None:
-        """Refused: the rows to go would be those of the switch, which the transaction has not read.
+        """Refused, but for a statement that is a transaction of its own: the rows to go would be those of the
+        switch, which other statements have not read.
 
         Raises:
-            InvalidInputError: always.
+            InvalidInputError: the transaction may have other statements.
         """
-        self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
+        if not self._owner.takes_clearing:
+            self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
+        super().clear(filter)
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
         """Refused: the rows would leave the transaction, and be visible without the rest of it.
@@ -92,7 +95,7 @@ class StatementLoad(Load):
         Raises:
             InvalidInputError: always.
         """
-        self._refuse("be pre-committed alone; end it with commit(), or pre-commit a load outside of it")
+        self._refuse("be pre-committed alone; end it with commit(), and pre-commit the transaction")
 
     def prepare(self) -> None:
         """Nothing is to be done ahead: rows are filled and planned with all others of the transaction, when

@@ -24,7 +24,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from store.cast import try_cast
-from store.check_partial import FIXED
 from store.column import SEQUENCE_COL, VERSION_COL
 from store.errors import InvalidInputError
 from store.groups import replaced_with
@@ -118,7 +117,7 @@ def _update(tree: exp.Update, opened: TransactionTable, ask: Ask) -> tuple[int, 
                 f"{ambiguous} {'row was' if ambiguous == 1 else 'rows were'} matched by several rows that "
                 "assign different values; of those the largest were taken"
             )
-    return len(rows), opened.upsert(rows, mode=FIXED) if len(rows) else None
+    return len(rows), opened.change(rows) if len(rows) else None
 
 
 def _delete(tree: exp.Delete, opened: TransactionTable, ask: Ask) -> tuple[int, LoadResult | None]:
@@ -323,7 +322,7 @@ def _clause_rows(
     rows, ambiguous = _once(rows, opened)
     if ambiguous:
         raise _several_matched(opened, ambiguous)
-    return lambda found: opened.upsert(found, mode=FIXED), rows
+    return opened.change, rows
 
 
 def _refuse_several(merge: _Merge, changed: Sequence[pa.Table]) -> None:

@@ -115,6 +115,19 @@ def test_a_partial_update_is_filled_from_the_row_of_the_commit(store: Store) -> 
     assert {"k": 1, "v": 11, "w": 7} in store.table("db.a").scan().read_all().to_pylist()
 
 
+def test_a_row_it_deletes_and_changes_keeps_its_cells(store: Store) -> None:
+    """X7, through both phases."""
+    store.table("db.a").update({"w": pc.scalar(7)}, K == 1)
+    transaction = store.transaction(label="revived")
+    opened = transaction.table("db.a")
+    opened.delete_where(K == 1)
+    opened.update({"v": V + 1}, K == 1)
+    transaction.precommit()
+    store.table("db.a").upsert(one(3, 30))
+    store.commit_transaction("db", label="revived")
+    assert {"k": 1, "v": 11, "w": 7} in store.table("db.a").scan().read_all().to_pylist()
+
+
 def test_a_version_that_is_gone_cannot_be_checked_against(store: Store) -> None:
     transaction = store.transaction(label="old")
     transaction.table("db.a").update({"v": V + 1}, K == 1)

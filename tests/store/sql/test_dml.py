@@ -268,6 +268,23 @@ def test_statements_of_a_transaction_do_not_see_each_other(session: Session) -> 
     assert rows(session) == [(1, 0, 0, 0), (2, 0, 0, 0), (4, 0, 40, 0)]
 
 
+def test_x7_an_update_keeps_the_cells_of_a_row_deleted_before_it(session: Session) -> None:
+    run(session, "BEGIN; DELETE FROM t WHERE k = 1; UPDATE t SET a = 99 WHERE k = 1; COMMIT")
+    assert rows(session)[0] == (1, 0, 99, 0)
+
+
+def test_x7_a_merge_keeps_the_cells_of_a_row_deleted_before_it(session: Session) -> None:
+    merge = "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET a = s.a"
+    run(session, f"BEGIN; DELETE FROM t WHERE k = 1; {merge}; COMMIT")
+    assert rows(session)[0] == (1, 0, 100, 0)
+
+
+def test_p25_a_partial_insert_over_a_deleted_row_starts_from_defaults(session: Session) -> None:
+    run(session, "SET enable_unique_key_partial_update = true; SET enable_insert_strict = false")
+    run(session, "BEGIN; DELETE FROM t WHERE k = 1; INSERT INTO t (k, a) VALUES (1, 99); COMMIT")
+    assert rows(session)[0] == (1, None, 99, None)
+
+
 def test_a_transaction_is_one_version_on_each_table(session: Session) -> None:
     before = [session.store.table(name).version for name in ("db.t", "db.s")]
     run(
