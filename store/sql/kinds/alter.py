@@ -11,20 +11,16 @@ from sqlglot import exp
 from store.alter import (
     SEQUENCE_LOAD,
     Change,
-    add_column,
-    add_columns,
     add_constraint,
     alter,
-    drop_column,
     drop_constraint,
     enable_flexible_updates,
     enable_sequence_load,
-    modify_column,
-    rename_column,
     set_properties,
     unset_properties,
 )
 from store.check_partial import FLEXIBLE
+from store.column_changes import add_column, add_columns, drop_column, modify_column, rename_column
 from store.drop_feature import drop_feature
 from store.sql.check_expression import check_expression
 from store.sql.result import Result
