@@ -95,11 +95,18 @@ def add_columns(columns: Sequence[Column], properties: Mapping[str, str]) -> Cha
 
 
 def drop_column(name: str) -> Change:
-    """Takes a value column away; its id is not given again."""
+    """Takes a value column away; its id is not given again. A partition column stays, as Delta has it: the
+    conflicts of its partitions could no longer be told apart."""
 
     def change(schema: TableSchema) -> Altered:
         column = _value_column(schema, name, "dropped")
         _refuse_constrained(schema, column)
+        if column.name in schema.partition_columns:
+            raise InvalidInputError(
+                f"column {column.name!r} is named by the property {props.PARTITION_COLUMNS} and cannot be "
+                "dropped; set or unset that property first",
+                kind="partition_column",
+            )
         if column.name == schema.sequence_column:
             raise InvalidInputError(
                 f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
@@ -121,7 +128,8 @@ def drop_column(name: str) -> Change:
 
 
 def rename_column(name: str, new_name: str) -> Change:
-    """Gives a column another name; a sequence that mirrors it follows (SD7)."""
+    """Gives a column another name; what names it follows: a sequence that mirrors it (SD7), the property of
+    partition columns."""
 
     def change(schema: TableSchema) -> Altered:
         column = schema.column(name)
@@ -141,6 +149,9 @@ def rename_column(name: str, new_name: str) -> Change:
             raise InvalidInputError(
                 f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
             )
+        if column.name in schema.partition_columns:
+            named = (new_name if part == column.name else part for part in schema.partition_columns)
+            properties[props.PARTITION_COLUMNS] = ",".join(named)
         changed = replace(
             schema, columns=columns, key=key, sequence_column=sequence_column, properties=properties
         )

@@ -1,0 +1,66 @@
+"""ALTER TABLE ADD, DROP, RENAME and MODIFY COLUMN: what else of a table names the column (SC1, SD7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from store import InvalidInputError, Store, Table
+from store.sql import Session
+
+TABLE = """
+CREATE TABLE t (k INT NOT NULL, day INT NOT NULL, grp INT NULL, n INT NOT NULL DEFAULT "7")
+UNIQUE KEY(k, day) DISTRIBUTED BY HASH(k) BUCKETS 1;
+INSERT INTO t VALUES (1, 1, 10, 1), (2, 1, 20, 2);
+"""
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    with Session(store, "db") as opened:
+        run(opened, TABLE)
+        yield opened
+
+
+def run(session: Session, text: str) -> Any:
+    result = list(session.execute(text))[-1]
+    return None if result.rows is None else sorted(tuple(row.values()) for row in result.rows.to_pylist())
+
+
+def table(session: Session) -> Table:
+    return session.store.table("db.t")
+
+
+def test_a_renamed_partition_column_is_named_anew_in_the_property(session: Session) -> None:
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('partition_columns' = 'Day, grp')")
+    run(session, "ALTER TABLE t RENAME COLUMN grp TO g")
+    assert table(session).schema.properties["partition_columns"] == "day,g"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE t SET n = 1 WHERE n > 1",
+        "DELETE FROM t WHERE n > 1",
+        "BEGIN; SELECT * FROM t WHERE n = 1",
+        "ALTER TABLE t SET TBLPROPERTIES ('delta.isolationLevel' = 'Serializable')",
+    ],
+)
+def test_a_table_whose_partition_column_was_renamed_works(session: Session, statement: str) -> None:
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('partition_columns' = 'grp')")
+    run(session, "ALTER TABLE t RENAME COLUMN grp TO g")
+    run(session, statement)
+
+
+def test_a_partition_column_cannot_be_dropped(session: Session) -> None:
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('partition_columns' = 'grp')")
+    with pytest.raises(InvalidInputError, match="'grp' is named by the property partition_columns"):
+        run(session, "ALTER TABLE t DROP COLUMN grp")
+
+
+def test_a_column_that_is_no_partition_column_any_more_can_be_dropped(session: Session) -> None:
+    run(session, "ALTER TABLE t SET TBLPROPERTIES ('partition_columns' = 'grp')")
+    run(session, "ALTER TABLE t UNSET TBLPROPERTIES ('partition_columns'), DROP COLUMN grp")
+    assert table(session).schema.names == ["k", "day", "n"]
