@@ -5,6 +5,7 @@ Each is a `Change` of a schema (store.alter): no file is touched, for files know
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -153,7 +154,12 @@ def rename_column(name: str, new_name: str) -> Change:
             named = (new_name if part == column.name else part for part in schema.partition_columns)
             properties[props.PARTITION_COLUMNS] = ",".join(named)
         changed = replace(
-            schema, columns=columns, key=key, sequence_column=sequence_column, properties=properties
+            schema,
+            columns=columns,
+            key=key,
+            sequence_column=sequence_column,
+            properties=properties,
+            distribution=_redistributed(schema.distribution, column.name, new_name),
         )
         return Altered(changed, (f"column {column.name} (renamed to {new_name})",))
 
@@ -203,6 +209,12 @@ def _refuse_constrained(schema: TableSchema, column: Column) -> None:
                 f"column {column.name!r} is part of the CHECK constraint {constraint.name}; drop that first",
                 kind="check_constraint",
             )
+
+
+def _redistributed(distribution: str, name: str, new_name: str) -> str:
+    """The clause SHOW CREATE TABLE prints, with a column's new name: what it prints can be run."""
+    quoted = re.compile(re.escape(f"`{name}`"), re.IGNORECASE)  # as the user wrote it
+    return quoted.sub(lambda _: f"`{new_name}`", distribution)
 
 
 def _next_id(schema: TableSchema) -> int:

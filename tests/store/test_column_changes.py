@@ -64,3 +64,10 @@ def test_a_column_that_is_no_partition_column_any_more_can_be_dropped(session: S
     run(session, "ALTER TABLE t SET TBLPROPERTIES ('partition_columns' = 'grp')")
     run(session, "ALTER TABLE t UNSET TBLPROPERTIES ('partition_columns'), DROP COLUMN grp")
     assert table(session).schema.names == ["k", "day", "n"]
+
+
+def test_what_show_create_table_prints_after_a_rename_can_be_run(session: Session) -> None:
+    run(session, "ALTER TABLE t RENAME COLUMN k TO id")
+    printed = run(session, "SHOW CREATE TABLE t")[0][1]
+    run(session, f"DROP TABLE t; {printed}")
+    assert table(session).schema.distribution == "HASH(`id`) BUCKETS 1"
