@@ -166,11 +166,50 @@ def rename_column(name: str, new_name: str) -> Change:
     return change
 
 
-def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) -> Change:
+def restate_column(declared: Column, *, nullable: bool | None) -> Change:
+    """MODIFY COLUMN as Doris has it: the column is declared anew, wider, nullable or with another comment; a
+    default that is not repeated stays, another one is refused.
+
+    Args:
+        nullable: None when the statement does not say: then a value column may be NULL.
+    """
+
+    def change(schema: TableSchema) -> Altered:
+        column = schema.column(declared.name)
+        _refuse_other_values(column, declared)
+        may_be_null = nullable
+        if nullable is None and column.name not in schema.key and column.auto_increment is None:
+            may_be_null = True
+        comment = declared.comment or None
+        return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
+
+    return change
+
+
+def _refuse_other_values(column: Column, declared: Column) -> None:
+    """What a column takes where a row has no value stays as it was declared, as in Doris."""
+    none = Default("null")
+    if declared.default is not None and declared.default != (column.default or none):
+        raise InvalidInputError(
+            f"Can not change default value: column {column.name} has {(column.default or none).sql}; leave "
+            "DEFAULT out, or add another column",
+            kind="bad_default",
+        )
+    if declared.auto_increment is not None and declared.auto_increment != column.auto_increment:
+        raise InvalidInputError(f"Can not change AUTO_INCREMENT: column {column.name}", kind="bad_column")
+    if declared.on_update_current_timestamp and not column.on_update_current_timestamp:
+        raise InvalidInputError(
+            f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}", kind="bad_column"
+        )
+
+
+def modify_column(
+    name: str, kind: ColumnType, *, nullable: bool | None = None, comment: str | None = None
+) -> Change:
     """Widens a column's type, or lets it be NULL; rows are read through the new type.
 
     Args:
-        nullable: None leaves it as it is.
+        nullable, comment: None leaves it as it is.
     """
 
     def change(schema: TableSchema) -> Altered:
@@ -195,7 +234,8 @@ def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) 
             raise InvalidInputError(
                 f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
             )
-        changed = replace(column, type=kind, nullable=may_be_null)
+        said = column.comment if comment is None else comment
+        changed = replace(column, type=kind, nullable=may_be_null, comment=said)
         columns = tuple(changed if c.id == column.id else c for c in schema.columns)
         return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
 
