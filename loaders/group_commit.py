@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from store import Load, LoadResult, WriteResult
-from store.errors import ConflictError, StoreError, UnavailableError
+from store.errors import StoreError, UnavailableError
 from store.forks import new_lock
 from store.stage import CheckedRows
 from store.table import Table
@@ -207,11 +207,7 @@ def _group_of(table: Table) -> _Group:
 
 def _publish(members: Sequence[_Member], begin: Callable[[], Load]) -> LoadResult:
     with begin() as load:
-        if load.revision != members[0].revision:
-            raise ConflictError(
-                "the table's schema changed while the load waited for its group; send it again",
-                kind="metadata_changed",
-            )
+        load.require_revision(members[0].revision)
         for joined in _joined([rows for member in members for rows in member.rows]):
             load.write_checked(joined)
         return load.commit()

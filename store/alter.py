@@ -1,4 +1,5 @@
-"""Changes of a table's schema and properties: light ones, a new revision and no file touched (SC1).
+"""Changes of a table's schema and properties: light ones, a new revision and no file touched (SC1). Those of
+columns are in store.column_changes.
 
 Columns are known by their ids, so files written under earlier revisions are read through the newest: a column
 that is younger than a file reads as its default, one that was dropped is not read, a renamed one is found,
@@ -12,33 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
 from store import catalog as records
 from store import properties as props
-from store.column import Column, Default, default_scalar, hidden_name
 from store.constraints import Constraint
 from store.errors import AlreadyExistsError, InvalidInputError
 from store.features import KNOWN_FEATURES, require_writable
 from store.groups import (
     group_properties,
-    refuse_rename,
-    refuse_type_change,
-    with_added,
-    without_column,
 )
 from store.isolation import Isolation, schema_error
 from store.publish import TableWrite, put_version
 from store.reads import Predicate
 from store.resolve import Plan
 from store.schema import TableSchema
-from store.schema_checks import check_name
 from store.snapshot import Snapshot
 from store.transaction import VISIBLE, TransactionRecord, now_ms
-from store.types import ColumnType
 from store.window import facts_of
 
 if TYPE_CHECKING:
@@ -47,14 +40,6 @@ if TYPE_CHECKING:
 ALTER_TABLE: Final = "ALTER TABLE"
 FEATURE_PREFIX: Final = "delta.feature."
 SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
-_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
-    "TINYINT": ("SMALLINT", "INT", "BIGINT"),
-    "SMALLINT": ("INT", "BIGINT"),
-    "INT": ("BIGINT",),
-    "FLOAT": ("DOUBLE",),
-    "CHAR": ("VARCHAR", "STRING"),
-    "VARCHAR": ("STRING",),
-}
 
 
 @dataclass(frozen=True)
@@ -191,165 +176,6 @@ def drop_constraint(name: str) -> Change:
     return change
 
 
-def _refuse_constrained(schema: TableSchema, column: Column) -> None:
-    for constraint in schema.constraints:
-        if constraint.columns([column.name]):
-            raise InvalidInputError(
-                f"column {column.name!r} is part of the CHECK constraint {constraint.name}; drop that first",
-                kind="check_constraint",
-            )
-
-
-def add_column(column: Column, *, after: str | None = None) -> Change:
-    """Adds a value column; rows that are there read its default.
-
-    Args:
-        after: the column it stands behind; None means at the end.
-    """
-
-    def change(schema: TableSchema) -> Altered:
-        if schema.groups:  # a column alone is in no group
-            with_added(schema.groups, [*schema.columns, column], schema.key, {})
-        check_name(column.name, "column")
-        if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
-            raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
-        if schema.find(column.name) is not None:
-            raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
-        if column.auto_increment is not None:
-            raise InvalidInputError(
-                f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made", kind="bad_column"
-            )
-        if not column.nullable and column.default is None:
-            raise InvalidInputError(
-                f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
-                kind="bad_default",
-            )
-        default_scalar(column, datetime.now())
-        added = replace(column, id=_next_id(schema), initial=_frozen(column))
-        place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
-        if place < len(schema.key):
-            raise InvalidInputError(
-                f"column {column.name!r}: value columns stand behind the key columns", kind="bad_column"
-            )
-        columns = (*schema.columns[:place], added, *schema.columns[place:])
-        changed = replace(schema, columns=columns, next_column_id=added.id + 1)
-        return Altered(changed, (f"column {column.name} (added)",))
-
-    return change
-
-
-def add_columns(columns: Sequence[Column], properties: Mapping[str, str]) -> Change:
-    """Adds value columns at the end, and the column groups they make (SM7).
-
-    Args:
-        properties: `sequence_mapping.<column>` for each new group of a table that has groups.
-    """
-
-    def change(schema: TableSchema) -> Altered:
-        grown, said = replace(schema, groups=()), list[str]()
-        for column in columns:
-            altered = add_column(column)(grown)
-            grown, said = altered.schema, [*said, *altered.changes]
-        if not schema.groups and not properties:
-            return Altered(grown, tuple(said))
-        groups = with_added(schema.groups, grown.columns, grown.key, properties)
-        declared = {**schema.properties, **group_properties(groups)}
-        return Altered(replace(grown, groups=groups, properties=declared), tuple(said))
-
-    return change
-
-
-def drop_column(name: str) -> Change:
-    """Takes a value column away; its id is not given again."""
-
-    def change(schema: TableSchema) -> Altered:
-        column = _value_column(schema, name, "dropped")
-        _refuse_constrained(schema, column)
-        if column.name == schema.sequence_column:
-            raise InvalidInputError(
-                f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
-                kind="sequence_column",
-            )
-        columns = tuple(c for c in schema.columns if c.id != column.id)
-        groups = without_column(schema.groups, column.name)
-        plain = {k: v for k, v in schema.properties.items() if k not in group_properties(schema.groups)}
-        changed = replace(
-            schema,
-            columns=columns,
-            next_column_id=_next_id(schema),
-            groups=groups,
-            properties={**plain, **group_properties(groups)},
-        )
-        return Altered(changed, (f"column {column.name} (dropped)",))
-
-    return change
-
-
-def rename_column(name: str, new_name: str) -> Change:
-    """Gives a column another name; a sequence that mirrors it follows (SD7)."""
-
-    def change(schema: TableSchema) -> Altered:
-        column = schema.column(name)
-        refuse_rename(schema.groups, column.name)
-        _refuse_constrained(schema, column)
-        check_name(new_name, "column")
-        if schema.find(new_name) not in (None, column):
-            raise AlreadyExistsError(f"column {new_name!r} exists")
-        renamed = replace(column, name=new_name)
-        columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
-        key = tuple(new_name if k == column.name else k for k in schema.key)
-        properties = dict(schema.properties)
-        sequence_column = schema.sequence_column
-        if sequence_column == column.name:
-            sequence_column = properties[props.SEQUENCE_COL] = new_name
-        if schema.partitioning is not None and column.name in schema.partitioning.columns:
-            raise InvalidInputError(
-                f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
-            )
-        changed = replace(
-            schema, columns=columns, key=key, sequence_column=sequence_column, properties=properties
-        )
-        return Altered(changed, (f"column {column.name} (renamed to {new_name})",))
-
-    return change
-
-
-def modify_column(name: str, kind: ColumnType, *, nullable: bool | None = None) -> Change:
-    """Widens a column's type, or lets it be NULL; rows are read through the new type.
-
-    Args:
-        nullable: None leaves it as it is.
-    """
-
-    def change(schema: TableSchema) -> Altered:
-        column = schema.column(name)
-        if column.name == schema.sequence_column and str(kind) != str(column.type):
-            raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
-        if str(kind) != str(column.type):
-            refuse_type_change(schema.groups, column.name)
-        is_key = column.name in schema.key
-        if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
-            raise InvalidInputError(
-                f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
-                "anew; make it wider, or add a column",
-                kind="bad_type",
-            )
-        may_be_null = column.nullable if nullable is None else nullable
-        if column.nullable and not may_be_null:
-            raise InvalidInputError(
-                f"Can not change from nullable to non-nullable: column {column.name}", kind="bad_column"
-            )
-        if is_key and may_be_null != column.nullable:
-            raise InvalidInputError(
-                f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
-            )
-        changed = replace(column, type=kind, nullable=may_be_null)
-        columns = tuple(changed if c.id == column.id else c for c in schema.columns)
-        return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
-
-    return change
-
-
 def set_properties(given: Mapping[str, str]) -> Change:
     """Sets properties; `delta.feature.<name>` = `supported` lists a table feature, and so does switching on
     what a feature is for."""
@@ -460,35 +286,3 @@ def enable_flexible_updates() -> Change:
 
 
 PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
-
-
-def _next_id(schema: TableSchema) -> int:
-    return max(schema.next_column_id, *(column.id + 1 for column in schema.columns))
-
-
-def _frozen(column: Column) -> Default | None:
-    """What rows older than the column read for ever: a default that tells the time is told once."""
-    if column.default is None or not column.default.is_current_time:
-        return column.default
-    return Default("constant", str(default_scalar(column, datetime.now().replace(microsecond=0)).as_py()))
-
-
-def _value_column(schema: TableSchema, name: str, what: str) -> Column:
-    column = schema.column(name)
-    if column.name in schema.key:
-        raise InvalidInputError(f"key column {column.name!r} cannot be {what}", kind="key_column")
-    if len(schema.columns) == len(schema.key):
-        raise InvalidInputError(f"column {column.name!r} is the last one", kind="bad_column")
-    return column
-
-
-def is_wider(old: ColumnType, new: ColumnType) -> bool:
-    """Whether every value of the old type is one of the new."""
-    if old.name == new.name:
-        if old.name in ("CHAR", "VARCHAR"):
-            return (new.byte_length_max or 0) >= (old.byte_length_max or 0)
-        return str(old) == str(new)
-    if new.name not in _WIDER.get(old.name, ()):
-        return False
-    limit = new.byte_length_max
-    return limit is None or old.byte_length_max is None or limit >= old.byte_length_max

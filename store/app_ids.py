@@ -58,9 +58,10 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
     assert version is not None
     with catalog.read() as tx:
         stored = tx.get("apps", records.app_key(table_id, app_id))
+        seen_version, _ = tx.get("heads", records.table_key(table_id)) or (0, 0)
     if stored is None:
-        return AppPair(AppWrite(app_id, version))
-    write = AppWrite(app_id, version, int(stored["txn"]))
+        return AppPair(AppWrite(app_id, version, seen_version=seen_version))
+    write = AppWrite(app_id, version, int(stored["txn"]), seen_version)
     return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))
 
 

@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from store import catalog
-from store.alter import is_wider
 from store.column import DELETE_SIGN, VERSION_COL
+from store.column_changes import is_wider
 from store.dedupe import group_rows
 from store.errors import InvalidInputError
 from store.key_index import Matches

@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from store import failpoint, tombstones
-from store.catalog import Transaction
+from store.catalog import Transaction, segment_key, version_key
 from store.compaction_policy import rewritable, small_or_dirty
-from store.errors import CommitUnknownError, ConflictError
+from store.conflict import Conflict, ConflictKind
+from store.conflict_errors import Loser, error_of, winner_name
+from store.errors import CommitUnknownError
 from store.features import require_writable
 from store.horizon import raise_floor
 from store.merge import Merged, merge
 from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, TableWrite, check_revision, put_version
+from store.reads import INPUT_REWRITTEN
 from store.resolve import Plan
 from store.stage import Stager
 from store.table_state import LiveSegment, TableState
@@ -165,6 +168,7 @@ class Compaction:
         state, lease = self._table.hold()
         require_writable(state.schema.features)
         inputs = self._choose(state)
+        read_version = state.version
         while inputs:
             rule = purge_rule(self._table, state)
             merged = self.merge(state, inputs, rule)
@@ -172,15 +176,15 @@ class Compaction:
                 return self.publish(state, merged, rule)
             except InputsDropped:
                 lease.release()
-                before = len(inputs)
+                before = inputs
                 state, lease = self._table.hold()
                 inputs = [
                     state.segments[state.slot_of[live.segment.meta.id]]
                     for live in inputs
                     if live.segment.meta.id in state.slot_of
                 ]
-                self._lost += before - len(inputs)
-                self._refuse_broken_order()
+                self._lost += len(before) - len(inputs)
+                self._refuse_broken_order(read_version, before, state)
         lease.release()
         return CompactionResult(state.version, segments_lost=self._lost, milliseconds=self._elapsed())
 
@@ -267,14 +271,33 @@ class Compaction:
         failpoint.hit("compaction.before_switch")
         return head + 1
 
-    def _refuse_broken_order(self) -> None:
-        if self._order_by and self._lost:
-            raise ConflictError(
-                f"OPTIMIZE {self._table.name} ZORDER BY ({', '.join(self._order_by)}): {self._lost} of its "
-                "segments were rewritten by another compaction meanwhile; run it again",
-                kind="concurrent_delete_delete",
-                table=self._table.name,
+    def _refuse_broken_order(self, read_version: int, inputs: Sequence[LiveSegment], now: TableState) -> None:
+        if not self._order_by or not self._lost:
+            return
+        table = self._table
+        with table.catalog.read() as tx:
+            gone = [
+                tx.get("segments", segment_key(table.id, live.segment.meta.id))
+                for live in inputs
+                if live.segment.meta.id not in now.slot_of
+            ]
+            versions = sorted({record["dropped"] for record in gone if record is not None})
+            records = [tx.get("versions", version_key(table.id, version)) for version in versions]
+        winners = [
+            Conflict(
+                ConflictKind.DELETE_DELETE, version, record["operation"], record["label"], INPUT_REWRITTEN
             )
+            for version, record in zip(versions, records, strict=True)
+        ]
+        told = ", ".join(f"{winner_name(winner)} committed version {winner.version}" for winner in winners)
+        loser = Loser(table.name, self._operation, read_version, now.schema.isolation_level)
+        raise error_of(
+            winners,
+            loser,
+            f"{loser.told} for ZORDER BY ({', '.join(self._order_by)}); {told} and rewrote {self._lost} of "
+            f"its segments {loser.because(INPUT_REWRITTEN)}; run it again",
+            kind=ConflictKind.DELETE_DELETE,
+        )
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)

@@ -53,6 +53,9 @@ class ConflictKind(Enum):
     APPEND = "ConcurrentAppendException"
     DELETE_READ = "ConcurrentDeleteReadException"
     DELETE_DELETE = "ConcurrentDeleteDeleteException"
+    METADATA = "MetadataChangedException"
+    PROTOCOL = "ProtocolChangedException"
+    TRANSACTION = "ConcurrentTransactionException"
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,7 @@ class Conflict:
         keys: up to five of the keys, or the partitions where keys were not looked at.
         count: keys in conflict.
         voided_by: version of the winner that voided an exemption, 0 if none.
+        changes: what it changed of schema and properties, and features that came (`+name`) or went (`-name`).
     """
 
     kind: ConflictKind
@@ -172,6 +176,7 @@ class Conflict:
     keys: tuple[dict[str, Any], ...] = ()
     count: int = 0
     voided_by: int = 0
+    changes: tuple[str, ...] = ()
 
 
 def find_conflicts(attempt: Attempt, window: Sequence[Winner], reader_version: int = 0) -> list[Conflict]:

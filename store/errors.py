@@ -28,7 +28,7 @@ fields, nothing else.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class StoreError(Exception):
@@ -85,15 +85,33 @@ class LabelExistsError(AlreadyExistsError):
     `.version`."""
 
 
+_CONFLICT_FIELDS: Final = {
+    "table": "",
+    "operation": "",
+    "read_version": 0,
+    "winner_version": 0,
+    "winner_operation": "",
+    "winner_label": "",
+    "isolation": "",
+    "reason": "",
+    "keys": (),
+    "conflicts": (),
+}
+
+
 class ConflictError(StoreError):
     """What the operation read has changed; run it again on a new snapshot.
 
     Fields: `table`, `operation`, `read_version` of the loser; `winner_version`, `winner_operation`,
-    `winner_label`; `isolation`, `reason`, `keys`; `conflicts` lists all of them, not only the first.
+    `winner_label`; `isolation`, `reason`, `keys`; `conflicts` lists all of them, not only the first. Every
+    conflict has every field: 0, an empty text or an empty tuple where nothing is known or applies.
     """
 
     error_class: ClassVar[str] = ""
     sqlstate: ClassVar[str] = "2D521"
+
+    def __init__(self, message: str, *, kind: str = "", **fields: Any) -> None:
+        super().__init__(message, kind=kind, **{**_CONFLICT_FIELDS, **fields})
 
 
 class AccessDeniedError(StoreError):
@@ -122,19 +140,20 @@ class ConcurrentDeleteDeleteException(ConflictError):
 
 
 class MetadataChangedException(ConflictError):
-    """Schema or properties of the table changed; `.changes` says what."""
+    """Schema or properties of the table changed; `.changes` and `.features` say what, of all winners."""
 
     error_class = "DELTA_METADATA_CHANGED"
 
 
 class ProtocolChangedException(ConflictError):
-    """Table features changed, or another created the table first; `.features`."""
+    """Table features changed, or another created the table first; `.changes` and `.features` as above."""
 
     error_class = "DELTA_PROTOCOL_CHANGED"
 
 
 class ConcurrentTransactionException(ConflictError):
-    """Another run with the same application id committed; `.app_id`."""
+    """Another run with the same application id committed; `.app_id`, the winner's `.app_version` and the
+    loser's `.own_app_version`."""
 
     error_class = "DELTA_CONCURRENT_TRANSACTION"
 

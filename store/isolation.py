@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,14 +19,8 @@ from store.conflict import (
     Written,
     find_conflicts,
 )
-from store.errors import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConflictError,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from store.conflict_errors import Loser, error_of, loser_of, schema_conflicts, winner_name
+from store.errors import ConflictError
 from store.reads import METADATA_CHANGE, NO_CODES, PROTOCOL_CHANGE, ReadLog
 from store.schema import TableSchema
 from store.table_state import TableState
@@ -35,11 +29,7 @@ from store.window import Window
 if TYPE_CHECKING:
     from store.table import Table
 
-_CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
-    ConflictKind.APPEND: ConcurrentAppendException,
-    ConflictKind.DELETE_READ: ConcurrentDeleteReadException,
-    ConflictKind.DELETE_DELETE: ConcurrentDeleteDeleteException,
-}
+_WINNERS_TOLD: Final = 5
 _DID: Final = {
     ConflictKind.APPEND: "added {} its conditions cover",
     ConflictKind.DELETE_READ: "changed {} it read",
@@ -128,29 +118,14 @@ class Isolation:
 def conflict_error(conflicts: Sequence[Conflict], isolation: Isolation, operation: str) -> ConflictError:
     """The exception for some conflicts, told by the first."""
     first = conflicts[0]
-    table, read_version = isolation.table.name, isolation.base.version
-    label = f" {first.label!r}" if first.label else ""
+    loser = Loser(isolation.table.name, operation, isolation.base.version, isolation.level)
     did = _DID[first.kind].format(_counted(first))
     voided = f", seen by version {first.voided_by}" if first.voided_by else ""
     message = (
-        f"{operation} on {table!r} read version {read_version}; {first.operation}{label} committed version "
-        f"{first.version} and {did}{voided} [{isolation.level}, {first.reason}]; "
-        "run it again on a new snapshot"
+        f"{loser.told}; {winner_name(first)} committed version {first.version} and {did}{voided} "
+        f"{loser.because(first.reason)}; run it again on a new snapshot"
     )
-    return _CLASSES[first.kind](
-        message,
-        kind=first.kind.value,
-        table=table,
-        operation=operation,
-        read_version=read_version,
-        winner_version=first.version,
-        winner_operation=first.operation,
-        winner_label=first.label,
-        isolation=isolation.level,
-        reason=first.reason,
-        keys=first.keys,
-        conflicts=tuple(conflicts),
-    )
+    return error_of(conflicts, loser, message, kind=first.kind)
 
 
 def _counted(conflict: Conflict) -> str:
@@ -164,55 +139,58 @@ def _counted(conflict: Conflict) -> str:
 
 
 def schema_error(
-    tx: catalog.Transaction, table_id: int, *, name: str, operation: str, revision: int
+    tx: catalog.Transaction,
+    table_id: int,
+    *,
+    name: str,
+    operation: str,
+    revision: int,
+    facts: Mapping[str, Any] | None = None,
 ) -> ConflictError:
-    """Why a transaction prepared for a schema revision cannot commit: features or metadata changed."""
-    version, current = catalog.head(tx, table_id, name)
-    changes: list[str] = []
-    features: list[str] = []
-    winner: dict[str, Any] = {}
-    while version > 0:
-        record = tx.get("versions", catalog.version_key(table_id, version))
-        if record is None or record["revision"] == revision:
-            break
-        facts = record.get("facts") or {}
-        changes = [*facts.get("changes", ()), *changes]
-        features = [*facts.get("features", ()), *features]
-        winner = {"winner_version": version, "winner_operation": record["operation"]}
-        version -= 1
-    what = features or changes or ["the schema"]
-    error = ProtocolChangedException if features else MetadataChangedException
-    done = ""
-    if winner:
-        done = f": {winner['winner_operation']} committed version {winner['winner_version']} and changed "
-        done += ", ".join(what)
-    return error(
-        f"{operation} on {name!r} was prepared for schema revision {revision}, but the table has {current}"
-        f"{done}; run it again on the new schema",
-        kind=error.__name__,
-        table=name,
-        operation=operation,
-        read_version=version,
-        winner_label="",
-        reason=PROTOCOL_CHANGE if features else METADATA_CHANGE,
-        changes=tuple(changes),
-        features=tuple(features),
-        conflicts=(),
-        **winner,
+    """Why a transaction prepared for a schema revision cannot commit: features or metadata changed.
+
+    Args:
+        facts: of the version it wants to make.
+    """
+    head, current = catalog.head(tx, table_id, name)
+    conflicts, last = schema_conflicts(tx, table_id, head, revision)
+    loser = loser_of(tx, table_id, name, operation, revision, facts)
+    if not loser.read_version:
+        loser = replace(loser, read_version=last)
+    done = ", ".join(
+        f"{winner_name(winner)} committed version {winner.version} and changed {', '.join(winner.changes)}"
+        for winner in conflicts[:_WINNERS_TOLD]
+    )
+    more = f" and {len(conflicts) - _WINNERS_TOLD} more" if len(conflicts) > _WINNERS_TOLD else ""
+    reason = conflicts[0].reason if conflicts else METADATA_CHANGE
+    prepared = f"{loser.told} and was" if loser.read_version else f"{loser.told} was"
+    said = [change for winner in conflicts for change in winner.changes]
+    return error_of(
+        conflicts,
+        loser,
+        f"{prepared} prepared for schema revision {revision}, but the table has {current}"
+        f"{': ' if done else ''}{done}{more} {loser.because(reason)}; run it again on the new schema",
+        kind=ConflictKind.METADATA,
+        changes=tuple(change for change in said if not change.startswith(("+", "-"))),
+        features=tuple(change for change in said if change.startswith(("+", "-"))),
     )
 
 
-def recreated_error(name: str, operation: str) -> ProtocolChangedException:
-    """The table was dropped and made again under a running transaction, or made twice at once."""
-    return ProtocolChangedException(
-        f"{operation} on {name!r}: another transaction created the table meanwhile; create it once, ahead of "
-        "time, and run this again",
-        kind="ProtocolChangedException",
-        table=name,
-        operation=operation,
-        reason=PROTOCOL_CHANGE,
+def recreated_error(loser: Loser, winners: Sequence[Conflict]) -> ConflictError:
+    """The table was dropped and made again under a running transaction, or made twice at once.
+
+    Args:
+        winners: the version that made it, when it is known.
+    """
+    made = f": {winner_name(winners[0])} committed version {winners[0].version}" if winners else ""
+    return error_of(
+        winners,
+        loser,
+        f"{loser.told}, but another transaction created the table meanwhile{made} "
+        f"{loser.because(PROTOCOL_CHANGE)}; create it once, ahead of time, and run this again",
+        kind=ConflictKind.PROTOCOL,
+        changes=(),
         features=(),
-        conflicts=(),
     )
 
 

@@ -249,6 +249,17 @@ class Load:
             )
         self._writer.clearing = Clearing(filter)
 
+    def require_revision(self, revision: int) -> None:
+        """Refuses rows that were made for another schema revision than the load's.
+
+        Raises:
+            ConflictError: the table's schema changed since.
+        """
+        if revision != self.revision:
+            table, operation = self._table, self._transaction.operation
+            with table.catalog.read() as tx:
+                raise schema_error(tx, table.id, name=table.name, operation=operation, revision=revision)
+
     def adopt(self, staged: StagedRows) -> None:
         """Takes over rows that a `WriteTask` of this table staged, in this process or another.
 
@@ -259,15 +270,8 @@ class Load:
             CorruptionError: a delta is missing or not what was written.
         """
         self._check_open()
-        if staged.revision not in (0, self.revision):
-            with self._table.catalog.read() as tx:
-                raise schema_error(
-                    tx,
-                    self._table.id,
-                    name=self._table.name,
-                    operation=self._transaction.operation,
-                    revision=staged.revision,
-                )
+        if staged.revision:
+            self.require_revision(staged.revision)
         if staged.segments:
             self._writer.add_segments(staged.segments)
         for file in staged.deltas:

@@ -1,6 +1,6 @@
 """The records of pre-committed transactions: database `prepared`, by transaction id | table id.
 
-A record tells what a transaction will add to one table (`TableWriter.to_prepared`): `{revision, snapshot,
+A record tells what a transaction will add to one table (`prepared_writer.put_down`): `{revision, snapshot,
 segments, deltas, parts, filled, published, figures, late, lost, blind, isolation, clearing}`. While it is
 there its files are needed, whoever made them; it goes in the catalog transaction that publishes or aborts its
 transaction.

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.conflict import ConflictKind
-from store.errors import ConcurrentAppendException, VersionExpiredError
+from store.conflict import Conflict, ConflictKind
+from store.conflict_errors import Loser, error_of
+from store.errors import ConflictError, VersionExpiredError
 from store.isolation import Isolation
 from store.readers import Lease
 from store.reads import HISTORY_EXPIRED, Predicate, ReadLog
@@ -100,19 +101,12 @@ def isolation_from_record(
     return isolation, lease
 
 
-def _history_expired(table: Table, operation: str, record: dict[str, Any]) -> ConcurrentAppendException:
-    return ConcurrentAppendException(
-        f"{operation} on {table.name!r} read version {record['version']}, which is not kept any more, so "
-        "nobody can tell what was changed since; abort it and run it again",
-        kind=ConflictKind.APPEND.value,
-        table=table.name,
-        operation=operation,
-        read_version=record["version"],
-        winner_version=table.version,
-        winner_operation="",
-        winner_label="",
-        isolation=record["level"],
-        reason=HISTORY_EXPIRED,
-        keys=(),
-        conflicts=(),
+def _history_expired(table: Table, operation: str, record: dict[str, Any]) -> ConflictError:
+    loser = Loser(table.name, operation, record["version"], record["level"])
+    return error_of(
+        [Conflict(ConflictKind.APPEND, table.version, "", "", HISTORY_EXPIRED)],
+        loser,
+        f"{loser.told}, which is not kept any more, so nobody can tell what was changed since "
+        f"{loser.because(HISTORY_EXPIRED)}; abort it and run it again",
+        kind=ConflictKind.APPEND,
     )

@@ -22,10 +22,12 @@ from typing import Any, Final
 
 from store import catalog, delete_bitmap, failpoint
 from store.catalog import Transaction
+from store.conflict import Conflict, ConflictKind
+from store.conflict_errors import creation, error_of, loser_of, winner_name
 from store.delete_bitmap import bitmap_of
-from store.errors import ConcurrentTransactionException
 from store.isolation import recreated_error, schema_error
 from store.prepared import forget_prepared
+from store.reads import APP_ID
 from store.resolve import Plan
 from store.segment import INLINE, Segment
 from store.table_state import read_hidden
@@ -35,6 +37,7 @@ from store.transaction import (
     TransactionRecord,
     now_ms,
     put_transaction,
+    read_transaction,
     refuse_used_label,
     require_unchanged,
 )
@@ -69,11 +72,13 @@ class AppWrite:
     Attributes:
         app_id, version: as the writer names them; versions grow.
         seen_txn: the transaction that had recorded the id when the writer looked, 0 if none.
+        seen_version: the table's version then.
     """
 
     app_id: str
     version: int
     seen_txn: int = 0
+    seen_version: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def publish(
     """
     if transaction.id:
         require_unchanged(tx, transaction)
-    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision) for w in writes]
+    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.facts) for w in writes]
     for write in writes:
         if write.app is not None:
             _refuse_raced_app(tx, write, write.app, transaction.operation)
@@ -159,21 +164,33 @@ def publish(
 
 
 def check_revision(
-    tx: Transaction, transaction: TransactionRecord, table_id: int, name: str, revision: int
+    tx: Transaction,
+    transaction: TransactionRecord,
+    table_id: int,
+    name: str,
+    revision: int,
+    facts: Mapping[str, Any] | None = None,
 ) -> int:
     """The newest version of a table that still has the schema a transaction was prepared for.
+
+    Args:
+        facts: of the version it wants to make: they tell at which level it read what.
 
     Raises:
         ConflictError: schema, properties or features changed since, or the table was made anew.
         NotFoundError: it was dropped.
     """
-    operation = transaction.operation
     record = tx.get("heads", catalog.table_key(table_id))
-    if record is None and catalog.find_table(tx, transaction.database, name.partition(".")[2]) is not None:
-        raise recreated_error(name, operation)
+    if record is None:
+        made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
+        if made is not None:
+            loser = loser_of(tx, table_id, name, transaction.operation, revision, facts)
+            raise recreated_error(loser, creation(tx, made))
     head, current = catalog.head(tx, table_id, name)
     if current != revision:
-        raise schema_error(tx, table_id, name=name, operation=operation, revision=revision)
+        raise schema_error(
+            tx, table_id, name=name, operation=transaction.operation, revision=revision, facts=facts
+        )
     return head
 
 
@@ -181,18 +198,23 @@ def _refuse_raced_app(tx: Transaction, write: TableWrite, app: AppWrite, operati
     stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
     if stored is None or int(stored["txn"]) == app.seen_txn:
         return
-    raise ConcurrentTransactionException(
-        f"{operation} on {write.name!r} carries txnAppId {app.app_id!r} version {app.version}, but another "
-        f"run with this id committed version {stored['version']} as table version {stored['table_version']} "
-        "meanwhile; run it again, or give each run its own txnAppId",
-        kind="ConcurrentTransactionException",
-        table=write.name,
-        operation=operation,
+    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.facts)
+    if not loser.read_version:
+        loser = replace(loser, read_version=app.seen_version)
+    winner = read_transaction(tx, int(stored["txn"]))
+    named = (winner.operation, winner.label) if winner is not None else ("", "")
+    conflict = Conflict(ConflictKind.TRANSACTION, int(stored["table_version"]), *named, APP_ID)
+    raise error_of(
+        [conflict],
+        loser,
+        f"{loser.told} and carries txnAppId {app.app_id!r} version {app.version}, but another run with this "
+        f"id, {winner_name(conflict)}, committed version {stored['version']} as table version "
+        f"{conflict.version} meanwhile {loser.because(APP_ID)}; run it again, or give each run its own "
+        "txnAppId",
+        kind=conflict.kind,
         app_id=app.app_id,
         app_version=int(stored["version"]),
-        winner_version=int(stored["table_version"]),
-        reason="APP_ID",
-        conflicts=(),
+        own_app_version=app.version,
     )
 
 

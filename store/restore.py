@@ -5,7 +5,8 @@
    ones a copy of their bytes. Rows keep their versions; where a segment does not store them, the new
    description says which version wrote them (`written`).
 3. Publish at head + 1: every segment of the newest version is dropped, the described ones come in, and rows
-   that the old version did not count are hidden. No row is copied.
+   that the old version did not count are hidden. No row is copied. A table that is append-only now keeps its
+   rows: a version that lacks one of them, or has another in its place, is refused.
 
 The record says `reset`: what changed is not told by row versions, so whoever planned against an earlier
 version plans anew. Every version before stays as it was, so a restore can be restored from.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from store import catalog
 from store.catalog import Transaction
 from store.features import require_writable
+from store.lost_rows import rows_lost
 from store.publish import Figures, TableWrite, put_version
 from store.resolve import Plan
 from store.schema import TableSchema
@@ -28,6 +30,7 @@ from store.stage import new_segment_id
 from store.table_state import LiveSegment, TableState
 from store.transaction import VISIBLE, TransactionRecord, now_ms
 from store.window import facts_of
+from store.write_parts import refuse_changes
 
 if TYPE_CHECKING:
     from store.table import Table
@@ -40,18 +43,23 @@ def restore(table: Table, version: int) -> int:
 
     Raises:
         VersionExpiredError: the version cannot be read.
+        InvalidInputError: rows would go, and the table is append-only.
     """
     started = time.monotonic()
     state, lease = table.hold(version)
-    with table.catalog.write() as tx:
-        now = table.advance(tx, None)
-        restored = _publish(tx, table, now, state, started)
-    lease.release()
+    try:
+        with table.catalog.write() as tx:
+            now = table.advance(tx, None)
+            restored = _publish(tx, table, now, state, started)
+    finally:
+        lease.release()
     table.state()
     return restored
 
 
 def _publish(tx: Transaction, table: Table, now: TableState, state: TableState, started: float) -> int:
+    if now.schema.is_append_only:
+        refuse_changes(now.schema, table.name, OPERATION, rows_lost(now, state))
     staged: list[Segment] = []
     plan = Plan(now.version)
     for live in state.segments.values():

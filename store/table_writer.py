@@ -10,16 +10,13 @@ of partial updates, which are filled from history.
    published up to the state they end at (store.isolation).
 3. `table_write` is what goes into the switch.
 
-A writer can be put down and taken up again (store.two_phase): `to_prepared` tells all it holds, with files
-for what is large; `from_prepared` makes a writer of that, in any process, at any later version. It is aligned
-with the versions since its snapshot when it is prepared.
+A writer can be put down and taken up again by another process (store.prepared_writer).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,28 +25,22 @@ from store import catalog, failpoint
 from store.catalog import Transaction
 from store.column import VERSION_COL
 from store.conflict import Written
+from store.conflict_errors import Loser, creation
 from store.dedupe import Rows
-from store.delta_file import DeltaFile, read_delta, write_delta
+from store.delta_file import DeltaFile
 from store.errors import LoadRejectedError, NotFoundError
 from store.features import require_writable
 from store.isolation import Isolation, recreated_error
 from store.key_index import Matches, Positions
 from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
-from store.prepared_reads import (
-    expression_from_bytes,
-    expression_to_bytes,
-    isolation_from_record,
-    isolation_to_record,
-)
-from store.publish import AppWrite, Figures, TableWrite, check_revision
+from store.publish import AppWrite, Figures, TableWrite
 from store.readers import Lease
 from store.resolve import Plan, Planner, extend_plan, make_plan
 from store.schema import TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
 from store.table_state import TableState
-from store.transaction import TransactionRecord
 from store.window import facts_of
 from store.write_parts import DeltaPart, RowPart, columns_written, refuse_changes, written_keys
 
@@ -186,9 +177,17 @@ class TableWriter:
             name = self.table.name.partition(".")[2]
             with self.table.catalog.read() as tx:
                 found = catalog.find_table(tx, self.table.database_id, name)
+                winners = creation(tx, found) if found not in (None, self.table.id) else []
             if found in (None, self.table.id):
                 raise
-            raise recreated_error(self.table.name, self.operation) from error
+            isolation = self.isolation
+            loser = Loser(
+                self.table.name,
+                self.operation,
+                isolation.base.version if isolation is not None else 0,
+                isolation.level if isolation is not None else self.schema.isolation_level,
+            )
+            raise recreated_error(loser, winners) from error
 
     def align(self, now: TableState, tx: Transaction | None = None) -> None:
         """Brings the plan up to a newer state.
@@ -361,96 +360,6 @@ class TableWriter:
         """Removes the files of deltas, which nobody needs after the switch."""
         for delta in self._deltas:
             delta.delete(self._stager.disk, self._stager.directory)
-
-    def to_prepared(self) -> dict[str, Any]:
-        """All that the writer holds, as a catalog record; its files are durable."""
-        assert self._state is not None
-        held = {segment.meta.id: segment for segment in [*self.segments, *self._filled]}
-        parts: list[dict[str, Any]] = []
-        for part in self._parts:
-            if isinstance(part, RowPart):
-                parts.append({"segments": [segment.meta.id for segment in part.segments]})
-                continue
-            stager = self._stager
-            limit = stager.settings.inline_bytes_max
-            delta = write_delta(stager.disk, stager.directory, part.delta(self.schema), limit)
-            self._deltas.append(delta)
-            options = {
-                "flexible": part.options.flexible,
-                "now": part.options.now.isoformat(),
-                "is_change": part.options.is_change,
-            }
-            parts.append({"delta": len(self._deltas) - 1, "options": options})
-        if any(delta.name for delta in self._deltas):
-            self._stager.sync()
-        return {
-            "revision": self.schema.revision,
-            "app": self.app.__dict__ if self.app is not None else None,
-            "snapshot": self._state.version,
-            "segments": {
-                name: {"meta": segment.meta.to_record(), "payload": segment.payload}
-                for name, segment in held.items()
-            },
-            "deltas": [delta.to_record() for delta in self._deltas],
-            "parts": parts,
-            "filled": [segment.meta.id for segment in self._filled],
-            "published": [segment.meta.id for segment in self._published],
-            "figures": self.figures.__dict__,
-            "late": self._late,
-            "lost": self._lost_in_filling,
-            "blind": self.is_blind,
-            "isolation": isolation_to_record(self.isolation),
-            "clearing": [expression_to_bytes(self.clearing.filter)] if self.clearing is not None else None,
-        }
-
-    @classmethod
-    def from_prepared(
-        cls, table: Table, transaction: TransactionRecord, record: dict[str, Any]
-    ) -> TableWriter:
-        """The writer that told `record`.
-
-        Raises:
-            ConflictError: the table's schema changed since, or what was read is not kept any more.
-            NotFoundError: the table was dropped.
-            CorruptionError: a file of it is missing or not what was written.
-        """
-        with table.catalog.read() as tx:
-            check_revision(tx, transaction, table.id, table.name, record["revision"])
-            schema = table.loader.schema(tx, record["revision"])
-        app = AppWrite(**record["app"]) if record.get("app") else None
-        isolation = None
-        if record.get("isolation") is not None:
-            isolation = isolation_from_record(table, transaction.operation, record["isolation"])
-        writer = cls(table, schema, transaction.operation, isolation[0] if isolation else None, app)
-        writer.is_blind = record.get("blind", True)
-        writer._base_lease = isolation[1] if isolation else None
-        if record.get("clearing") is not None:
-            writer.clearing = Clearing(expression_from_bytes(record["clearing"][0]))
-        disk, directory = writer._stager.disk, writer._stager.directory
-        held = {
-            name: Segment(disk, directory, SegmentMeta.from_record(item["meta"]), schema, item["payload"])
-            for name, item in record["segments"].items()
-        }
-        writer._deltas = [DeltaFile(**item) for item in record["deltas"]]
-        for part in record["parts"]:
-            if "segments" in part:
-                writer._parts.append(RowPart([held[name] for name in part["segments"]]))
-            else:
-                # Whether keys were new was checked when the load was prepared (C13).
-                told = part["options"]
-                options = FillOptions(
-                    flexible=told["flexible"],
-                    now=datetime.fromisoformat(told["now"]),
-                    is_change=told.get("is_change", False),
-                )
-                delta = read_delta(disk, directory, writer._deltas[part["delta"]])
-                writer._parts.append(DeltaPart([delta], options))
-        writer.figures = Figures(**record["figures"])
-        writer._filled = [held[name] for name in record["filled"]]
-        writer._published = [held[name] for name in record["published"]]
-        writer._late, writer._lost_in_filling = record["late"], record["lost"]
-        writer._snapshot, writer._kept = record["snapshot"], frozenset(held)
-        return writer
 
     @property
     def _has_deltas(self) -> bool:

@@ -27,6 +27,7 @@ from store.commit import commit
 from store.disk import Disk
 from store.errors import CommitUnknownError, InvalidInputError, NotFoundError
 from store.prepared import forget_prepared, prepared_of, prepared_transactions
+from store.prepared_writer import put_down, take_up
 from store.publish import TableWrite
 from store.table_writer import TableWriter
 from store.transaction import PRECOMMITTED, PREPARE, TransactionRecord
@@ -62,7 +63,7 @@ def precommit(
     for writer in writers:
         writer.prepare()
     writes = [writer.table_write(elapsed()) for writer in writers]
-    prepared = [(writer.table.id, writer.to_prepared()) for writer in writers]
+    prepared = [(writer.table.id, put_down(writer)) for writer in writers]
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
         transaction.require_unchanged(tx, record)
@@ -94,7 +95,7 @@ def commit_prepared(
     writers: list[TableWriter] = []
     try:
         for table_id, content in prepared:
-            writers.append(TableWriter.from_prepared(open_table(table_id), record, content))
+            writers.append(take_up(open_table(table_id), record, content))
         writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
         done, _ = commit(
             catalog,

@@ -94,7 +94,25 @@ class SqlParser(DorisParser):
         "GROUP_CONCAT": _parse_group_concat,
         "MULTI_DISTINCT_GROUP_CONCAT": _parse_distinct_concat,
     }
+    PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
+
+    def _parse_partition(self) -> exp.Partition | None:
+        """`PARTITION[S] (name, ..)`, and Doris's `PARTITION name` (D15)."""
+        following = self._next.token_type if self._next else None
+        if following is TokenType.L_PAREN or not self._match_texts(self.PARTITION_KEYWORDS):
+            return super()._parse_partition()
+        name = self._parse_id_var(any_token=False)
+        if name is None:
+            self.raise_error("Expected a partition name or (")
+        return self.expression(exp.Partition(expressions=[exp.Column(this=name)]))
+
+    def _parse_update_assignment(self) -> exp.Expr | None:
+        """`column = value`; sqlglot itself takes nothing, and so a comma behind the last one."""
+        found = super()._parse_update_assignment()
+        if found is None:
+            self.raise_error("Expected an assignment")
+        return found
 
 
 class SqlDialect(Doris):
@@ -102,6 +120,7 @@ class SqlDialect(Doris):
 
     class Tokenizer(Doris.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
-        KEYWORDS = Doris.Tokenizer.KEYWORDS | _TYPE_WORDS
+        # Without its own token PARTITIONS (p) would be an alias with columns, and every partition meant.
+        KEYWORDS = Doris.Tokenizer.KEYWORDS | _TYPE_WORDS | {"PARTITIONS": TokenType.PARTITION}
 
     Parser = SqlParser

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from sqlglot.tokens import TokenType
@@ -130,6 +130,14 @@ def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
     Args:
         bare_is_null: a column that says neither NULL nor NOT NULL may be NULL.
     """
+    column, nullable = parse_declaration(stream)
+    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
+        nullable = bare_is_null or (column.default is not None and column.default.kind == "null")
+    return replace(column, nullable=nullable)
+
+
+def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
+    """A column, and whether it may be NULL; None when it says neither NULL nor NOT NULL."""
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")
@@ -155,17 +163,15 @@ def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
         else:
             break
     _refuse_column_clause(stream)
-    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
-        nullable = bare_is_null or (default is not None and default.kind == "null")
-    return Column(
+    column = Column(
         name,
         column_type,
-        nullable,
-        default,
-        comment,
+        default=default,
+        comment=comment,
         on_update_current_timestamp=on_update,
         auto_increment=auto_increment,
     )
+    return column, nullable
 
 
 def _parse_start(stream: TokenStream) -> int:

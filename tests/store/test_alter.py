@@ -26,7 +26,8 @@ from store import (
     catalog,
     parse_type,
 )
-from store.alter import add_column, add_constraint, alter, drop_column, rename_column
+from store.alter import add_constraint, alter
+from store.column_changes import add_column, drop_column, rename_column
 from store.compaction import Compaction, CompactionResult
 from store.sql import Session
 

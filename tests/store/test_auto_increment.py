@@ -14,7 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from store import (
+    Column,
+    Default,
+    InvalidInputError,
+    Settings,
+    Store,
+    Table,
+    TableSchema,
+    parse_type,
+    two_phase,
+)
 from store.errors import UnavailableError
 from store.table_writer import TableWriter
 
@@ -200,13 +210,13 @@ def test_a_row_that_is_filled_again_keeps_its_value(store: Store, monkeypatch: A
     prepared = table.begin_load(mode=FIXED, label="l")
     prepared.write(pa.table({"k": [3, 4], "a": [3, 4]}))
     seen: list[int] = []
-    real = TableWriter.to_prepared
+    real = two_phase.put_down
 
     def noted(writer: TableWriter) -> dict[str, Any]:
         seen.extend(writer.segments[0].batch(0).column("id").to_pylist())
         return real(writer)
 
-    monkeypatch.setattr(TableWriter, "to_prepared", noted)
+    monkeypatch.setattr(two_phase, "put_down", noted)
     prepared.precommit()
     other.upsert(pa.table({"k": [3], "id": [500], "b": [5]}))
     other.delete(pa.table({"k": [3]}))

@@ -17,6 +17,7 @@ from store import (
     VersionExpiredError,
     parse_type,
 )
+from store.alter import alter, set_properties
 
 
 def make(store: Store, **properties: str) -> Table:
@@ -155,3 +156,56 @@ def test_the_feed_of_a_small_version_reads_only_the_batches_it_needs(store: Stor
     assert len(table.changes(3).read_all()) == 4
     with pytest.raises(CorruptionError):
         table.scan().read_all()
+
+
+APPEND_ONLY = {"delta.appendOnly": "true"}
+
+
+def test_an_append_only_table_is_not_restored_to_a_version_that_lacks_rows(store: Store) -> None:
+    """47"""
+    table = make(store, **APPEND_ONLY)
+    table.upsert(rows((1, 10), (2, 20)))
+    table.upsert(rows((3, 30)))
+    with pytest.raises(
+        InvalidInputError, match=r"RESTORE would change or delete 1 rows .*appendOnly is true"
+    ):
+        table.restore(2)
+    assert len(content(table)) == 3
+
+
+def test_an_append_only_table_is_not_restored_to_another_version_of_a_row(store: Store) -> None:
+    """47: what counts is the property of today, not that of then."""
+    table = make(store)
+    table.upsert(rows((1, 10), (2, 20)))
+    table.upsert(rows((2, 21)))
+    alter(table, [set_properties(APPEND_ONLY)])
+    with pytest.raises(InvalidInputError, match="change or delete 1 rows"):
+        table.restore(2)
+
+
+@pytest.mark.parametrize("inline_bytes", [1, 2**18])
+def test_an_append_only_table_is_restored_to_a_version_with_all_its_rows(
+    store: Store, inline_bytes: int
+) -> None:
+    """47: rows that were deleted before it became append-only may come back."""
+    with Store.open(store.path, settings=Settings(inline_bytes_max=inline_bytes)) as opened:
+        table = make(opened)
+        table.upsert(rows((1, 10), (2, 20)))
+        table.upsert(rows((3, 30)))
+        table.delete({"k": [1]})
+        alter(table, [set_properties(APPEND_ONLY)])
+        table.optimize(full=True)
+        table.restore(3)
+        alter(table, [set_properties(APPEND_ONLY)])
+        assert [row["k"] for row in content(table)] == [1, 2, 3]
+
+
+def test_a_row_written_again_after_the_version_counts_as_lost(store: Store) -> None:
+    """47: it has the same key and values, and another version."""
+    table = make(store)
+    table.upsert(rows((1, 10)))
+    table.delete({"k": [1]})
+    table.upsert(rows((1, 10)))
+    alter(table, [set_properties(APPEND_ONLY)])
+    with pytest.raises(InvalidInputError, match="change or delete 1 rows"):
+        table.restore(2)

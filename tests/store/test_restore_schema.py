@@ -10,17 +10,9 @@ import pyarrow as pa
 import pytest
 
 from store import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
-from store.alter import (
-    Change,
-    add_column,
-    alter,
-    drop_column,
-    enable_sequence_load,
-    modify_column,
-    rename_column,
-    set_properties,
-)
+from store.alter import Change, alter, enable_sequence_load, set_properties
 from store.column import Default
+from store.column_changes import add_column, drop_column, modify_column, rename_column
 
 
 def make(store: Store) -> Table:

@@ -21,7 +21,8 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.alter import add_column, alter
+from store.alter import alter
+from store.column_changes import add_column
 from store.load import LoadResult
 from store.scan_task import ScanTask
 from store.settings import Settings

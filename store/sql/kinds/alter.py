@@ -11,27 +11,23 @@ from sqlglot import exp
 from store.alter import (
     SEQUENCE_LOAD,
     Change,
-    add_column,
-    add_columns,
     add_constraint,
     alter,
-    drop_column,
     drop_constraint,
     enable_flexible_updates,
     enable_sequence_load,
-    modify_column,
-    rename_column,
     set_properties,
     unset_properties,
 )
 from store.check_partial import FLEXIBLE
+from store.column_changes import add_column, add_columns, drop_column, rename_column, restate_column
 from store.drop_feature import drop_feature
 from store.sql.check_expression import check_expression
 from store.sql.result import Result
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.statements import TableName
-from store.sql.table_parser import parse_column, parse_table_name
+from store.sql.table_parser import parse_column, parse_declaration, parse_table_name
 from store.sql.tokens import TokenStream
 
 
@@ -61,11 +57,12 @@ def _parse_change(stream: TokenStream) -> Change:
 
 
 def _parse_add(stream: TokenStream) -> Change:
+    """Columns without NOT NULL may be NULL, for rows that are there have no value of them (SM7)."""
     _refuse_addition(stream)
     stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
-    column = parse_column(stream)
+    column = parse_column(stream, bare_is_null=True)
     if stream.word() == "FIRST":
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
@@ -78,7 +75,6 @@ def _refuse_addition(stream: TokenStream) -> None:
 
 
 def _parse_add_list(stream: TokenStream) -> Change:
-    """Columns without NOT NULL may be NULL, for rows that are there have no value of them (SM7)."""
     columns = [parse_column(stream, bare_is_null=True)]
     while stream.take(","):
         columns.append(parse_column(stream, bare_is_null=True))
@@ -96,8 +92,8 @@ def _parse_drop(stream: TokenStream) -> Change:
 
 def _parse_modify(stream: TokenStream) -> Change:
     stream.take("COLUMN")
-    column = parse_column(stream)
-    return modify_column(column.name, column.type, nullable=column.nullable)
+    column, nullable = parse_declaration(stream)
+    return restate_column(column, nullable=nullable)
 
 
 def _parse_rename(stream: TokenStream) -> Change:

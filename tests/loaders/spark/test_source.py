@@ -14,7 +14,8 @@ import pytest
 
 from loaders.spark import read_table, register
 from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
-from store.alter import add_column, alter
+from store.alter import alter
+from store.column_changes import add_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
