@@ -7,6 +7,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 
 from store import ClosedError, Settings, Store, Table, environment
 from store.errors import UnavailableError
+from store.update_lock import update_lock
 from tests.support.rows import rows_of, schema_of
 
 CHILDREN = 3
@@ -137,6 +139,34 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
         assert tx.get("meta", b"format") == 1
     put(table, 2, "parent")
     assert (len(rows_of(table)), table.check()) == (2, [])
+
+
+def test_a_child_may_leave_the_block_of_its_parent_s_update_lock(tmp_path: Path) -> None:
+    held = ExitStack()
+    held.enter_context(update_lock(tmp_path / "locks", 1, 0))
+
+    def work() -> bool:
+        held.close()
+        return True
+
+    with held:
+        assert status_of(in_child(work)) == 0
+
+
+def test_a_child_that_leaves_the_block_closes_no_lock_of_its_own(tmp_path: Path) -> None:
+    """The descriptor of the parent's lock is closed in the child, so its number is the next to be given."""
+    held = ExitStack()
+    held.enter_context(update_lock(tmp_path / "locks", 1, 0))
+
+    def work() -> bool:
+        with update_lock(tmp_path / "locks", 2, 0):
+            held.close()
+            with pytest.raises(UnavailableError), update_lock(tmp_path / "locks", 2, 0):
+                pass
+        return True
+
+    with held:
+        assert status_of(in_child(work)) == 0
 
 
 def test_parent_and_children_write_files_at_the_same_time(tmp_path: Path, table: Table) -> None:
