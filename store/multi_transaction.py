@@ -11,16 +11,22 @@
 2. What it reads is remembered, what it writes is staged. A statement that fails undoes only itself (X11).
 3. `commit` checks the reads of every table against what others committed since, then publishes one version on
    each table it wrote, in one switch. Leaving the block commits; leaving it by an exception rolls back.
+4. One whose time is over is rolled back at that moment, whatever its owner does (X13): a timer gives back its
+   locks, versions and label, and the owner is told when it speaks again. A lock keeps timer and owner apart;
+   nobody holds it while waiting for another transaction.
 
 Statements of one transaction lie on each other in their order: of equal sequences the later one wins.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,11 +35,12 @@ from store import transaction as transactions
 from store.app_ids import check_pair, find_app
 from store.catalog import Catalog
 from store.commit import Also, commit
-from store.errors import ClosedError, CommitUnknownError, InvalidInputError
+from store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
+from store.forks import new_rlock
 from store.isolation import Isolation, level_of, parse_level
 from store.records import unpack
 from store.settings import Settings
-from store.transaction import ABORTED, PREPARE, TransactionRecord
+from store.transaction import EXPIRED, PREPARE, TransactionRecord
 from store.transaction_table import TransactionTable
 from store.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
 
@@ -62,11 +69,11 @@ class TransactionResult:
 
 
 class MultiTransaction:
-    """Made by `Store.transaction`. Use from one thread.
+    """Made by `Store.transaction`. Use from one thread, of the process that began it.
 
     Attributes:
         label: as given, or generated.
-        timeout_seconds: after which it cannot commit any more, None for never (X13).
+        timeout_seconds: after which it is rolled back, None for never (X13).
     """
 
     def __init__(
@@ -96,7 +103,12 @@ class MultiTransaction:
         self._locks = ExitStack()
         self._locked: set[int] = set()
         self._started = time.monotonic()
+        self._begun_ms = transactions.now_ms()
+        self._process = os.getpid()
+        self._guard = new_rlock()
         self._is_open = True
+        self._is_expired = False
+        self._timer: threading.Timer | None = None
         self.timeout_seconds = timeout_seconds
         self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
         self._has_own_label = label is not None
@@ -125,8 +137,13 @@ class MultiTransaction:
         Raises:
             NotFoundError: no such table when the transaction began.
             InvalidInputError: written to a table of another database (X12); raised when writing.
+            ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            return self._table(name)
+
+    def _table(self, name: str) -> TransactionTable:
         table = self._find_table(name)
         known = self._tables.get(table.name)
         if known is not None:
@@ -140,6 +157,7 @@ class MultiTransaction:
             self._begin(table.database_id, table.name)
         app = find_app(self._catalog, table.id, *self._app)
         opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
+        self._watch()
         return opened
 
     def check_writable(self, database: int) -> None:
@@ -161,6 +179,7 @@ class MultiTransaction:
 
         Raises:
             UnavailableError: it is not free in time.
+            ClosedError: the transaction's time was up before.
         """
         settings = self._settings
         mode = update_mode(self._catalog, settings.enable_concurrent_update, self._concurrency)
@@ -168,8 +187,13 @@ class MultiTransaction:
         if mode != SERIAL or table_id in self._locked:
             return
         seconds = settings.update_lock_seconds
-        self._locks.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
-        self._locked.add(table_id)
+        with ExitStack() as taken:
+            # Without the guard: the time may be over before the lock is free.
+            taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
+            with self._guard:
+                self._check_open()
+                self._locks.enter_context(taken.pop_all())
+                self._locked.add(table_id)
 
     def commit(self, also: Also | None = None) -> TransactionResult:
         """Publishes everything.
@@ -182,7 +206,11 @@ class MultiTransaction:
             ConflictError: what was read has changed; nothing was applied, run the whole block again.
             ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            return self._commit(also)
+
+    def _commit(self, also: Also | None) -> TransactionResult:
         tables = [table for table in self._tables.values() if table.takes_part]
         written = [table for table in tables if table.writes]
         read_versions = {table.name: table.version for table in self._tables.values()}
@@ -218,18 +246,48 @@ class MultiTransaction:
         return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
 
     def rollback(self, reason: str = "User Abort") -> None:
-        """Ends it without a trace; its label is free again."""
-        if not self._is_open:
-            return
+        """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""
+        with self._guard:
+            if self._process != os.getpid():
+                self._is_open = False
+                return
+            if self._is_open:
+                self._delete_files()
+                self._end(reason)
+            elif self._is_expired:
+                self._delete_files()  # of the statement that ran meanwhile
+
+    def _delete_files(self) -> None:
         for table in self._tables.values():
             table.writer.delete_files()
-        self._end(reason)
+
+    def _watch(self) -> None:
+        """From now on there is something that must be given back when the time is over."""
+        if self.timeout_seconds is None or self._timer is not None:
+            return
+        left = self._started + self.timeout_seconds - time.monotonic()
+        seconds = min(max(left, 0), threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, _expire, [weakref.ref(self)])
+        self._timer.daemon = True
+        self._timer.start()
+        # One that nobody refers to any more has given everything back; its timer need not wait.
+        weakref.finalize(self, _cancel, self._timer, self._process).atexit = False
+
+    def expire(self) -> None:
+        """Rolls it back because its time is over; no-op when it has ended. Called from any thread."""
+        with self._guard:
+            if self._is_open and self._process == os.getpid():
+                self._is_expired = True
+                try:
+                    self._delete_files()
+                finally:
+                    self._end(EXPIRED)
 
     def _begin(self, database: int, table: str) -> None:
         keep = self._settings.label_keep_seconds
         if not self._has_own_label:
             self._record = TransactionRecord(
-                0, database, table, self.label, PREPARE, self._operation, transactions.now_ms()
+                0, database, table, self.label, PREPARE, self._operation, self._begun_ms
             )
             return
         with self._catalog.write() as tx:
@@ -240,32 +298,43 @@ class MultiTransaction:
                 label=self.label,
                 operation=self._operation,
                 keep_seconds=keep,
+                begun_ms=self._begun_ms,
+                timeout_seconds=self.timeout_seconds,
             )
 
     def _end(self, reason: str) -> None:
         record = self._record
-        if record is not None and record.id:
-            aborted = replace(record, status=ABORTED, finished_ms=transactions.now_ms(), reason=reason)
-            with self._catalog.write() as tx:
-                transactions.put_transaction(tx, aborted)
-        self._close()
+        try:
+            if record is not None and record.id:
+                with self._catalog.write() as tx:
+                    stored = transactions.read_transaction(tx, record.id)
+                    if stored is None or stored.status == PREPARE:  # else somebody was faster (X20)
+                        transactions.abort(tx, record, reason)
+        finally:
+            self._close()
 
     def _close(self) -> None:
         self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._locks.close()
         for table in self._tables.values():
             table.let_go()  # they refer to this transaction, so they go with the garbage collector only
 
     def _check_open(self) -> None:
-        if not self._is_open:
-            raise ClosedError(f"transaction {self.label!r} has ended; begin another")
+        if self._process != os.getpid():
+            raise ClosedError(f"transaction {self.label!r} was begun in another process; begin another here")
         if self.timeout_seconds is not None and time.monotonic() - self._started > self.timeout_seconds:
-            self.rollback("timeout by txn manager")
+            self.expire()
+        if self._is_expired:
+            self._delete_files()  # of the statement that ran meanwhile
             raise ClosedError(
                 f"transaction {self.label!r} was rolled back: it was open for more than "
                 f"{self.timeout_seconds:g} seconds; begin another",
                 kind="timeout",
             )
+        if not self._is_open:
+            raise ClosedError(f"transaction {self.label!r} has ended; begin another")
 
     def __enter__(self) -> MultiTransaction:
         return self
@@ -275,5 +344,18 @@ class MultiTransaction:
     ) -> None:
         if error is not None:
             self.rollback(str(error) or type(error).__name__)
-        elif self._is_open:
+        elif self._is_open or self._is_expired:
             self.commit()
+
+
+def _expire(reference: weakref.ref[MultiTransaction]) -> None:
+    """What a timer does; it keeps no transaction alive."""
+    transaction = reference()
+    if transaction is not None:
+        with suppress(StoreError, OSError):  # others see by its record that its time is over
+            transaction.expire()
+
+
+def _cancel(timer: threading.Timer, process: int) -> None:
+    if process == os.getpid():  # a forked child has no such thread
+        timer.cancel()

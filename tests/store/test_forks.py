@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from store import ClosedError, Settings, Store, Table, environment
@@ -120,6 +121,28 @@ def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Tabl
         assert load.commit().version == 2
     assert rows_of(table) == [(1, "parent")]
     assert table.check() == []
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_a_transaction_belongs_to_the_process_that_began_it(table: Table, end: str) -> None:
+    """The child may end it, and takes away neither its files nor its label."""
+    put(table, 1, "parent")
+    store = Store.open(table.catalog.data_dir, settings=Settings(inline_bytes_max=1))
+    transaction = store.transaction(label="day-1", timeout_seconds=3600)
+    transaction.table("db.t").upsert(pa.table({"k": [2], "v": ["parent"]}))
+    transaction.table("db.t").delete_where(pc.field("k") == 1)
+
+    def work() -> bool:
+        if end == "rollback":
+            transaction.rollback()
+            return True
+        with pytest.raises(ClosedError, match="another process"):
+            transaction.commit()
+        return True
+
+    assert status_of(in_child(work)) == 0
+    transaction.commit()
+    assert (rows_of(table), table.check()) == ([(2, "parent")], [])
 
 
 def test_a_fork_within_a_transaction_leaves_the_parent_whole(

@@ -19,7 +19,7 @@ from store.sql.result import Result, text_rows
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.tokens import TokenStream
-from store.transaction import PRECOMMITTED, TransactionRecord
+from store.transaction import PRECOMMITTED, PREPARE, TransactionRecord
 
 _HEADINGS: Final = (
     "TransactionId",
@@ -149,7 +149,8 @@ def _show(statement: ShowTransaction, session: Session) -> Result:
 
 def _described(record: TransactionRecord) -> tuple[str, ...]:
     visible = _time(record.finished_ms if record.version else 0)
-    timeout = record.expires_ms - record.begun_ms if record.status == PRECOMMITTED else -1
+    is_running = record.status in (PREPARE, PRECOMMITTED)
+    timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
     return (
         str(record.id),
         record.label,
