@@ -172,10 +172,13 @@ class MultiTransaction:
         if written and written[0].base.database_id != database:
             raise InvalidInputError("Transaction insert must be in the same database", kind="other_database")
 
-    def lock(self, table: TransactionTable) -> None:
+    def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
         """Takes the update lock of a table until the end, if updates are serial.
 
         The snapshot was taken before, so an update published between the two is still a conflict.
+
+        Args:
+            seconds: how long to wait for it, None for the setting; 0 fails at once (U4).
 
         Raises:
             UnavailableError: it is not free in time.
@@ -186,7 +189,7 @@ class MultiTransaction:
         table_id = table.base.id
         if mode != SERIAL or table_id in self._locked:
             return
-        seconds = settings.update_lock_seconds
+        seconds = settings.update_lock_seconds if seconds is None else seconds
         with ExitStack() as taken:
             # Without the guard: the time may be over before the lock is free.
             taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
