@@ -25,7 +25,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -38,8 +38,10 @@ from store.commit import Also, commit
 from store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
 from store.forks import new_rlock
 from store.isolation import Isolation, level_of, parse_level
+from store.publish import TableWrite
 from store.records import unpack
 from store.settings import Settings
+from store.table_writer import TableWriter
 from store.transaction import EXPIRED, PREPARE, TransactionRecord
 from store.transaction_table import TransactionTable
 from store.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
@@ -90,6 +92,7 @@ class MultiTransaction:
         timeout_seconds: float | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        database: int = 0,
     ) -> None:
         check_pair(txn_app_id, txn_version)
         self._app = (txn_app_id, txn_version)
@@ -112,7 +115,10 @@ class MultiTransaction:
         self.timeout_seconds = timeout_seconds
         self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
         self._has_own_label = label is not None
+        self._database = database  # whose label it is until another is written, 0 for that of the first table
         self._record: TransactionRecord | None = None
+        if database and label is not None:
+            self._refuse_used_label(database)
         with catalog.read() as tx:
             self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
 
@@ -154,23 +160,42 @@ class MultiTransaction:
             table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
         )
         if self._record is None:
-            self._begin(table.database_id, table.name)
+            self._begin(self._database or table.database_id, table.name)
         app = find_app(self._catalog, table.id, *self._app)
         opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
         self._watch()
         return opened
 
     def check_writable(self, database: int) -> None:
-        """X12.
+        """X12. The label goes to the database that is written: what was read before may be of another (X16).
 
         Raises:
             InvalidInputError: the transaction belongs to another database.
+            LabelExistsError: its label was used there.
+            ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            written = [table for table in self._tables.values() if table.writes]
+            if written and written[0].base.database_id != database:
+                raise InvalidInputError(
+                    "Transaction insert must be in the same database", kind="other_database"
+                )
+            assert self._record is not None
+            if self._record.database != database:
+                self._move(database)
+
+    def _move(self, database: int) -> None:
         assert self._record is not None
-        written = [t for t in self._tables.values() if t.writer.has_written]
-        if written and written[0].base.database_id != database:
-            raise InvalidInputError("Transaction insert must be in the same database", kind="other_database")
+        table = next(table.name for table in self._tables.values() if table.base.database_id == database)
+        if not self._record.id:
+            self._record = replace(self._record, database=database, table=table)
+            return
+        keep = self._settings.label_keep_seconds
+        with self._catalog.write() as tx:
+            self._record = transactions.move(
+                tx, self._record, database=database, table=table, keep_seconds=keep
+            )
 
     def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
         """Takes the update lock of a table until the end, if updates are serial.
@@ -219,7 +244,7 @@ class MultiTransaction:
         read_versions = {table.name: table.version for table in self._tables.values()}
         skipped = {t.name: t.app.first_version for t in self._tables.values() if t.app and t.is_skipped}
         if not written and also is None:
-            self._end("nothing was written")
+            self._commit_nothing(skipped)
             return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
         is_blind = not any(table.isolation.has_read for table in tables)
         for table in tables:
@@ -228,11 +253,31 @@ class MultiTransaction:
         assert self._record is not None
         record = replace(self._record, table=written[0].name) if written else self._record
         ordered = [*written, *(table for table in tables if not table.writes)]
+        done, writes = self._switch(record, [table.writer for table in ordered], also)
+        versions = {table.name: done.versions[table.name] for table in written}
+        changed = sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
+        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
+
+    def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
+        """A label stays taken as that of any commit (X16), unless the rows came under another before."""
+        if skipped:
+            self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
+            return
+        if self._record is None and self._database:
+            self._begin(self._database, "")
+        if self._record is None or not self._record.id:
+            self._close()
+        else:
+            self._switch(self._record, [], None)
+
+    def _switch(
+        self, record: TransactionRecord, writers: Sequence[TableWriter], also: Also | None
+    ) -> tuple[TransactionRecord, list[TableWrite]]:
         try:
             done, writes = commit(
                 self._catalog,
                 record,
-                [table.writer for table in ordered],
+                writers,
                 label_keep_seconds=self._settings.label_keep_seconds,
                 elapsed=lambda: round((time.monotonic() - self._started) * 1000),
                 also=also,
@@ -244,9 +289,7 @@ class MultiTransaction:
             self.rollback(str(error))
             raise
         self._close()
-        versions = {table.name: done.versions[table.name] for table in written}
-        changed = sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
-        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
+        return done, writes
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""
@@ -304,6 +347,14 @@ class MultiTransaction:
                 begun_ms=self._begun_ms,
                 timeout_seconds=self.timeout_seconds,
             )
+
+    def _refuse_used_label(self, database: int) -> None:
+        """Who names its database is told at once, not when it first reads."""
+        with self._catalog.read() as tx:
+            if transactions.find_label(tx, database, self.label) is None:
+                return
+        with self._catalog.write() as tx:
+            transactions.refuse_used_label(tx, database, self.label, self._settings.label_keep_seconds)
 
     def _end(self, reason: str) -> None:
         record = self._record

@@ -189,6 +189,26 @@ def begin(
     return record
 
 
+def move(
+    tx: catalog.Transaction, record: TransactionRecord, *, database: int, table: str, keep_seconds: int
+) -> TransactionRecord:
+    """Takes a running transaction and its label to another database.
+
+    Raises:
+        LabelExistsError: the label names a transaction there.
+        InvalidInputError: somebody else has aborted the transaction.
+    """
+    require_unchanged(tx, record)
+    refuse_used_label(tx, database, record.label, keep_seconds)
+    before = catalog.label_key(record.database, record.label)
+    if tx.get("labels", before) == record.id:
+        tx.delete("labels", before)
+    moved = replace(record, database=database, table=table)
+    put_transaction(tx, moved)
+    tx.put("labels", catalog.label_key(database, record.label), record.id)
+    return moved
+
+
 def refuse_used_label(
     tx: catalog.Transaction, database: int, label: str, keep_seconds: int, *, own: int = 0
 ) -> None:

@@ -19,7 +19,7 @@ from store.sql.result import Result, text_rows
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.tokens import TokenStream
-from store.transaction import PRECOMMITTED, PREPARE, TransactionRecord
+from store.transaction import PRECOMMITTED, PREPARE, VISIBLE, TransactionRecord
 
 _HEADINGS: Final = (
     "TransactionId",
@@ -87,6 +87,7 @@ def _begin(statement: Begin, session: Session) -> Result:
             timeout_seconds=timeout,
             txn_app_id=app_id,
             txn_version=version,
+            database=session.database if statement.label is not None else None,
         )
     return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
 
@@ -148,7 +149,7 @@ def _show(statement: ShowTransaction, session: Session) -> Result:
 
 
 def _described(record: TransactionRecord) -> tuple[str, ...]:
-    visible = _time(record.finished_ms if record.version else 0)
+    visible = _time(record.finished_ms if record.status == VISIBLE else 0)
     is_running = record.status in (PREPARE, PRECOMMITTED)
     timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
     return (
