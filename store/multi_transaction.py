@@ -60,6 +60,7 @@ class TransactionResult:
         rows_changed: rows that were inserted, changed or deleted in effect, all tables together.
         skipped: version that an earlier run with the same txnAppId made, by the `db.table` whose writes were
             left out therefore.
+        warnings: what the caller should be told: rows of updates that took no effect (U14), by table.
     """
 
     txn_id: int
@@ -68,6 +69,7 @@ class TransactionResult:
     read_versions: Mapping[str, int] = field(default_factory=dict)
     rows_changed: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class MultiTransaction:
@@ -105,6 +107,7 @@ class MultiTransaction:
         self._tables: dict[str, TransactionTable] = {}
         self._locks = ExitStack()
         self._locked: set[int] = set()
+        self._updated: set[int] = set()  # tables with an UPDATE, DELETE or MERGE
         self._started = time.monotonic()
         self._begun_ms = transactions.now_ms()
         self._process = os.getpid()
@@ -198,7 +201,8 @@ class MultiTransaction:
             )
 
     def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
-        """Takes the update lock of a table until the end, if updates are serial.
+        """Takes the update lock of a table until the end, if updates are serial; before every UPDATE, DELETE
+        and MERGE.
 
         The snapshot was taken before, so an update published between the two is still a conflict.
 
@@ -212,6 +216,7 @@ class MultiTransaction:
         settings = self._settings
         mode = update_mode(self._catalog, settings.enable_concurrent_update, self._concurrency)
         table_id = table.base.id
+        self._updated.add(table_id)
         if mode != SERIAL or table_id in self._locked:
             return
         seconds = settings.update_lock_seconds if seconds is None else seconds
@@ -256,7 +261,8 @@ class MultiTransaction:
         done, writes = self._switch(record, [table.writer for table in ordered], also)
         versions = {table.name: done.versions[table.name] for table in written}
         changed = sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
-        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped)
+        told = tuple(_lowered(w) for w in writes if w.figures.rows_late and w.table_id in self._updated)
+        return TransactionResult(done.id, done.label, versions, read_versions, changed, skipped, told)
 
     def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
         """A label stays taken as that of any commit (X16), unless the rows came under another before."""
@@ -400,6 +406,15 @@ class MultiTransaction:
             self.rollback(str(error) or type(error).__name__)
         elif self._is_open or self._is_expired:
             self.commit()
+
+
+def _lowered(write: TableWrite) -> str:
+    """U14 said aloud."""
+    figures = write.figures
+    return (
+        f"{figures.rows_late} of {figures.rows_loaded} rows written to {write.name} keep their values: the "
+        "assigned sequence is smaller than the stored one, so the stored row wins"
+    )
 
 
 def _expire(reference: weakref.ref[MultiTransaction]) -> None:

@@ -109,7 +109,7 @@ def _commit(_statement: Commit, session: Session) -> Result:
         f"writes to {table} were skipped: its version {version} has them already (txnAppId, txnVersion)"
         for table, version in done.skipped.items()
     )
-    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings)
+    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings + done.warnings)
 
 
 def _parse_rollback(stream: TokenStream) -> Rollback:
