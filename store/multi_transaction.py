@@ -196,9 +196,8 @@ class MultiTransaction:
             return
         keep = self._settings.label_keep_seconds
         with self._catalog.write() as tx:
-            self._record = transactions.move(
-                tx, self._record, database=database, table=table, keep_seconds=keep
-            )
+            moved = transactions.move(tx, self._record, database=database, table=table, keep_seconds=keep)
+        self._record = moved
 
     def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
         """Takes the update lock of a table until the end, if updates are serial; before every UPDATE, DELETE
@@ -304,10 +303,15 @@ class MultiTransaction:
                 self._is_open = False
                 return
             if self._is_open:
-                self._delete_files()
-                self._end(reason)
+                self._give_up(reason)
             elif self._is_expired:
                 self._delete_files()  # of the statement that ran meanwhile
+
+    def _give_up(self, reason: str) -> None:
+        try:
+            self._delete_files()
+        finally:
+            self._end(reason)
 
     def _delete_files(self) -> None:
         for table in self._tables.values():
@@ -330,10 +334,7 @@ class MultiTransaction:
         with self._guard:
             if self._is_open and self._process == os.getpid():
                 self._is_expired = True
-                try:
-                    self._delete_files()
-                finally:
-                    self._end(EXPIRED)
+                self._give_up(EXPIRED)
 
     def _begin(self, database: int, table: str) -> None:
         keep = self._settings.label_keep_seconds
