@@ -11,16 +11,22 @@
 2. What it reads is remembered, what it writes is staged. A statement that fails undoes only itself (X11).
 3. `commit` checks the reads of every table against what others committed since, then publishes one version on
    each table it wrote, in one switch. Leaving the block commits; leaving it by an exception rolls back.
+4. One whose time is over is rolled back at that moment, whatever its owner does (X13): a timer gives back its
+   locks, versions and label, and the owner is told when it speaks again. A lock keeps timer and owner apart;
+   nobody holds it while waiting for another transaction.
 
 Statements of one transaction lie on each other in their order: of equal sequences the later one wins.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,13 +35,14 @@ from store import transaction as transactions
 from store.app_ids import check_pair, find_app
 from store.catalog import Catalog
 from store.commit import Also, commit
-from store.errors import ClosedError, CommitUnknownError, InvalidInputError
+from store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
+from store.forks import new_rlock
 from store.isolation import Isolation, level_of, parse_level
 from store.publish import TableWrite
 from store.records import unpack
 from store.settings import Settings
 from store.table_writer import TableWriter
-from store.transaction import ABORTED, PREPARE, TransactionRecord
+from store.transaction import EXPIRED, PREPARE, TransactionRecord
 from store.transaction_table import TransactionTable
 from store.two_phase import precommit
 from store.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
@@ -54,6 +61,7 @@ class TransactionResult:
         rows_changed: rows that were inserted, changed or deleted in effect, all tables together.
         skipped: version that an earlier run with the same txnAppId made, by the `db.table` whose writes were
             left out therefore.
+        warnings: what the caller should be told: rows of updates that took no effect (U14), by table.
     """
 
     txn_id: int
@@ -62,14 +70,15 @@ class TransactionResult:
     read_versions: Mapping[str, int] = field(default_factory=dict)
     rows_changed: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class MultiTransaction:
-    """Made by `Store.transaction`. Use from one thread.
+    """Made by `Store.transaction`. Use from one thread, of the process that began it.
 
     Attributes:
         label: as given, or generated.
-        timeout_seconds: after which it cannot commit any more, None for never (X13).
+        timeout_seconds: after which it is rolled back, None for never (X13).
     """
 
     def __init__(
@@ -86,6 +95,7 @@ class MultiTransaction:
         timeout_seconds: float | None = None,
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        database: int = 0,
     ) -> None:
         check_pair(txn_app_id, txn_version)
         self._app = (txn_app_id, txn_version)
@@ -98,12 +108,21 @@ class MultiTransaction:
         self._tables: dict[str, TransactionTable] = {}
         self._locks = ExitStack()
         self._locked: set[int] = set()
+        self._updated: set[int] = set()  # tables with an UPDATE, DELETE or MERGE
         self._started = time.monotonic()
+        self._begun_ms = transactions.now_ms()
+        self._process = os.getpid()
+        self._guard = new_rlock()
         self._is_open = True
+        self._is_expired = False
+        self._timer: threading.Timer | None = None
         self.timeout_seconds = timeout_seconds
         self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
         self._has_own_label = label is not None
+        self._database = database  # whose label it is until another is written, 0 for that of the first table
         self._record: TransactionRecord | None = None
+        if database and label is not None:
+            self._refuse_used_label(database)
         with catalog.read() as tx:
             self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
 
@@ -128,8 +147,13 @@ class MultiTransaction:
         Raises:
             NotFoundError: no such table when the transaction began.
             InvalidInputError: written to a table of another database (X12); raised when writing.
+            ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            return self._table(name)
+
+    def _table(self, name: str) -> TransactionTable:
         table = self._find_table(name)
         known = self._tables.get(table.name)
         if known is not None:
@@ -140,39 +164,69 @@ class MultiTransaction:
             table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
         )
         if self._record is None:
-            self._begin(table.database_id, table.name)
+            self._begin(self._database or table.database_id, table.name)
         app = find_app(self._catalog, table.id, *self._app)
         opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
+        self._watch()
         return opened
 
     def check_writable(self, database: int) -> None:
-        """X12.
+        """X12. The label goes to the database that is written: what was read before may be of another (X16).
 
         Raises:
             InvalidInputError: the transaction belongs to another database.
+            LabelExistsError: its label was used there.
+            ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
-        assert self._record is not None
-        written = [t for t in self._tables.values() if t.writer.has_written]
-        if written and written[0].base.database_id != database:
-            raise InvalidInputError("Transaction insert must be in the same database", kind="other_database")
+        with self._guard:
+            self._check_open()
+            written = [table for table in self._tables.values() if table.writes]
+            if written and written[0].base.database_id != database:
+                raise InvalidInputError(
+                    "Transaction insert must be in the same database", kind="other_database"
+                )
+            assert self._record is not None
+            if self._record.database != database:
+                self._move(database)
 
-    def lock(self, table: TransactionTable) -> None:
-        """Takes the update lock of a table until the end, if updates are serial.
+    def _move(self, database: int) -> None:
+        assert self._record is not None
+        table = next(table.name for table in self._tables.values() if table.base.database_id == database)
+        if not self._record.id:
+            self._record = replace(self._record, database=database, table=table)
+            return
+        keep = self._settings.label_keep_seconds
+        with self._catalog.write() as tx:
+            moved = transactions.move(tx, self._record, database=database, table=table, keep_seconds=keep)
+        self._record = moved
+
+    def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
+        """Takes the update lock of a table until the end, if updates are serial; before every UPDATE, DELETE
+        and MERGE.
 
         The snapshot was taken before, so an update published between the two is still a conflict.
 
+        Args:
+            seconds: how long to wait for it, None for the setting; 0 fails at once (U4).
+
         Raises:
             UnavailableError: it is not free in time.
+            ClosedError: the transaction's time was up before.
         """
         settings = self._settings
         mode = update_mode(self._catalog, settings.enable_concurrent_update, self._concurrency)
         table_id = table.base.id
+        self._updated.add(table_id)
         if mode != SERIAL or table_id in self._locked:
             return
-        seconds = settings.update_lock_seconds
-        self._locks.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
-        self._locked.add(table_id)
+        seconds = settings.update_lock_seconds if seconds is None else seconds
+        with ExitStack() as taken:
+            # Without the guard: the time may be over before the lock is free.
+            taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
+            with self._guard:
+                self._check_open()
+                self._locks.enter_context(taken.pop_all())
+                self._locked.add(table_id)
 
     def commit(self, also: Also | None = None) -> TransactionResult:
         """Publishes everything.
@@ -185,14 +239,39 @@ class MultiTransaction:
             ConflictError: what was read has changed; nothing was applied, run the whole block again.
             ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            return self._commit(also)
+
+    def _commit(self, also: Also | None) -> TransactionResult:
         written, read_versions, skipped = self._outline()
         if not written and also is None:
-            self._end("nothing was written")
+            self._commit_nothing(skipped)
             return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
         record, writers = self._parts()
-        try:
-            done, writes = commit(
+        done, writes = self._switch(record, writers, also)
+        versions = {table.name: done.versions[table.name] for table in written}
+        return TransactionResult(
+            done.id, done.label, versions, read_versions, _changed(writes), skipped, self._warnings(writes)
+        )
+
+    def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
+        """A label stays taken as that of any commit (X16), unless the rows came under another before."""
+        if skipped:
+            self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
+            return
+        if self._record is None and self._database:
+            self._begin(self._database, "")
+        if self._record is None or not self._record.id:
+            self._close()
+        else:
+            self._switch(self._record, [], None)
+
+    def _switch(
+        self, record: TransactionRecord, writers: Sequence[TableWriter], also: Also | None
+    ) -> tuple[TransactionRecord, list[TableWrite]]:
+        with self._ending():
+            return commit(
                 self._catalog,
                 record,
                 writers,
@@ -200,15 +279,6 @@ class MultiTransaction:
                 elapsed=self._elapsed,
                 also=also,
             )
-        except CommitUnknownError:
-            self._close()  # nothing may be removed: the versions may be there
-            raise
-        except BaseException as error:
-            self.rollback(str(error))
-            raise
-        self._close()
-        versions = {table.name: done.versions[table.name] for table in written}
-        return TransactionResult(done.id, done.label, versions, read_versions, _changed(writes), skipped)
 
     def precommit(self) -> TransactionResult:
         """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
@@ -226,29 +296,35 @@ class MultiTransaction:
             ConflictError: what was read has changed; nothing is kept, run the whole block again.
             ClosedError: it has ended, or its time is up.
         """
-        self._check_open()
+        with self._guard:
+            self._check_open()
+            return self._precommit()
+
+    def _precommit(self) -> TransactionResult:
         _, read_versions, skipped = self._outline()
         if self._record is None:
             raise InvalidInputError("a transaction without a table cannot be pre-committed", kind="bad_mode")
         if not self._record.id:
-            self._store_record(self._record)
+            self._store_record(self._record.database, self._record.table)
         record, writers = self._parts()
+        keep = self._settings.precommitted_keep_seconds
+        with self._ending():
+            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
+        told = self._warnings(writes)
+        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, told)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Around what ends it: rolls back what failed."""
         try:
-            done, writes = precommit(
-                self._catalog,
-                record,
-                writers,
-                keep_seconds=self._settings.precommitted_keep_seconds,
-                elapsed=self._elapsed,
-            )
+            yield
         except CommitUnknownError:
-            self._close()  # nothing may be removed: it may be pre-committed
+            self._close()  # nothing may be removed: it may have happened
             raise
         except BaseException as error:
             self.rollback(str(error))
             raise
         self._close()
-        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped)
 
     def _outline(self) -> tuple[list[TransactionTable], dict[str, int], dict[str, int]]:
         """Tables that are written, version read of each table, and what is left out of which."""
@@ -268,65 +344,118 @@ class MultiTransaction:
             table.isolation.tables = len(tables)
         assert self._record is not None
         ordered = sorted(tables, key=lambda table: not table.writes)
-        written = [table for table in ordered if table.writes]
-        record = replace(self._record, table=written[0].name) if written else self._record
+        is_writing = bool(ordered) and ordered[0].writes
+        record = replace(self._record, table=ordered[0].name) if is_writing else self._record
         return record, [table.writer for table in ordered]
+
+    def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
+        return tuple(_lowered(w) for w in writes if w.figures.rows_late and w.table_id in self._updated)
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)
 
     def rollback(self, reason: str = "User Abort") -> None:
-        """Ends it without a trace; its label is free again."""
-        if not self._is_open:
-            return
+        """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""
+        with self._guard:
+            if self._process != os.getpid():
+                self._is_open = False
+                return
+            if self._is_open:
+                self._give_up(reason)
+            elif self._is_expired:
+                self._delete_files()  # of the statement that ran meanwhile
+
+    def _give_up(self, reason: str) -> None:
+        try:
+            self._delete_files()
+        finally:
+            self._end(reason)
+
+    def _delete_files(self) -> None:
         for table in self._tables.values():
             table.writer.delete_files()
-        self._end(reason)
+
+    def _watch(self) -> None:
+        """From now on there is something that must be given back when the time is over."""
+        if self.timeout_seconds is None or self._timer is not None:
+            return
+        left = self._started + self.timeout_seconds - time.monotonic()
+        seconds = min(max(left, 0), threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, _expire, [weakref.ref(self)])
+        self._timer.daemon = True
+        self._timer.start()
+        # One that nobody refers to any more has given everything back; its timer need not wait.
+        weakref.finalize(self, _cancel, self._timer, self._process).atexit = False
+
+    def expire(self) -> None:
+        """Rolls it back because its time is over; no-op when it has ended. Called from any thread."""
+        with self._guard:
+            if self._is_open and self._process == os.getpid():
+                self._is_expired = True
+                self._give_up(EXPIRED)
 
     def _begin(self, database: int, table: str) -> None:
-        record = TransactionRecord(
-            0, database, table, self.label, PREPARE, self._operation, transactions.now_ms()
-        )
         if not self._has_own_label:
-            self._record = record
+            self._record = TransactionRecord(
+                0, database, table, self.label, PREPARE, self._operation, self._begun_ms
+            )
             return
-        self._store_record(record)
+        self._store_record(database, table)
 
-    def _store_record(self, record: TransactionRecord) -> None:
+    def _store_record(self, database: int, table: str) -> None:
         with self._catalog.write() as tx:
             self._record = transactions.begin(
                 tx,
-                database=record.database,
-                table=record.table,
+                database=database,
+                table=table,
                 label=self.label,
                 operation=self._operation,
                 keep_seconds=self._settings.label_keep_seconds,
+                begun_ms=self._begun_ms,
+                timeout_seconds=self.timeout_seconds,
             )
+
+    def _refuse_used_label(self, database: int) -> None:
+        """Who names its database is told at once, not when it first reads."""
+        with self._catalog.read() as tx:
+            if transactions.find_label(tx, database, self.label) is None:
+                return
+        with self._catalog.write() as tx:
+            transactions.refuse_used_label(tx, database, self.label, self._settings.label_keep_seconds)
 
     def _end(self, reason: str) -> None:
         record = self._record
-        if record is not None and record.id:
-            aborted = replace(record, status=ABORTED, finished_ms=transactions.now_ms(), reason=reason)
-            with self._catalog.write() as tx:
-                transactions.put_transaction(tx, aborted)
-        self._close()
+        try:
+            if record is not None and record.id:
+                with self._catalog.write() as tx:
+                    stored = transactions.read_transaction(tx, record.id)
+                    if stored is None or stored.status == PREPARE:  # else somebody was faster (X20)
+                        transactions.abort(tx, record, reason)
+        finally:
+            self._close()
 
     def _close(self) -> None:
         self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._locks.close()
         for table in self._tables.values():
             table.let_go()  # they refer to this transaction, so they go with the garbage collector only
 
     def _check_open(self) -> None:
-        if not self._is_open:
-            raise ClosedError(f"transaction {self.label!r} has ended; begin another")
+        if self._process != os.getpid():
+            raise ClosedError(f"transaction {self.label!r} was begun in another process; begin another here")
         if self.timeout_seconds is not None and time.monotonic() - self._started > self.timeout_seconds:
-            self.rollback("timeout by txn manager")
+            self.expire()
+        if self._is_expired:
+            self._delete_files()  # of the statement that ran meanwhile
             raise ClosedError(
                 f"transaction {self.label!r} was rolled back: it was open for more than "
                 f"{self.timeout_seconds:g} seconds; begin another",
                 kind="timeout",
             )
+        if not self._is_open:
+            raise ClosedError(f"transaction {self.label!r} has ended; begin another")
 
     def __enter__(self) -> MultiTransaction:
         return self
@@ -336,10 +465,32 @@ class MultiTransaction:
     ) -> None:
         if error is not None:
             self.rollback(str(error) or type(error).__name__)
-        elif self._is_open:
+        elif self._is_open or self._is_expired:
             self.commit()
 
 
 def _changed(writes: Sequence[TableWrite]) -> int:
     """Rows on which a transaction takes effect."""
     return sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
+
+
+def _lowered(write: TableWrite) -> str:
+    """U14 said aloud."""
+    figures = write.figures
+    return (
+        f"{figures.rows_late} of {figures.rows_loaded} rows written to {write.name} keep their values: the "
+        "assigned sequence is smaller than the stored one, so the stored row wins"
+    )
+
+
+def _expire(reference: weakref.ref[MultiTransaction]) -> None:
+    """What a timer does; it keeps no transaction alive."""
+    transaction = reference()
+    if transaction is not None:
+        with suppress(StoreError, OSError):  # others see by its record that its time is over
+            transaction.expire()
+
+
+def _cancel(timer: threading.Timer, process: int) -> None:
+    if process == os.getpid():  # a forked child has no such thread
+        timer.cancel()

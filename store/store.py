@@ -338,6 +338,7 @@ class Store:
         operation: str = "TRANSACTION",
         txn_app_id: str | None = None,
         txn_version: int | None = None,
+        database: str | None = None,
     ) -> MultiTransaction:
         """Starts a transaction over the tables of a database; see `store.multi_transaction`.
 
@@ -346,14 +347,23 @@ class Store:
             label: makes it idempotent: a second one with the same label is refused.
             concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`; None means the
                 setting `enable_concurrent_update`.
+            timeout_seconds: after which it is rolled back, None for never.
+            operation: what history calls it.
             txn_app_id, txn_version: make it idempotent on every table it writes, both or neither: tables
                 that an earlier run has written under this pair, or a larger version, are left alone, and
                 `TransactionResult.skipped` names them.
+            database: it is about, if that is known already: a label used there is refused at once.
 
         Raises:
             InvalidInputError: no such level.
+            LabelExistsError: the label was used in `database`.
+            NotFoundError: no such database.
         """
         self._check_open()
+        home = 0
+        if database is not None:
+            with self._read() as tx:
+                home = records.require_database(tx, database)
         return MultiTransaction(
             self.catalog,
             self.settings,
@@ -365,6 +375,7 @@ class Store:
             operation=operation,
             txn_app_id=txn_app_id,
             txn_version=txn_version,
+            database=home,
         )
 
     def run_transaction(

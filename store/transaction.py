@@ -5,7 +5,7 @@ by anybody, store.two_phase), VISIBLE (published; here COMMITTED and VISIBLE are
 the reason). A label names at most one transaction that is not ABORTED within
 its database (X16), until it is older than `label_keep_seconds` (X18). A PREPARE record names its owner, the
 process that runs it; when that process is gone, whatever it staged is gone with it, so the record counts as
-ABORTED. A PRECOMMITTED one outlives its process, but not its term.
+ABORTED. A PRECOMMITTED one outlives its process. Neither outlives its term, where it has one (X13).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ABORTED: Final = "ABORTED"
 EXPIRED: Final = "timeout by txn manager"
 OWNER_ENDED: Final = "the process that ran it ended"
 _LABEL_LENGTH_MAX: Final = 128
+_TIMEOUT_SECONDS_MAX: Final = 1e9  # longer ones are for ever, and still fit a record
 _ENDED: Final = (b"Z", b"X", b"x")  # zombie, dead
 
 
@@ -146,21 +147,66 @@ def put_transaction(tx: catalog.Transaction, record: TransactionRecord) -> None:
 
 
 def begin(
-    tx: catalog.Transaction, *, database: int, table: str, label: str, operation: str, keep_seconds: int
+    tx: catalog.Transaction,
+    *,
+    database: int,
+    table: str,
+    label: str,
+    operation: str,
+    keep_seconds: int,
+    begun_ms: int = 0,
+    timeout_seconds: float | None = None,
 ) -> TransactionRecord:
     """Starts a transaction and takes its label.
+
+    Args:
+        keep_seconds: how long the label of a finished transaction stays taken.
+        begun_ms: when it began, 0 for now.
+        timeout_seconds: how long after that it is aborted, None for never.
 
     Raises:
         LabelExistsError: the label names a running or finished transaction.
     """
     refuse_used_label(tx, database, label, keep_seconds)
     txn_id = tx.next_id("txn")
+    begun_ms = begun_ms or now_ms()
+    expires_ms = 0
+    if timeout_seconds is not None:
+        expires_ms = begun_ms + round(min(timeout_seconds, _TIMEOUT_SECONDS_MAX) * 1000)
     record = TransactionRecord(
-        txn_id, database, table, label, PREPARE, operation, now_ms(), owner=this_process()
+        txn_id,
+        database,
+        table,
+        label,
+        PREPARE,
+        operation,
+        begun_ms,
+        owner=this_process(),
+        expires_ms=expires_ms,
     )
     put_transaction(tx, record)
     tx.put("labels", catalog.label_key(database, label), txn_id)
     return record
+
+
+def move(
+    tx: catalog.Transaction, record: TransactionRecord, *, database: int, table: str, keep_seconds: int
+) -> TransactionRecord:
+    """Takes a running transaction and its label to another database.
+
+    Raises:
+        LabelExistsError: the label names a transaction there.
+        InvalidInputError: somebody else has aborted the transaction.
+    """
+    require_unchanged(tx, record)
+    refuse_used_label(tx, database, record.label, keep_seconds)
+    before = catalog.label_key(record.database, record.label)
+    if tx.get("labels", before) == record.id:
+        tx.delete("labels", before)
+    moved = replace(record, database=database, table=table)
+    put_transaction(tx, moved)
+    tx.put("labels", catalog.label_key(database, record.label), record.id)
+    return moved
 
 
 def refuse_used_label(
@@ -208,7 +254,7 @@ def abandoned_reason(record: TransactionRecord) -> str:
     """Why a transaction counts as aborted that nobody has aborted yet; empty when it does not."""
     if record.status == PREPARE and not is_alive(record.owner):
         return OWNER_ENDED
-    if record.status == PRECOMMITTED and 0 < record.expires_ms < now_ms():
+    if record.status in (PREPARE, PRECOMMITTED) and 0 < record.expires_ms < now_ms():
         return EXPIRED
     return ""
 

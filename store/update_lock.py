@@ -38,7 +38,7 @@ _BUSY: Final = (
     "There is an update operation in progress for the current table. Please try again later, or set "
     "enable_concurrent_update in fe.conf to true"
 )
-_held: set[int] = set()
+_held: dict[int, object] = {}  # by descriptor, who opened it
 _held_lock = new_lock()
 
 
@@ -98,17 +98,22 @@ def turn(directory: Path, table_id: int) -> Iterator[bool]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A lock file; whatever lock was taken goes with the block."""
+    """A lock file; whatever lock was taken goes with the block. In a child that was forked within the block
+    it is closed already, and its number may be that of another file by now."""
     path.parent.mkdir(exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    owner = object()
     with _held_lock:
-        _held.add(handle)
+        _held[handle] = owner
     try:
         yield handle
     finally:
         with _held_lock:
-            _held.discard(handle)
-        os.close(handle)
+            is_open = _held.get(handle) is owner
+            if is_open:
+                del _held[handle]
+        if is_open:
+            os.close(handle)
 
 
 def _acquire(handle: int, seconds: float) -> None:

@@ -215,7 +215,7 @@ class _Sink:
         with Store.open(self.path, create=False) as store:
             tables = [store.table(part.table) for part in self.parts]
             label = _label(query_id, epoch, tables)
-            done = _earlier_run(tables[0], label)
+            done = _earlier_run(tables, label)
             if done is not None:
                 _LOG.warning(
                     "%s: epoch %d of query %s is version %s already: skipped",
@@ -280,19 +280,23 @@ def _label(query_id: str, epoch: int, tables: list[Table]) -> str:
     return f"spark-{query_id}-{epoch}-{ids}"
 
 
-def _earlier_run(table: Table, label: str) -> dict[str, int] | None:
-    """The versions an earlier run of the epoch made, None when there was none.
+def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
+    """The versions an earlier run of the epoch made, None when there was none. One without rows made none on
+    any of several tables.
 
     Raises:
         LabelExistsError: one is running.
     """
+    table = tables[0]
     try:
         table.refuse_label(label)
     except LabelExistsError as error:
         if error.status != VISIBLE:
             raise
         done = table.find_label(label)
-        return dict(done.versions) if done is not None and done.versions else {table.name: error.version}
+        if done is not None and done.versions:
+            return dict(done.versions)
+        return {table.name: error.version} if error.version else {each.name: each.version for each in tables}
     return None
 
 

@@ -26,6 +26,12 @@ UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # how long they wait for eac
 TXN_APP_ID: Final = "txn_app_id"  # with TXN_VERSION: statements that write are idempotent (store.app_ids)
 TXN_VERSION: Final = "txn_version"
 TXN_VERSION_AUTO_RESET: Final = "txn_version_auto_reset"  # a version is good for one statement or transaction
+# Delta's names of the three, which have to be quoted: SET `spark.databricks.delta.write.txnAppId` = 'job'.
+_ALIASES: Final = {
+    "spark.databricks.delta.write.txnappid": TXN_APP_ID,
+    "spark.databricks.delta.write.txnversion": TXN_VERSION,
+    "spark.databricks.delta.write.txnversion.autoreset.enabled": TXN_VERSION_AUTO_RESET,
+}
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
 
@@ -98,8 +104,9 @@ class Variables:
 
     def get(self, name: str, *, is_global: bool = False) -> str | None:
         """The value as text, None when the variable was never heard of."""
+        name = _canonical(name)
         values = self._shared if is_global else self._own
-        return values.get(name.lower(), _DEFAULTS.get(name.lower()))
+        return values.get(name, _DEFAULTS.get(name))
 
     def set(self, name: str, value: str | None, *, is_global: bool = False) -> None:
         """Remembers a value; None brings the default back. A global value is for sessions that begin later.
@@ -107,7 +114,7 @@ class Variables:
         Raises:
             InvalidInputError: a value that a variable with a meaning here cannot take.
         """
-        name = name.lower()
+        name = _canonical(name)
         if is_global and name in (TXN_APP_ID, TXN_VERSION):
             raise InvalidInputError(
                 f"Variable '{name}' belongs to one session: writers that share a pair take each other's "
@@ -151,6 +158,10 @@ class Variables:
         offset = datetime.now().astimezone().utcoffset()
         minutes = int(offset.total_seconds()) // 60 if offset else 0
         return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
+def _canonical(name: str) -> str:
+    return _ALIASES.get(name.lower(), name.lower())
 
 
 def _checked(name: str, value: str) -> str:

@@ -160,3 +160,37 @@ def test_the_pair_of_begin_is_the_transaction_s(session: Session) -> None:
 def test_what_a_session_s_pair_cannot_be(session: Session, text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         run(session, text)
+
+
+def test_a_truncate_is_idempotent_by_the_session_s_pair(session: Session) -> None:
+    """What was loaded since its first run stays."""
+    run(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
+    session.store.table("db.t").upsert(rows(k=[9], a=[9]))
+    again = run(session, "TRUNCATE TABLE t")
+    assert "'status':'DUPLICATE'" in again.info
+    assert "txnAppId 'job' has committed txnVersion 3" in again.warnings[0]
+    assert stored(session.store.table("db.t")) == {9: 9}
+
+
+def test_a_truncate_records_the_session_s_pair(session: Session) -> None:
+    run(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
+    assert "'status':'DUPLICATE'" in run(session, "INSERT INTO t VALUES (9, 9)").info
+
+
+@pytest.mark.parametrize(
+    ("quoted", "name", "value"),
+    [
+        ("spark.databricks.delta.write.txnAppId", "txn_app_id", "job"),
+        ("spark.databricks.delta.write.txnVersion", "txn_version", "7"),
+        ("spark.databricks.delta.write.txnVersion.autoReset.enabled", "txn_version_auto_reset", "true"),
+    ],
+)
+def test_delta_s_names_of_the_pair_set_it(session: Session, quoted: str, name: str, value: str) -> None:
+    run(session, f"SET `{quoted}` = '{value}'")
+    assert session.variables.get(name) == value
+
+
+def test_a_pair_by_delta_s_names_makes_statements_idempotent(session: Session) -> None:
+    delta = "spark.databricks.delta.write"
+    run(session, f"SET `{delta}.txnAppId` = 'job', `{delta}.txnVersion` = 3; INSERT INTO t VALUES (8, 8)")
+    assert "'status':'DUPLICATE'" in run(session, "INSERT INTO t VALUES (9, 9)").info

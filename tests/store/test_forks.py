@@ -7,13 +7,16 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from store import ClosedError, Settings, Store, Table, environment
 from store.errors import UnavailableError
+from store.update_lock import update_lock
 from tests.support.rows import rows_of, schema_of
 
 CHILDREN = 3
@@ -120,6 +123,28 @@ def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Tabl
     assert table.check() == []
 
 
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_a_transaction_belongs_to_the_process_that_began_it(table: Table, end: str) -> None:
+    """The child may end it, and takes away neither its files nor its label."""
+    put(table, 1, "parent")
+    store = Store.open(table.catalog.data_dir, settings=Settings(inline_bytes_max=1))
+    transaction = store.transaction(label="day-1", timeout_seconds=3600)
+    transaction.table("db.t").upsert(pa.table({"k": [2], "v": ["parent"]}))
+    transaction.table("db.t").delete_where(pc.field("k") == 1)
+
+    def work() -> bool:
+        if end == "rollback":
+            transaction.rollback()
+            return True
+        with pytest.raises(ClosedError, match="another process"):
+            transaction.commit()
+        return True
+
+    assert status_of(in_child(work)) == 0
+    transaction.commit()
+    assert (rows_of(table), table.check()) == ([(2, "parent")], [])
+
+
 def test_a_fork_within_a_transaction_leaves_the_parent_whole(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +162,34 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
         assert tx.get("meta", b"format") == 1
     put(table, 2, "parent")
     assert (len(rows_of(table)), table.check()) == (2, [])
+
+
+def test_a_child_may_leave_the_block_of_its_parent_s_update_lock(tmp_path: Path) -> None:
+    held = ExitStack()
+    held.enter_context(update_lock(tmp_path / "locks", 1, 0))
+
+    def work() -> bool:
+        held.close()
+        return True
+
+    with held:
+        assert status_of(in_child(work)) == 0
+
+
+def test_a_child_that_leaves_the_block_closes_no_lock_of_its_own(tmp_path: Path) -> None:
+    """The descriptor of the parent's lock is closed in the child, so its number is the next to be given."""
+    held = ExitStack()
+    held.enter_context(update_lock(tmp_path / "locks", 1, 0))
+
+    def work() -> bool:
+        with update_lock(tmp_path / "locks", 2, 0):
+            held.close()
+            with pytest.raises(UnavailableError), update_lock(tmp_path / "locks", 2, 0):
+                pass
+        return True
+
+    with held:
+        assert status_of(in_child(work)) == 0
 
 
 def test_parent_and_children_write_files_at_the_same_time(tmp_path: Path, table: Table) -> None:

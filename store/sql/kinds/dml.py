@@ -112,7 +112,7 @@ def _run_within(statement: Dml, session: Session) -> Result:
     if opened.app is not None and opened.is_skipped:
         warnings = (opened.app.skipped,)
     else:
-        session.transaction.lock(opened)
+        session.transaction.lock(opened, session.lock_seconds())
         with session.within(opened) as ask:
             matched, _ = run(statement, opened, ask)
         warnings, opened.warnings = tuple(opened.warnings), []

@@ -8,6 +8,7 @@ from typing import Final
 
 from store import catalog
 from store.add_partition import add_partitions
+from store.app_ids import DUPLICATE
 from store.drop_partition import drop_partition
 from store.errors import NotFoundError
 from store.partitions import (
@@ -189,10 +190,16 @@ def _parse_truncate(stream: TokenStream) -> Truncate:
 def _truncate(statement: Truncate, session: Session) -> Result:
     table = session.table(statement.table)
     wanted = [find_partition(table, name) for name in statement.partitions]
-    with table.begin_load(operation="TRUNCATE", require_sequence=False) as load:
+    app_id, version = session.variables.take_app_pair()
+    with table.begin_load(
+        operation="TRUNCATE", require_sequence=False, txn_app_id=app_id, txn_version=version
+    ) as load:
         load.clear(any_partition_filter(table.schema, wanted) if wanted else None)
-        load.commit()
-    return Result()
+        done = load.commit()
+    if done.status != DUPLICATE:
+        return Result()
+    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id}'}}"
+    return Result(info=info, warnings=(load.skipped,))
 
 
 KINDS: Final = (

@@ -19,7 +19,7 @@ from store.sql.result import Result, text_rows
 from store.sql.session import Session
 from store.sql.statement_kind import StatementKind
 from store.sql.tokens import TokenStream
-from store.transaction import PRECOMMITTED, TransactionRecord
+from store.transaction import PRECOMMITTED, PREPARE, VISIBLE, TransactionRecord
 
 _HEADINGS: Final = (
     "TransactionId",
@@ -87,6 +87,7 @@ def _begin(statement: Begin, session: Session) -> Result:
             timeout_seconds=timeout,
             txn_app_id=app_id,
             txn_version=version,
+            database=session.database if statement.label is not None else None,
         )
     return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
 
@@ -108,7 +109,7 @@ def _commit(_statement: Commit, session: Session) -> Result:
         f"writes to {table} were skipped: its version {version} has them already (txnAppId, txnVersion)"
         for table, version in done.skipped.items()
     )
-    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings)
+    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings + done.warnings)
 
 
 def _parse_rollback(stream: TokenStream) -> Rollback:
@@ -148,8 +149,9 @@ def _show(statement: ShowTransaction, session: Session) -> Result:
 
 
 def _described(record: TransactionRecord) -> tuple[str, ...]:
-    visible = _time(record.finished_ms if record.version else 0)
-    timeout = record.expires_ms - record.begun_ms if record.status == PRECOMMITTED else -1
+    visible = _time(record.finished_ms if record.status == VISIBLE else 0)
+    is_running = record.status in (PREPARE, PRECOMMITTED)
+    timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
     return (
         str(record.id),
         record.label,

@@ -395,6 +395,18 @@ def test_several_tables_of_an_epoch_change_in_one_switch_and_once(
     assert "seqstore: epoch 0 into db.one, db.two" in described
 
 
+@pytest.mark.spark
+def test_a_replayed_epoch_of_several_tables_without_rows_is_skipped(
+    in_query: SparkSession, data_dir: Path
+) -> None:
+    """X16: a commit that changed nothing keeps its label."""
+    sink = two_tables(data_dir)
+    report = sink(frame(in_query), 0)
+    again = sink(frame(in_query), 0)
+    assert (report.is_replay, again.is_replay) == (False, True)
+    assert again.versions == report.versions == {"db.one": 1, "db.two": 1}
+
+
 def _jobs(tracker: Any) -> list[Any]:
     jobs = tracker.jobsList(None)
     return [jobs.apply(i) for i in range(jobs.size())]

@@ -11,6 +11,7 @@ from store import (
     ConcurrentDeleteReadException,
     InvalidInputError,
     LabelExistsError,
+    Settings,
     Store,
     UnavailableError,
 )
@@ -361,3 +362,13 @@ def test_a_busy_update_lock_fails_at_once_when_asked_to(session: Session) -> Non
         run(session, "UPDATE t SET a = 1")  # U3
     with pytest.raises(InvalidInputError, match="does not exist"):
         run(session, 'ADMIN SET FRONTEND CONFIG ("enable_everything" = "true")')
+
+
+def test_a_busy_update_lock_fails_at_once_within_a_transaction_too(session: Session) -> None:
+    """U4: as the session says, whatever the setting is; waiting as long would let the test time out."""
+    with Store.open(session.store.catalog.data_dir, settings=Settings(update_lock_seconds=3600)) as store:
+        table = store.table("db.t")
+        with Session(store, "db") as other, update_lock(lock_directory(store.catalog), table.id, 0):
+            run(other, "SET update_lock_seconds = 0; BEGIN")
+            with pytest.raises(UnavailableError, match="There is an update operation in progress"):
+                run(other, "UPDATE t SET a = 1")

@@ -1,0 +1,158 @@
+"""Labels of transactions over several statements: where they are taken (X16), and what keeps them (X10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from store import InvalidInputError, LabelExistsError, NotFoundError, Store
+from store.sql import Session
+from store.transaction import ABORTED, VISIBLE
+
+TABLES = """
+CREATE TABLE t (k INT NOT NULL, a INT NULL) UNIQUE KEY(k);
+CREATE DATABASE other;
+CREATE TABLE other.u (k INT NOT NULL, a INT NULL) UNIQUE KEY(k);
+INSERT INTO t VALUES (1, 10);
+"""
+USED = r"Label \[l\] has already been used"
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    store.create_database("db")
+    with Session(store, "db") as opened:
+        run(opened, TABLES)
+        yield opened
+
+
+def run(session: Session, text: str) -> Any:
+    return list(session.execute(text))[-1]
+
+
+def status_of(session: Session, database: str = "db") -> str:
+    """Of the transaction that label `l` names; empty when it names none."""
+    record = session.store.find_transaction(database, "l")
+    return "" if record is None else record.status
+
+
+def test_a_label_belongs_to_the_database_that_is_written(session: Session) -> None:
+    """X16"""
+    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
+    assert status_of(session, "other") == VISIBLE
+
+
+def test_a_label_is_not_taken_in_a_database_that_is_only_read(session: Session) -> None:
+    """X16"""
+    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1)")
+    assert status_of(session) == ""
+
+
+def test_a_label_is_not_taken_twice_in_the_database_that_is_written(session: Session) -> None:
+    """X16"""
+    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
+    with pytest.raises(LabelExistsError, match=USED):
+        run(session, "INSERT INTO other.u WITH LABEL l VALUES (2, 2)")
+
+
+def test_a_label_used_in_the_database_that_is_written_is_refused(session: Session) -> None:
+    """X16"""
+    run(session, "INSERT INTO other.u WITH LABEL l VALUES (1, 1)")
+    with pytest.raises(LabelExistsError, match=USED):
+        run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (2, 2)")
+
+
+def test_a_transaction_that_others_aborted_takes_its_label_nowhere_else(session: Session) -> None:
+    """X20"""
+    run(session, "BEGIN WITH LABEL l; SELECT * FROM t")
+    session.store.abort_transaction("db", label="l", reason="because of you")
+    with pytest.raises(InvalidInputError, match="abort reason: because of you"):
+        run(session, "INSERT INTO other.u VALUES (2, 2)")
+
+
+def test_a_write_that_changes_nothing_ties_a_transaction_with_a_pair_to_its_database(store: Store) -> None:
+    """X12: its pair is stored there (txnAppId), and a transaction writes one database."""
+    with Session(store) as session:
+        run(session, "CREATE DATABASE db; USE db; " + TABLES)
+        run(session, "SET txn_app_id = 'job', txn_version = 1; BEGIN; UPDATE t SET a = 1 WHERE k = 99")
+        with pytest.raises(InvalidInputError, match="Transaction insert must be in the same database"):
+            run(session, "INSERT INTO other.u VALUES (1, 1)")
+
+
+@pytest.mark.parametrize("said", ["UPDATE t SET a = 1 WHERE k = 99;", "SELECT * FROM t;", ""])
+def test_a_commit_that_changed_nothing_is_visible(session: Session, said: str) -> None:
+    """X16: as COMMIT answers, and as an empty load with a label is."""
+    run(session, f"BEGIN WITH LABEL l; {said} COMMIT")
+    assert status_of(session) == VISIBLE
+
+
+@pytest.mark.parametrize("said", ["UPDATE t SET a = 1 WHERE k = 99;", "SELECT * FROM t;", ""])
+def test_a_commit_that_changed_nothing_keeps_its_label(session: Session, said: str) -> None:
+    """X16"""
+    run(session, f"BEGIN WITH LABEL l; {said} COMMIT")
+    with pytest.raises(LabelExistsError, match=USED):
+        run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+
+
+def test_a_commit_that_changed_nothing_makes_no_version(session: Session) -> None:
+    """U17"""
+    before = session.store.table("db.t").version
+    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
+    assert session.store.table("db.t").version == before
+
+
+def test_a_commit_of_what_came_under_another_label_frees_its_own(session: Session) -> None:
+    """X16: as a load that is skipped because of its txnAppId and txnVersion."""
+    pair = {"txn_app_id": "job", "txn_version": 1}
+    rows = pa.table({"k": pa.array([5], pa.int32()), "a": pa.array([5], pa.int32())})
+    session.store.table("db.t").upsert(rows, **pair)
+    with session.store.transaction(label="l", **pair) as transaction:
+        transaction.table("db.t").upsert(rows)
+    assert status_of(session) == ABORTED
+
+
+def test_begin_refuses_a_label_used_in_the_current_database(session: Session) -> None:
+    """X10, X16"""
+    run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+    with pytest.raises(LabelExistsError, match=USED):
+        run(session, "BEGIN WITH LABEL l")
+    assert not session.in_transaction
+
+
+def test_begin_takes_a_label_that_an_aborted_transaction_had(session: Session) -> None:
+    """X16"""
+    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1; ROLLBACK; BEGIN WITH LABEL l")
+    assert session.in_transaction
+
+
+def test_a_label_used_since_begin_is_refused_by_the_first_statement(session: Session) -> None:
+    """X16"""
+    run(session, "BEGIN WITH LABEL l")
+    with Session(session.store, "db") as other:
+        run(other, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+    with pytest.raises(LabelExistsError, match=USED):
+        run(session, "INSERT INTO t VALUES (3, 3)")
+
+
+def test_a_label_is_refused_by_the_first_statement_without_a_current_database(session: Session) -> None:
+    """X16"""
+    run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+    with Session(session.store) as other:
+        run(other, "BEGIN WITH LABEL l")
+        with pytest.raises(LabelExistsError, match=USED):
+            run(other, "INSERT INTO db.t VALUES (3, 3)")
+
+
+def test_a_transaction_about_an_unknown_database_is_refused(store: Store) -> None:
+    with pytest.raises(NotFoundError, match="Unknown database 'gone'"):
+        store.transaction(label="l", database="gone")
+
+
+def test_show_transaction_tells_when_a_commit_that_changed_nothing_was_visible(session: Session) -> None:
+    """X15"""
+    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
+    shown = run(session, "SHOW TRANSACTION WHERE label = 'l'").rows.to_pylist()[0]
+    assert shown["PublishTime"] == shown["FinishTime"] != "\\N"

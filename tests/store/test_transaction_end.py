@@ -1,0 +1,233 @@
+"""How a transaction ends other than by its owner's word: its time is over (X13), others abort it (X20)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from store import ClosedError, InvalidInputError, MultiTransaction, Settings, Store, Table
+from store.readers import leases_of
+from store.sql import Session
+from store.transaction import (
+    ABORTED,
+    EXPIRED,
+    OWNER_ENDED,
+    PREPARE,
+    TransactionRecord,
+    abandoned_reason,
+    find_label,
+    now_ms,
+    this_process,
+)
+from store.update_lock import lock_directory, update_lock
+from tests.support.rows import rows_of, schema_of
+
+WAIT_SECONDS = 30.0
+HERE = pc.field("k") == 1
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    made = store.create_table("db.t", schema_of("k INT NOT NULL", "a INT"))
+    made.upsert(pa.table({"k": [1, 2], "a": [10, 20]}))
+    return made
+
+
+def begun(store: Store, seconds: float = 3600) -> MultiTransaction:
+    """A transaction that has updated a row, and whose owner then says nothing."""
+    transaction = store.transaction(label="l", timeout_seconds=seconds)
+    transaction.table("db.t").update({"a": 0}, HERE)
+    return transaction
+
+
+def expired(store: Store) -> MultiTransaction:
+    """The same after its timer has come, which on a busy machine would come within its statement."""
+    transaction = begun(store)
+    transaction.expire()
+    return transaction
+
+
+def await_lock(table: Table) -> None:
+    """Until nobody holds the table's update lock, which goes last."""
+    with update_lock(lock_directory(table.catalog), table.id, WAIT_SECONDS):
+        pass
+
+
+def stored_record(table: Table) -> TransactionRecord:
+    """As it is in the catalog: whoever looks it up through the store may abort it."""
+    with table.catalog.read() as tx:
+        record = find_label(tx, table.database_id, "l")
+    assert record is not None
+    return record
+
+
+def test_a_transaction_whose_time_is_over_gives_its_update_lock_back(store: Store, table: Table) -> None:
+    """X13"""
+    transaction = begun(store, 2)
+    assert table.update({"a": 7}, pc.field("k") == 2, lock_seconds=WAIT_SECONDS).rows_changed == 1
+    assert not transaction.is_open
+
+
+def test_a_transaction_whose_time_is_over_is_stored_as_aborted(store: Store, table: Table) -> None:
+    """X13, X20"""
+    _transaction = expired(store)
+    record = stored_record(table)
+    assert (record.status, record.reason) == (ABORTED, EXPIRED)
+
+
+def test_a_transaction_whose_time_is_over_frees_its_label(store: Store, table: Table) -> None:
+    """X13, X16"""
+    _transaction = expired(store)
+    assert table.upsert(pa.table({"k": [3], "a": [30]}), label="l").version == 3
+
+
+def test_a_transaction_whose_time_is_over_holds_no_version(store: Store, table: Table) -> None:
+    """X13"""
+    _transaction = expired(store)
+    gc.collect()  # readers of the statement may be on their way out
+    assert not leases_of(store.catalog.data_dir).holds(table.id, 2)
+
+
+def test_a_transaction_whose_time_is_over_leaves_no_files(tmp_path: Path) -> None:
+    """X13"""
+    with Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1)) as store:
+        store.create_database("db")
+        store.create_table("db.t", schema_of("k INT NOT NULL", "a INT"))
+        transaction = store.transaction(timeout_seconds=3600)
+        transaction.table("db.t").upsert(pa.table({"k": [1], "a": [1]}))
+        transaction.expire()
+        assert [path.name for path in tmp_path.rglob("*.arrow")] == []
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda transaction: transaction.table("db.t"),
+        lambda transaction: transaction.table("db.t").upsert(pa.table({"k": [9], "a": [9]})),
+        lambda transaction: transaction.commit(),
+    ],
+    ids=["table", "upsert", "commit"],
+)
+def test_the_owner_is_told_that_the_time_is_over(
+    store: Store, table: Table, say: Callable[[MultiTransaction], object]
+) -> None:
+    """X13"""
+    transaction = expired(store)
+    with pytest.raises(ClosedError, match="open for more than 3600 seconds") as caught:
+        say(transaction)
+    assert caught.value.kind == "timeout"
+
+
+def test_leaving_the_block_after_the_time_is_over_is_an_error(store: Store, table: Table) -> None:
+    """X13: nothing was committed, and who left the block would think it was."""
+    with pytest.raises(ClosedError, match="open for more than"), begun(store) as transaction:
+        transaction.expire()
+
+
+def test_a_rollback_after_the_time_is_over_is_no_error(store: Store, table: Table) -> None:
+    """X13"""
+    transaction = expired(store)
+    transaction.rollback()
+    assert stored_record(table).reason == EXPIRED
+
+
+def test_a_session_learns_that_its_transaction_s_time_is_over(store: Store, table: Table) -> None:
+    """X13: and is rid of it by COMMIT."""
+    with Session(store, "db") as session:
+        list(session.execute("SET insert_timeout = 2, query_timeout = 2"))
+        list(session.execute("BEGIN; UPDATE t SET a = 0 WHERE k = 1"))
+        await_lock(table)
+        with pytest.raises(ClosedError, match="open for more than 2 seconds"):
+            list(session.execute("COMMIT"))
+        assert not session.in_transaction
+    assert rows_of(table) == [(1, 10), (2, 20)]
+
+
+def test_time_runs_out_while_waiting_for_another_transaction(store: Store, table: Table) -> None:
+    """X13: of two transactions that wait for each other's lock one goes on when the other's time is over."""
+    other = store.create_table("db.u", schema_of("k INT NOT NULL", "a INT"))
+    one, two = begun(store, 2), store.transaction()
+    two.table("db.u").update({"a": 1}, HERE)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(one.lock, one.table("db.u"))
+        two.table("db.t").update({"a": 5}, HERE)
+        two.commit()
+        with pytest.raises(ClosedError, match="open for more than"):
+            waiting.result(WAIT_SECONDS)
+    await_lock(other)
+    assert rows_of(table) == [(1, 5), (2, 20)]
+
+
+def test_the_timer_of_a_committed_transaction_ends(store: Store, table: Table) -> None:
+    before = set(threading.enumerate())
+    transaction = begun(store)
+    (timer,) = set(threading.enumerate()) - before
+    transaction.commit()
+    timer.join(WAIT_SECONDS)
+    assert not timer.is_alive()
+
+
+def test_a_timer_keeps_no_transaction_alive(store: Store, table: Table) -> None:
+    """One that was dropped gives its lock back with the garbage, not when its time is over."""
+    gone = weakref.ref(begun(store))
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_running_transaction_past_its_term_counts_as_aborted(table: Table) -> None:
+    """X13: for processes other than its owner, which may hang."""
+    record = TransactionRecord(
+        1, table.database_id, "db.t", "l", PREPARE, "INSERT", 0, owner=this_process(), expires_ms=1
+    )
+    assert abandoned_reason(record) == EXPIRED
+
+
+@pytest.mark.parametrize("seconds", [60, 1e300, None])
+def test_a_running_transaction_within_its_term_goes_on(
+    store: Store, table: Table, seconds: float | None
+) -> None:
+    transaction = store.transaction(label="l", timeout_seconds=seconds)
+    transaction.table("db.t").update({"a": 0}, HERE)
+    assert abandoned_reason(stored_record(table)) == ""
+
+
+def test_a_dead_owner_is_told_apart_from_the_time(table: Table) -> None:
+    """X20"""
+    record = TransactionRecord(1, table.database_id, "db.t", "l", PREPARE, "INSERT", 0)
+    assert abandoned_reason(replace(record, expires_ms=now_ms() + 60_000)) == OWNER_ENDED
+
+
+def test_show_transaction_tells_the_term_of_a_running_one(store: Store, table: Table) -> None:
+    """X13, X15"""
+    with Session(store, "db") as session:
+        list(session.execute("SET insert_timeout = 50, query_timeout = 70"))
+        list(session.execute("BEGIN WITH LABEL l; UPDATE t SET a = 0 WHERE k = 1"))
+        shown = list(session.execute("SHOW TRANSACTION WHERE label = 'l'"))[-1].rows
+    assert shown is not None
+    assert shown.column("TimeoutMs").to_pylist() == ["70000"]
+
+
+def test_a_commit_leaves_the_reason_of_whoever_aborted_it(store: Store, table: Table) -> None:
+    """X20: told as it was given, not wrapped in what the commit says."""
+    transaction = begun(store)
+    store.abort_transaction("db", label="l", reason="because of you")
+    with pytest.raises(InvalidInputError, match="abort reason: because of you"):
+        transaction.commit()
+    assert stored_record(table).reason == "because of you"
+
+
+def test_a_rollback_leaves_the_reason_of_whoever_aborted_it(store: Store, table: Table) -> None:
+    """X20"""
+    transaction = begun(store)
+    store.abort_transaction("db", label="l", reason="because of you")
+    transaction.rollback()
+    assert stored_record(table).reason == "because of you"
