@@ -10,7 +10,8 @@ rows_per_partition stored rows an input partition has, about
 changes            true: a stream's columns, for readStream (see loaders.spark.stream)
 starting_version   a stream begins with the changes of this version, not with the rows there are
 max_rows_per_batch changes a micro-batch of a stream has, about
-partitions         overwrite these partitions only, separated by commas
+partitions         write into these partitions only, separated by commas: rows of others are rejected, and
+                   mode overwrite takes the rows of these alone
 label              write under this label; a second write with it is refused
 txnAppId, txnVersion  both or neither: skipped unless the version is larger than the last one of this id
 sequence           the frame's column that gives the hidden sequence

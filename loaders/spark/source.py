@@ -47,7 +47,7 @@ from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from store import InvalidInputError, Store, TableSchema
 from store.app_ids import DUPLICATE
-from store.partitions import any_partition_filter
+from store.partitions import any_partition_filter, partitioned
 from store.scan import Projection
 from store.scan_task import ScanTask
 from store.write_task import StagedRows
@@ -177,6 +177,7 @@ class VersionWriter(DataSourceArrowWriter):
 
     Raises:
         InvalidInputError: the frame's columns do not fit the table.
+        NotFoundError: no such partition.
         LabelExistsError: the label names a running or finished load.
     """
 
@@ -187,7 +188,7 @@ class VersionWriter(DataSourceArrowWriter):
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
-            self._task = table.write_task(driver_process(), **asked.load.staging)
+            self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
         self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
@@ -212,6 +213,7 @@ class VersionWriter(DataSourceArrowWriter):
                 operation="SPARK WRITE",
                 txn_app_id=app_id,
                 txn_version=version,
+                partitions=asked.partitions,
                 **asked.load.beginning,
             ) as load,
         ):
@@ -233,11 +235,9 @@ class VersionWriter(DataSourceArrowWriter):
         """Rows that go: those of the partitions named, or all."""
         if not self._asked.partitions:
             return None
-        from store.sql.kinds.partitions import find_partition  # see _parse_filter
-
         table = store.table(self._asked.table)
-        wanted = [find_partition(table, name) for name in self._asked.partitions]
-        return any_partition_filter(table.schema, wanted)
+        find = partitioned(table.schema, table.name).find
+        return any_partition_filter(table.schema, map(find, self._asked.partitions))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._task.discard()

@@ -247,7 +247,9 @@ def test_overwrite_replaces_all_rows_in_one_version(
     assert {row["k"]: row["v"] for row in table.scan().read_all().to_pylist()} == {2: "new", 5: "five"}
 
 
-def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: Store) -> None:
+@pytest.fixture
+def parted(store: Store) -> Table:
+    """Partitions a and b by month, a row in each."""
     create = (
         "CREATE TABLE db.p (day DATE NOT NULL, k BIGINT NOT NULL, v VARCHAR(9) NULL) UNIQUE KEY (day, k) "
         "PARTITION BY RANGE (day) (PARTITION a VALUES LESS THAN ('2024-02-01'), "
@@ -256,11 +258,36 @@ def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: 
     sql = Session(store)
     list(sql.execute(create))
     list(sql.execute("INSERT INTO db.p VALUES ('2024-01-05', 1, 'old'), ('2024-02-05', 1, 'old')"))
-    frame = session.sql("SELECT DATE'2024-02-07' AS day, 7L AS k, 'new' AS v")
-    writer = frame.write.format("seqstore").mode("overwrite").options(path=str(store.path), table="db.p")
-    writer.option("partitions", "b").save()
-    found = store.table("db.p").scan(["day", "k", "v"]).read_all().to_pylist()
-    assert sorted((str(row["day"]), row["k"], row["v"]) for row in found) == [
-        ("2024-01-05", 1, "old"),
-        ("2024-02-07", 7, "new"),
-    ]
+    return store.table("db.p")
+
+
+def write_parted(session: SparkSession, store: Store, row: str, mode: str, partitions: str) -> None:
+    writer = session.sql(row).write.format("seqstore").mode(mode).option("partitions", partitions)
+    writer.options(path=str(store.path), table="db.p").save()
+
+
+def parted_rows(table: Table) -> list[tuple[str, int, str]]:
+    found = table.scan(["day", "k", "v"]).read_all().to_pylist()
+    return sorted((str(row["day"]), row["k"], row["v"]) for row in found)
+
+
+def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: Store, parted: Table) -> None:
+    write_parted(session, store, "SELECT DATE'2024-02-07' AS day, 7L AS k, 'new' AS v", "overwrite", "b")
+    assert parted_rows(parted) == [("2024-01-05", 1, "old"), ("2024-02-07", 7, "new")]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_rows_of_other_partitions_are_rejected(
+    session: SparkSession, store: Store, parted: Table, mode: str
+) -> None:
+    with pytest.raises(Exception, match=r"this tuple: \(2024-01-05\) is not in partitions b"):
+        write_parted(session, store, "SELECT DATE'2024-01-05' AS day, 1L AS k, 'new' AS v", mode, "b")
+    assert parted_rows(parted) == [("2024-01-05", 1, "old"), ("2024-02-05", 1, "old")]
+
+
+def test_an_unknown_partition_is_refused_before_a_task_runs(
+    session: SparkSession, store: Store, parted: Table
+) -> None:
+    row = "SELECT DATE'2024-01-05' AS day, raise_error('a task ran') AS k, 'new' AS v"
+    with pytest.raises(Exception, match="partition 'c' does not exist"):
+        write_parted(session, store, row, "append", "c")
