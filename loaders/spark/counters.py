@@ -10,9 +10,11 @@ was staged. These are raised when a version was published: once, whatever Spark 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from store.load import LoadResult
 from store.publish import Figures
 
 if TYPE_CHECKING:
@@ -28,6 +30,23 @@ NAMES: Final = (
     "rows_deleted",
     "bytes_written",
 )
+
+
+def log_load(log: logging.Logger, what: str, done: LoadResult) -> None:
+    """Tells what was published where no driver's accumulator can be reached: Spark commits a data source in a
+    process of its own.
+
+    Args:
+        what: the table, and what of it.
+    """
+    log.info(
+        "%s: %d rows, %d filtered, %d superseded, version %d",
+        what,
+        done.rows_total,
+        done.rows_filtered,
+        done.rows_superseded,
+        done.version,
+    )
 
 
 class LoadCounters:

@@ -39,6 +39,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from loaders.spark.counters import log_load
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
@@ -74,7 +75,7 @@ class SeqstoreSource(DataSource):
         asked = self._asked
         if asked.changes:  # Spark does not say whether it asks for a stream
             with Store.open(asked.path, create=False) as store:
-                return feed_frame_schema(store.table(asked.table))
+                return feed_frame_schema(store.table(asked.table), asked.columns)
         with Store.open(asked.path, create=False) as store:
             schema = store.table(asked.table).snapshot(asked.version).schema
         return frame_schema(schema, Projection.of(schema, asked.columns, hidden=asked.hidden).names)
@@ -94,7 +95,7 @@ class SeqstoreSource(DataSource):
         return ChangeReader(schema, self._asked)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(schema, self._asked)
+        return BatchWriter(schema, self._asked, overwrite=overwrite)
 
 
 @dataclass
@@ -184,6 +185,8 @@ class VersionWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, asked: SourceOptions, *, overwrite: bool = False) -> None:
         self._asked = asked
         self._overwrite = overwrite
+        if overwrite:
+            asked.load.refuse_overwriting(asked.table)
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             if asked.label is not None:
@@ -222,7 +225,9 @@ class VersionWriter(DataSourceArrowWriter):
             for share in shares:
                 load.adopt(share)
             done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
-        if done.status == DUPLICATE:
+        if done.status != DUPLICATE:
+            log_load(_LOG, asked.table, done)
+        else:
             _LOG.warning(
                 "%s: txnVersion %s of %r was committed before, as version %d: skipped",
                 asked.table,

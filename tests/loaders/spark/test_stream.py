@@ -14,11 +14,14 @@ import pytest
 
 from cli.demo.spark_run import forget_last_epoch
 from loaders.spark import register
-from store import Column, Settings, Store, Table, TableSchema, parse_type
+from loaders.spark.options import SourceOptions
+from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
 from store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from loaders.spark.stream import BatchWriter
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +116,21 @@ def test_a_stream_may_start_at_a_version_and_take_few_rows_at_a_time(
     )
     assert all(len(batch) <= 5 for batch in batches)
     assert len(batches) == 2
+
+
+def test_a_stream_that_starts_at_the_first_version_has_all_changes(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(k1="a"))
+    table.upsert(rows(k1="b"))
+    (batch,) = Feed(session, store, tmp_path / "checkpoint", starting_version="1").run()
+    assert batch == [("+I", 1, "a", 2), ("+U", 1, "b", 3), ("-U", 1, "a", 3)]
+
+
+def test_a_stream_of_some_columns_has_only_these(session: SparkSession, store: Store, table: Table) -> None:
+    options = {"path": str(store.path), "table": "db.t", "changes": "true", "columns": "V"}
+    stream = session.readStream.format("seqstore").options(**options).load()
+    assert stream.columns == ["v", "_change_type", "_commit_version", "_commit_timestamp"]
 
 
 def test_compactions_bring_nothing(session: SparkSession, store: Store, table: Table, tmp_path: Path) -> None:
@@ -235,6 +253,62 @@ def test_batches_of_a_written_stream_are_versions_exactly_once(
     shutil.rmtree(tmp_path / "checkpoint")
     run()  # a new query: its batches are new
     assert table.version == 7
+
+
+def batch_writer(store: Store, checkpoint: Path, *, overwrite: bool = False, **options: str) -> BatchWriter:
+    """As Spark makes one for a query with that checkpoint."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    from loaders.spark.stream import BatchWriter
+
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    given = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(checkpoint), **options}
+    frame = StructType([StructField("k", LongType()), StructField("v", StringType())])
+    return BatchWriter(frame, SourceOptions.parse(given), overwrite=overwrite)
+
+
+def test_a_batch_that_runs_again_is_reported(
+    store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scenario 49."""
+    writer = batch_writer(store, tmp_path / "checkpoint")
+    for _ in range(2):
+        writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
+    assert caplog.messages == ["db.t: epoch 7 of query q is version 2 already: skipped"]
+
+
+def test_what_a_batch_loaded_is_logged(
+    store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = batch_writer(store, tmp_path / "checkpoint")
+    with caplog.at_level("INFO", "loaders.spark"):
+        writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
+    assert caplog.messages == ["db.t: epoch 7 of query q: 1 rows, 0 filtered, 0 superseded, version 2"]
+
+
+def test_a_label_of_ones_own_is_refused_by_a_stream(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="option 'label' means nothing to writeStream"):
+        batch_writer(store, tmp_path / "checkpoint", label="mine")
+
+
+def test_a_partial_update_is_no_complete_output(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="a partial update cannot overwrite"):
+        batch_writer(store, tmp_path / "checkpoint", overwrite=True, partial_columns="true")
+
+
+def test_complete_output_takes_the_place_of_all_rows(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    for n, keys in enumerate(([1, 1, 2], [7, 7, 7])):
+        (tmp_path / "files").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), tmp_path / "files" / f"{n}.parquet")
+        counted = session.readStream.schema("k bigint").parquet(str(tmp_path / "files")).groupBy("k").count()
+        most = counted.orderBy("count", ascending=False).limit(1).selectExpr("k", "string(count) AS v")
+        writer = most.writeStream.format("seqstore").outputMode("complete").trigger(availableNow=True)
+        options = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(tmp_path / "c")}
+        writer.options(**options).start().awaitTermination()
+    assert table.scan().read_all().to_pylist() == [{"k": 7, "v": "3"}]
 
 
 def test_overwrite_replaces_all_rows_in_one_version(
