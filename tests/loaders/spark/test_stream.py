@@ -292,6 +292,11 @@ def test_a_label_of_ones_own_is_refused_by_a_stream(store: Store, table: Table, 
         batch_writer(store, tmp_path / "checkpoint", label="mine")
 
 
+def test_a_stream_keeps_to_the_partitions_it_names(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"db\.t is not partitioned"):
+        batch_writer(store, tmp_path / "checkpoint", partitions="p1")
+
+
 def test_a_partial_update_is_no_complete_output(store: Store, table: Table, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="a partial update cannot overwrite"):
         batch_writer(store, tmp_path / "checkpoint", overwrite=True, partial_columns="true")
