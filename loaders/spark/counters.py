@@ -3,9 +3,11 @@
     counters = LoadCounters(spark)
     query = events.writeStream.foreachBatch(foreach_batch_sink(path, "shop.orders", counters=counters))
     counters.values()                # {"rows_total": 1200, "rows_loaded": 1198, ...}, while the query runs
+    register(spark, counters)        # df.write and writeStream of format("seqstore") raise them too
 
-Python data sources may not have accumulators of their own, and those of tasks count a share as often as it
-was staged. These are raised when a version was published: once, whatever Spark ran twice.
+Accumulators raised by tasks count a share as often as it was staged. These are raised when a version was
+published: once, whatever Spark ran twice. A data source publishes in a process beside the driver, whose
+accumulators Spark brings home when it ends.
 """
 
 from __future__ import annotations
@@ -32,9 +34,32 @@ NAMES: Final = (
 )
 
 
-def log_load(log: logging.Logger, what: str, done: LoadResult) -> None:
-    """Tells what was published where no driver's accumulator can be reached: Spark commits a data source in a
-    process of its own.
+class LoadCounters:
+    """Accumulators named as the figures of a version (`Table.history`), and `versions` that were made."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        self.versions = context.accumulator(0)
+        self.rows = {name: context.accumulator(0) for name in NAMES}
+
+    def count(self, figures: Mapping[str, Figures]) -> None:
+        """Adds what was published, by table."""
+        for each in figures.values():
+            self.add(each)
+
+    def add(self, load: Figures | LoadResult) -> None:
+        """Adds what one load published on one table."""
+        for name, accumulator in self.rows.items():
+            accumulator.add(getattr(load, name))
+        self.versions.add(1 if load.rows_total else 0)
+
+    def values(self) -> dict[str, int]:
+        """All of them as they stand."""
+        return {"versions": self.versions.value, **{name: each.value for name, each in self.rows.items()}}
+
+
+def tell_load(log: logging.Logger, what: str, done: LoadResult, counters: LoadCounters | None) -> None:
+    """Logs what was published, and raises the counters if there are any.
 
     Args:
         what: the table, and what of it.
@@ -47,23 +72,5 @@ def log_load(log: logging.Logger, what: str, done: LoadResult) -> None:
         done.rows_superseded,
         done.version,
     )
-
-
-class LoadCounters:
-    """Accumulators named as the figures of a version (`Table.history`), and `versions` that were made."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        self.versions = context.accumulator(0)
-        self.rows = {name: context.accumulator(0) for name in NAMES}
-
-    def count(self, figures: Mapping[str, Figures]) -> None:
-        """Adds what was published, by table."""
-        for each in figures.values():
-            for name, accumulator in self.rows.items():
-                accumulator.add(getattr(each, name))
-            self.versions.add(1 if each.rows_total else 0)
-
-    def values(self) -> dict[str, int]:
-        """All of them as they stand."""
-        return {"versions": self.versions.value, **{name: each.value for name, each in self.rows.items()}}
+    if counters is not None:
+        counters.add(done)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +39,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from loaders.spark.counters import log_load
+from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
@@ -62,6 +62,20 @@ _LOG: Final = logging.getLogger(__name__)
 
 class SeqstoreSource(DataSource):
     """See the module."""
+
+    _counters: ClassVar[LoadCounters | None] = None
+
+    @classmethod
+    def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
+        """The source, made to raise counters by what it publishes.
+
+        Spark makes sources from their class and tells them nothing but options, so it has to be a class that
+        holds them. It is made here, where no name leads to it: such classes travel by value, and what they
+        hold with them.
+        """
+        if counters is None:
+            return cls
+        return type("CountingSource", (cls,), {"_counters": counters})
 
     def __init__(self, options: CaseInsensitiveDict) -> None:
         super().__init__(options)
@@ -89,13 +103,13 @@ class SeqstoreSource(DataSource):
         return (PushdownReader if self._asked.pushdown else SnapshotReader)(schema, self._asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:
-        return VersionWriter(schema, self._asked, overwrite=overwrite)
+        return VersionWriter(schema, self._asked, overwrite=overwrite, counters=self._counters)
 
     def streamReader(self, schema: StructType) -> ChangeReader:
         return ChangeReader(schema, self._asked)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(schema, self._asked, overwrite=overwrite)
+        return BatchWriter(schema, self._asked, overwrite=overwrite, counters=self._counters)
 
 
 @dataclass
@@ -182,9 +196,17 @@ class VersionWriter(DataSourceArrowWriter):
         LabelExistsError: the label names a running or finished load.
     """
 
-    def __init__(self, schema: StructType, asked: SourceOptions, *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        asked: SourceOptions,
+        *,
+        overwrite: bool = False,
+        counters: LoadCounters | None = None,
+    ) -> None:
         self._asked = asked
         self._overwrite = overwrite
+        self._counters = counters
         if overwrite:
             asked.load.refuse_overwriting(asked.table)
         with Store.open(asked.path, create=False) as store:
@@ -226,7 +248,7 @@ class VersionWriter(DataSourceArrowWriter):
                 load.adopt(share)
             done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
         if done.status != DUPLICATE:
-            log_load(_LOG, asked.table, done)
+            tell_load(_LOG, asked.table, done, self._counters)
         else:
             _LOG.warning(
                 "%s: txnVersion %s of %r was committed before, as version %d: skipped",

@@ -41,7 +41,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from loaders.spark.counters import log_load
+from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
@@ -262,13 +262,21 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     Args:
         overwrite: a batch is all there is to be (outputMode complete).
+        counters: raised by what each batch loaded.
 
     Raises:
         InvalidInputError: the columns do not fit the table, or an option has no meaning for a stream.
         NotFoundError: no such partition.
     """
 
-    def __init__(self, schema: StructType, asked: SourceOptions, *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        asked: SourceOptions,
+        *,
+        overwrite: bool = False,
+        counters: LoadCounters | None = None,
+    ) -> None:
         asked.refuse_others(STREAM_WRITE, "writeStream, whose batches have labels of their own")
         if overwrite:
             asked.load.refuse_overwriting(asked.table)
@@ -279,6 +287,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
                 )
         self._asked = asked
         self._overwrite = overwrite
+        self._counters = counters
         self._owner = driver_process()
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
@@ -326,7 +335,8 @@ class BatchWriter(DataSourceStreamArrowWriter):
                 for share in shares:
                     load.adopt(share)
                 done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
-            log_load(_LOG, f"{asked.table}: epoch {batch} of query {query_id(asked)}", done)
+            what = f"{asked.table}: epoch {batch} of query {query_id(asked)}"
+            tell_load(_LOG, what, done, self._counters)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard([message for message in messages if isinstance(message, StagedBatchShare)])
