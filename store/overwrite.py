@@ -4,13 +4,19 @@ Given a state, the segments a load staged, and which rows go:
 
 1. The positions of the rows that go are hidden, tombstones among them, so that no sequence of the past keeps
    a new row out. Which rows those are is told by a filter over key columns, or all of them go.
-2. The staged segments are tested among themselves only: what they could meet in the state has gone.
+2. The staged segments are tested against what is left, as those of any load. Where everything goes, or every
+   staged row matches the filter, nothing is left that they could meet, and they are tested among themselves
+   only. The filter alone decides that, never who wrote the rows: a row beside the filter that was taken as
+   new would stand beside the stored row of its key.
+3. What is known of sequences that are too late (store.tombstones) goes with the rows that go: it holds for
+   staged rows beside the filter only.
 
 An earlier version still shows what was there; compaction takes segments without live rows away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.delete_bitmap import DeleteVector
 from store.key_index import Positions
 from store.resolve import Plan, make_plan
 from store.scan import Projection, batch_rows, live_rows, project, unpruned
@@ -40,14 +47,47 @@ class Clearing:
 
 def plan_clearing(state: TableState, staged: list[Segment], clearing: Clearing) -> Plan:
     """Plans against a state; see the module."""
-    empty = TableState(state.table_id, state.version, state.schema, {}, (), (), state.next_slot)
-    plan = make_plan(empty, staged)
-    stored = dict(plan.stored)
+    going: dict[str, list[tuple[Positions, Effects]]] = {}
     for live, number in unpruned(state, clearing.filter):
         found = _going(live, number, state, clearing.filter)
         if len(found[0]):
-            stored.setdefault(live.segment.meta.id, []).append(found)
-    return replace(plan, stored=stored)
+            going.setdefault(live.segment.meta.id, []).append(found)
+    cleared: dict[str, Positions] = {}  # of staged segments, the rows that come where all rows go
+    if clearing.filter is not None:
+        cleared = {segment.meta.id: _matching(segment, state, clearing.filter) for segment in staged}
+    if not cleared or all(len(cleared[segment.meta.id]) == segment.rows for segment in staged):
+        left = TableState(state.table_id, state.version, state.schema, {}, (), (), state.next_slot)
+    else:
+        left = _without(state, going)
+    plan = make_plan(left, staged, ageless=cleared)
+    stored = dict(plan.stored)
+    for name, parts in going.items():
+        stored[name] = [*stored.get(name, []), *parts]
+    deleted = sum(
+        int(np.count_nonzero(effects == _DELETED)) for parts in going.values() for _, effects in parts
+    )
+    final = [(replaced, gone + deleted) for replaced, gone in plan.final_effects]
+    return replace(plan, stored=stored, final_effects=final)
+
+
+def _without(state: TableState, going: Mapping[str, list[tuple[Positions, Effects]]]) -> TableState:
+    """The state as if the rows that go had gone; only to plan against."""
+    segments = dict(state.segments)
+    for name, parts in going.items():
+        slot = state.slot_of[name]
+        hidden = segments[slot].deletes.hide(np.concatenate([positions for positions, _ in parts]))
+        segments[slot] = replace(segments[slot], deletes=hidden)
+    return replace(state, segments=segments, prior_runs=state.runs, fresh=())
+
+
+def _matching(staged: Segment, state: TableState, predicate: pc.Expression) -> Positions:
+    """Rows of a staged segment that match."""
+    live = LiveSegment(state.next_slot, staged, state.version + 1, DeleteVector(staged.rows))
+    found = [
+        np.flatnonzero(_satisfying(live, number, state, predicate)) + number * staged.meta.batch_rows
+        for number in range(staged.meta.batches)
+    ]
+    return np.concatenate([np.empty(0, np.uint32), *found]).astype(np.uint32)
 
 
 def _going(

@@ -100,14 +100,19 @@ def _joined(parts: list[Positions]) -> Positions:
 
 
 def make_plan(
-    state: TableState, staged: Sequence[Segment], stale: Mapping[str, Positions] | None = None
+    state: TableState,
+    staged: Sequence[Segment],
+    stale: Mapping[str, Positions] | None = None,
+    *,
+    ageless: Mapping[str, Positions] | None = None,
 ) -> Plan:
     """Tests the segments of one load against a state; see the module.
 
     Args:
         stale: by segment, rows that a later segment of the load has instead, whatever their sequence.
+        ageless: by segment, rows that are never too late.
     """
-    planner = Planner(state, stale or {}, staged)
+    planner = Planner(state, stale or {}, staged, ageless or {})
     for segment in staged:
         planner.add(segment)
     return planner.finish()
@@ -121,6 +126,7 @@ class Planner:
 
     Args:
         known: all segments that will be added, when they are known beforehand and nobody asks for `state`.
+        ageless: see `make_plan`.
     """
 
     def __init__(
@@ -128,8 +134,10 @@ class Planner:
         state: TableState,
         stale: Mapping[str, Positions] | None = None,
         known: Sequence[Segment] = (),
+        ageless: Mapping[str, Positions] | None = None,
     ) -> None:
         self._stale = stale or {}
+        self._ageless = ageless or {}
         self._shared: Codes | None = None
         if len(known) > _COMPARED_WHOLE_MAX:
             self._shared = shared_codes([segment.index for segment in known])
@@ -154,7 +162,10 @@ class Planner:
             matches: the live rows of `state` with a key of the segment, if they were looked up already;
                 needles are entries of the segment's index.
         """
-        _test_segment(self._plan, self.state, segment, matches, self._stale.get(segment.meta.id))
+        name = segment.meta.id
+        _test_segment(
+            self._plan, self.state, segment, matches, self._stale.get(name), self._ageless.get(name)
+        )
         self._staged.append(segment)
         segment.index.let_pages_go()
 
@@ -214,6 +225,7 @@ def _test_segment(
     segment: Segment,
     matches: Matches | None = None,
     stale: Positions | None = None,
+    ageless: Positions | None = None,
 ) -> None:
     index = segment.index
     if matches is None:
@@ -223,7 +235,7 @@ def _test_segment(
         plan.lost_to_own[segment.meta.id] = len(stale)
         matches = matches.take(~np.isin(index.row_positions(matches.needles), stale))
     if state.floor is not None:
-        _refuse_too_late(plan, state.floor, segment, matches)
+        _refuse_too_late(plan, state.floor, segment, matches, ageless)
     if not len(matches):
         return
     staged_positions = index.row_positions(matches.needles)
@@ -250,7 +262,9 @@ def _test_segment(
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
 
 
-def _refuse_too_late(plan: Plan, floor: int, segment: Segment, matches: Matches) -> None:
+def _refuse_too_late(
+    plan: Plan, floor: int, segment: Segment, matches: Matches, ageless: Positions | None
+) -> None:
     """A row below the floor whose key is not stored may come after a tombstone that is forgotten."""
     index = segment.index
     assert index.sequence is not None
@@ -259,6 +273,8 @@ def _refuse_too_late(plan: Plan, floor: int, segment: Segment, matches: Matches)
     positions = index.row_positions(np.flatnonzero(late))
     stale = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
     positions = positions[~np.isin(positions, stale)]
+    if ageless is not None:
+        positions = positions[~np.isin(positions, ageless)]
     if len(positions):
         plan.own[segment.meta.id] = _joined([stale, positions])
         plan.too_late[segment.meta.id] = len(positions)

@@ -236,28 +236,38 @@ class LoadJobs:
             if job.has_ended and job.finished_ms < before:
                 self._jobs.remove(job_id)
 
-    def cancel(self, database: str, label: str) -> int:
-        """Asks running jobs with a label to end (B17); returns how many were asked.
+    def cancel(self, database: str, label: str, matches: Callable[[LoadJob], bool] | None = None) -> int:
+        """Asks running jobs to end (B17); returns how many were asked.
+
+        Args:
+            label: theirs, or the pattern that `matches` decides.
+            matches: which jobs of the database are meant; None means those with the label.
 
         Raises:
             NotFoundError: no such job.
-            InvalidInputError: it has ended, or is being committed.
+            InvalidInputError: all of them have ended, or are being committed.
         """
         found = {
-            i: job
-            for i, job in self.all().items()
-            if (job.spec.database, job.spec.label) == (database, label)
+            job_id: job
+            for job_id, job in self.all().items()
+            if job.spec.database == database
+            and (job.spec.label == label if matches is None else matches(job))
         }
         if not found:
             raise NotFoundError(
                 f"Load job does not exist: label [{label}] in database {database}", kind="unknown_job"
             )
         asked = 0
+        too_late: InvalidInputError | None = None
         for job_id, job in found.items():
-            if not job.has_ended:
+            if job.has_ended:
+                continue
+            try:
                 asked += not self.change(job_id, _cancelling).has_ended
+            except InvalidInputError as error:  # being committed: the others can still be stopped
+                too_late = error
         if not asked:
-            raise InvalidInputError(
+            raise too_late or InvalidInputError(
                 "Job could not be cancelled when job is finished or cancelled", kind="job_ended"
             )
         return asked

@@ -31,6 +31,14 @@ _HEADERS: Final = {
     "num_as_string": "num_as_string",
     "fuzzy_parse": "fuzzy_parse",
 }
+_FLAGS: Final = (
+    "partial_columns",
+    "partial_update_ignore_null",
+    "trim_double_quotes",
+    "strip_outer_array",
+    "num_as_string",
+    "fuzzy_parse",
+)
 _OF_JOB: Final = frozenset(["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine"])
 # Known to Doris and of no meaning here: there are no backends whose memory and tablets to divide.
 _WITHOUT_EFFECT: Final = frozenset(["exec_mem_limit", "send_batch_parallelism", "load_to_single_tablet"])
@@ -49,7 +57,7 @@ class DataDescription:
         assignments: `column = expression`, in order.
         preceding_filter, where, delete_on: conditions.
         order_by: the column that gives the sequence.
-        properties: of this description alone, over those of the job.
+        properties: of this description alone, over those of the job: how its files are read and mapped.
     """
 
     table: str
@@ -122,10 +130,15 @@ class LoadSpec:
             raise InvalidInputError("a load needs at least one data description", kind="bad_load")
         if len({each.merge_type for each in self.descriptions}) > 1:  # B5
             raise InvalidInputError("merge type in all statement must be the same.", kind="bad_load")
-        for properties in (self.properties, *(each.properties for each in self.descriptions)):
-            for name in properties:
-                if name not in _HEADERS and name not in _OF_JOB and name not in _WITHOUT_EFFECT:
-                    raise InvalidInputError(f"Unknown property: {name}", kind="unknown_property")
+        _check_properties(self.properties)
+        for each in self.descriptions:
+            _check_properties(each.properties)
+            for name in each.properties:
+                if name in _OF_JOB:
+                    raise InvalidInputError(
+                        f"{each.table}: property {name} is one of the whole job; set it there",
+                        kind="bad_property",
+                    )
         self._check_number("timeout", 1, _TIMEOUT_MAX)
         self._check_number("load_parallelism", 1, 1024)
         if self.priority not in PRIORITIES:
@@ -179,6 +192,17 @@ class LoadSpec:
         headers["function_column.sequence_col"] = description.order_by
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=description.preceding_filter)
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if name not in _HEADERS and name not in _OF_JOB and name not in _WITHOUT_EFFECT:
+            raise InvalidInputError(f"Unknown property: {name}", kind="unknown_property")
+        if name in _FLAGS and value.lower() not in ("true", "false"):
+            raise InvalidInputError(
+                f"Invalid {name} format. Must be bool type: true or false, found {value!r}",
+                kind="bad_property",
+            )
 
 
 def format_of(path: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from loaders.broker.job import SHOW_COLUMNS, LoadJobs
+from loaders.broker.job import SHOW_COLUMNS, LoadJob, LoadJobs
 from loaders.broker.spec import DataDescription, LoadSpec
 from loaders.broker.worker import submit
 from store.errors import InvalidInputError
@@ -17,6 +17,11 @@ from store.store import Store
 
 # Where Doris's names of S3 properties go in a URI of pyarrow.fs.
 _S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}
+_S3_LOGIN: Final = ("access_key", "secret_key")
+# Before each of them: today's, an older and the oldest way.
+_S3_PREFIX: Final = re.compile(r"(s3\.|aws\.|aws_)?(.*)", re.DOTALL)
+# Of the same protocol; Doris takes them all for S3.
+_S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 
 Line = tuple[str | None, ...]
 
@@ -59,14 +64,15 @@ class BrokerStatements:
         Raises:
             NotFoundError, InvalidInputError: there is nothing to cancel.
         """
-        jobs = LoadJobs(self._store.catalog)
-        if statement.filter.label is None:
+        wanted = statement.filter
+        if wanted.label is None:
             raise InvalidInputError("CANCEL LOAD needs WHERE LABEL = '...'", kind="bad_load")
-        labels = [statement.filter.label]
-        if statement.filter.is_pattern:
-            found = {job.spec.label for job in jobs.all().values() if job.spec.database == database}
-            labels = sorted(label for label in found if _matches(statement.filter, label)) or labels
-        return Result(affected_rows=sum(jobs.cancel(database, label) for label in labels))
+
+        def is_meant(job: LoadJob) -> bool:
+            return _matches(wanted, job.spec.label) and wanted.state in (None, job.state)
+
+        jobs = LoadJobs(self._store.catalog)
+        return Result(affected_rows=jobs.cancel(database, wanted.label, is_meant))
 
 
 def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:
@@ -150,20 +156,48 @@ def _is_name(text: str) -> bool:
 
 
 def _uri(path: str, properties: Mapping[str, str]) -> str:
-    """A path of the statement as a local path, or as a URI with what WITH S3 said."""
+    """A path of the statement as a local path, or as a URI with what WITH S3 said.
+
+    Raises:
+        InvalidInputError: another kind of storage.
+    """
     if path.startswith("file://"):
         return path.removeprefix("file://")
     if "://" not in path:
         return path
-    given = {
-        name.lower().removeprefix("s3.").removeprefix("aws."): value for name, value in properties.items()
-    }
+    scheme, _, rest = path.partition("://")
+    if scheme.lower() not in _S3_SCHEMES:
+        raise InvalidInputError(
+            f"{path}: files are read from S3 ({'://, '.join(_S3_SCHEMES)}://) and local directories; mount "
+            "them or copy them to S3",
+            kind="not_supported",
+        )
+    given = _s3_properties(properties)
     query = {_S3_QUERY[name]: given[name] for name in _S3_QUERY if name in given}
     if "endpoint_override" in query:
         parts = urlsplit(query["endpoint_override"])
         if parts.netloc:
             query = {**query, "scheme": parts.scheme, "endpoint_override": parts.netloc}
-    rest = path.partition("://")[2]
-    key, secret = given.get("access_key", ""), given.get("secret_key", "")
+    key, secret = (given.get(name, "") for name in _S3_LOGIN)
     login = f"{quote(key, safe='')}:{quote(secret, safe='')}@" if key else ""
     return f"s3://{login}{rest}" + (f"?{urlencode(query)}" if query else "")
+
+
+def _s3_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What WITH S3 said, by names without prefix.
+
+    Raises:
+        InvalidInputError: an unknown name. Without its endpoint or key, a load would read another server.
+    """
+    given = {}
+    for name, value in properties.items():
+        found = _S3_PREFIX.fullmatch(name.lower())
+        assert found is not None
+        plain = found[2]
+        if plain not in _S3_QUERY and plain not in _S3_LOGIN:
+            known = ", ".join(f"s3.{each}" for each in (*_S3_QUERY, *_S3_LOGIN))
+            raise InvalidInputError(
+                f"WITH S3: Unknown property: {name}; expected some of {known}", kind="unknown_property"
+            )
+        given[plain] = value
+    return given

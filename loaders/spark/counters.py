@@ -3,16 +3,20 @@
     counters = LoadCounters(spark)
     query = events.writeStream.foreachBatch(foreach_batch_sink(path, "shop.orders", counters=counters))
     counters.values()                # {"rows_total": 1200, "rows_loaded": 1198, ...}, while the query runs
+    register(spark, counters)        # df.write and writeStream of format("seqstore") raise them too
 
-Python data sources may not have accumulators of their own, and those of tasks count a share as often as it
-was staged. These are raised when a version was published: once, whatever Spark ran twice.
+Accumulators raised by tasks count a share as often as it was staged. These are raised when a version was
+published: once, whatever Spark ran twice. A data source publishes in a process beside the driver, whose
+accumulators Spark brings home when it ends.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from store.load import LoadResult
 from store.publish import Figures
 
 if TYPE_CHECKING:
@@ -41,10 +45,32 @@ class LoadCounters:
     def count(self, figures: Mapping[str, Figures]) -> None:
         """Adds what was published, by table."""
         for each in figures.values():
-            for name, accumulator in self.rows.items():
-                accumulator.add(getattr(each, name))
-            self.versions.add(1 if each.rows_total else 0)
+            self.add(each)
+
+    def add(self, load: Figures | LoadResult) -> None:
+        """Adds what one load published on one table."""
+        for name, accumulator in self.rows.items():
+            accumulator.add(getattr(load, name))
+        self.versions.add(1 if load.rows_total else 0)
 
     def values(self) -> dict[str, int]:
         """All of them as they stand."""
         return {"versions": self.versions.value, **{name: each.value for name, each in self.rows.items()}}
+
+
+def tell_load(log: logging.Logger, what: str, done: LoadResult, counters: LoadCounters | None) -> None:
+    """Logs what was published, and raises the counters if there are any.
+
+    Args:
+        what: the table, and what of it.
+    """
+    log.info(
+        "%s: %d rows, %d filtered, %d superseded, version %d",
+        what,
+        done.rows_total,
+        done.rows_filtered,
+        done.rows_superseded,
+        done.version,
+    )
+    if counters is not None:
+        counters.add(done)

@@ -10,7 +10,8 @@ rows_per_partition stored rows an input partition has, about
 changes            true: a stream's columns, for readStream (see loaders.spark.stream)
 starting_version   a stream begins with the changes of this version, not with the rows there are
 max_rows_per_batch changes a micro-batch of a stream has, about
-partitions         overwrite these partitions only, separated by commas
+partitions         write into these partitions only, separated by commas: rows of others are rejected, and
+                   mode overwrite takes the rows of these alone
 label              write under this label; a second write with it is refused
 txnAppId, txnVersion  both or neither: skipped unless the version is larger than the last one of this id
 sequence           the frame's column that gives the hidden sequence
@@ -26,12 +27,14 @@ staged_to          of the sink: leave the shares in this local directory instead
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from store import InvalidInputError
+from store.app_ids import check_pair
 from store.check_partial import FIXED, UPSERT, parse_mode, parse_new_key_behavior
 
 ROWS_PER_PARTITION: Final = 1_000_000
@@ -49,6 +52,10 @@ _READ: Final = frozenset(
         "max_rows_per_batch",
     ]
 )
+# What the reader of a stream takes, and its writer.
+STREAM_READ: Final = frozenset(
+    ["columns", "changes", "rows_per_partition", "starting_version", "max_rows_per_batch"]
+)
 _STAGE: Final = frozenset(
     [
         "sequence",
@@ -61,6 +68,7 @@ _STAGE: Final = frozenset(
         "partial_update_ignore_null",
     ]
 )
+STREAM_WRITE: Final = _STAGE | {"partitions"}
 _WRITE: Final = _STAGE | {"label", "txnappid", "txnversion", "partitions", "staged_to"}
 # Spark hands its own options of a stream over too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
@@ -113,6 +121,19 @@ class LoadOptions:
             )
         return cls.parse({name: str(value) for name, value in options.items() if value is not None})
 
+    def refuse_overwriting(self, table: str) -> None:
+        """Raises where rows would be needed that an overwrite takes away.
+
+        Raises:
+            InvalidInputError: the load is a partial update.
+        """
+        if self.mode != UPSERT:
+            raise InvalidInputError(
+                f"{table}: a partial update cannot overwrite (mode overwrite, outputMode complete); write "
+                "whole rows",
+                kind="bad_mode",
+            )
+
     @property
     def staging(self) -> dict[str, Any]:
         """Arguments of `Table.write_task`."""
@@ -151,6 +172,23 @@ class SourceOptions:
     max_rows_per_batch: int | None = None
     partitions: tuple[str, ...] = ()
     staged_to: Path | None = None
+    given: frozenset[str] = frozenset()
+
+    def refuse_others(self, known: Collection[str], where: str) -> None:
+        """Raises unless all options that were given have a meaning for who asks.
+
+        Args:
+            known: those that have, beside path and table, in lower case.
+            where: who asks, for messages.
+
+        Raises:
+            InvalidInputError: one has none.
+        """
+        for name in sorted(self.given - {"path", "table", *_SPARK, *known}):
+            raise InvalidInputError(
+                f"option {name!r} means nothing to {where}; it takes {', '.join(sorted(known))}",
+                kind="bad_option",
+            )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -173,27 +211,43 @@ class SourceOptions:
                     f"{name} is missing",
                     kind="missing_option",
                 )
+        if "version" in given and "versionasof" in given:
+            raise InvalidInputError(
+                "options version and versionAsOf are the same; give one", kind="bad_option"
+            )
         version = given.get("version", given.get("versionasof"))
-        columns = given.get("columns")
+        app = (given.get("txnappid"), _optional_integer("txnversion", given, least=0))
+        check_pair(*app)
         return cls(
             Path(given["path"]),
             given["table"],
             None if version is None else _integer("version", version),
-            None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            _columns(given.get("columns")),
             given.get("filter"),
             _boolean("pushdown", given.get("pushdown", "false")),
             _boolean("hidden", given.get("hidden", "false")),
             _integer("rows_per_partition", given.get("rows_per_partition", str(ROWS_PER_PARTITION))),
             given.get("label"),
             LoadOptions.parse(given),
-            (given.get("txnappid"), _optional_integer("txnversion", given, least=0)),
+            app,
             given.get("checkpointlocation"),
             _boolean("changes", given.get("changes", "false")),
             _optional_integer("starting_version", given),
             _optional_integer("max_rows_per_batch", given),
             _names(given.get("partitions", "")),
             Path(given["staged_to"]) if "staged_to" in given else None,
+            frozenset(given),
         )
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    for name, times in Counter(name.lower() for name in names).items():
+        if times > 1:
+            raise InvalidInputError(f"option columns: {name!r} is named {times} times", kind="bad_option")
+    return names
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -27,8 +27,7 @@ def arrow_filter(pushed: Filter, stored: Mapping[str, pa.Field], read: pa.Schema
     from pyspark.sql.datasource import Not
 
     if isinstance(pushed, Not):
-        inner = arrow_filter(pushed.child, stored, read)
-        return None if inner is None else ~inner
+        return _negated(pushed.child, stored, read)
     path: tuple[str, ...] = getattr(pushed, "attribute", ())
     if len(path) != 1 or path[0] not in stored:
         return None
@@ -37,6 +36,19 @@ def arrow_filter(pushed: Filter, stored: Mapping[str, pa.Field], read: pa.Schema
     if pa.types.is_floating(kind) or pa.types.is_nested(kind) or kind != read.field(path[0]).type:
         return None
     return _comparison(pushed, pc.field(column.name), kind)
+
+
+def _negated(child: Filter, stored: Mapping[str, pa.Field], read: pa.Schema) -> pc.Expression | None:
+    from pyspark.sql import datasource as spark
+
+    if isinstance(child, spark.Not):
+        return arrow_filter(child.child, stored, read)
+    inner = arrow_filter(child, stored, read)
+    if inner is None:
+        return None
+    if isinstance(child, spark.In):  # Arrow says of NULL that it is not in the list, SQL that nobody knows
+        return ~inner & pc.field(stored[child.attribute[0]].name).is_valid()
+    return ~inner
 
 
 def _comparison(pushed: Filter, column: pc.Expression, kind: pa.DataType) -> pc.Expression | None:

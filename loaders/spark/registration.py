@@ -7,10 +7,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from loaders.spark.counters import LoadCounters
 
-def register(spark: SparkSession) -> None:
-    """Makes `format("seqstore")` known to a session and lets filters reach it; see `loaders.spark.source`."""
+
+# By application, as accumulators are: whoever needs the source registers it again, without knowing of them.
+_counters: dict[str, LoadCounters] = {}
+
+
+def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
+    """Makes `format("seqstore")` known to a session and lets filters reach it; see `loaders.spark.source`.
+
+    Args:
+        counters: raised by what `df.write` and `writeStream` publish from now on. None keeps those that the
+            application was given before.
+    """
     from loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(SeqstoreSource)
+    if counters is not None:
+        _counters[spark.sparkContext.applicationId] = counters
+    elif _counters:  # else the application is not asked for: sessions that are only connected have none
+        counters = _counters.get(spark.sparkContext.applicationId)
+    spark.dataSource.register(SeqstoreSource.counting(counters))

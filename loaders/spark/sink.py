@@ -43,6 +43,7 @@ import pyarrow as pa
 from loaders.spark.counters import LoadCounters
 from loaders.spark.options import LoadOptions
 from loaders.spark.staged_frame import StagedFrame, stage_frame
+from loaders.spark.zones import without_zones
 from store import InvalidInputError, LabelExistsError, Store, Table
 from store.load import Load
 from store.publish import Figures
@@ -52,7 +53,6 @@ from store.transaction import VISIBLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
     Select = Callable[[DataFrame], DataFrame]
 
@@ -331,29 +331,3 @@ def _needs_driver(table: Table, frame: DataFrame) -> bool:
 def _estimated_bytes(df: DataFrame) -> int:
     """What Spark's planner expects the frame to hold; very much where it knows nothing."""
     return int(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
-
-
-def without_zones(df: DataFrame) -> DataFrame:
-    """Every `timestamp` as the session's time zone shows it: a DATETIME has no zone. Nested ones too."""
-    from pyspark.sql import functions
-
-    kinds = [(field.name, field.dataType, _without_zone(field.dataType)) for field in df.schema]
-    if all(kind == plain for _, kind, plain in kinds):
-        return df
-    quoted = [("`" + name.replace("`", "``") + "`", name, plain) for name, _, plain in kinds]
-    return df.select([functions.col(column).cast(plain).alias(name) for column, name, plain in quoted])
-
-
-def _without_zone(kind: DataType) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType, TimestampNTZType, TimestampType
-
-    if isinstance(kind, TimestampType):
-        return TimestampNTZType()
-    if isinstance(kind, ArrayType):
-        return ArrayType(_without_zone(kind.elementType), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(_without_zone(kind.keyType), _without_zone(kind.valueType), kind.valueContainsNull)
-    if isinstance(kind, StructType):
-        fields = [StructField(field.name, _without_zone(field.dataType), field.nullable) for field in kind]
-        return StructType(fields)
-    return kind

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +39,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import SourceOptions
@@ -47,7 +48,7 @@ from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from store import InvalidInputError, Store, TableSchema
 from store.app_ids import DUPLICATE
-from store.partitions import any_partition_filter
+from store.partitions import any_partition_filter, partitioned
 from store.scan import Projection
 from store.scan_task import ScanTask
 from store.write_task import StagedRows
@@ -62,6 +63,20 @@ _LOG: Final = logging.getLogger(__name__)
 class SeqstoreSource(DataSource):
     """See the module."""
 
+    _counters: ClassVar[LoadCounters | None] = None
+
+    @classmethod
+    def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
+        """The source, made to raise counters by what it publishes.
+
+        Spark makes sources from their class and tells them nothing but options, so it has to be a class that
+        holds them. It is made here, where no name leads to it: such classes travel by value, and what they
+        hold with them.
+        """
+        if counters is None:
+            return cls
+        return type("CountingSource", (cls,), {"_counters": counters})
+
     def __init__(self, options: CaseInsensitiveDict) -> None:
         super().__init__(options)
         self._asked = SourceOptions.parse(options)
@@ -74,7 +89,7 @@ class SeqstoreSource(DataSource):
         asked = self._asked
         if asked.changes:  # Spark does not say whether it asks for a stream
             with Store.open(asked.path, create=False) as store:
-                return feed_frame_schema(store.table(asked.table))
+                return feed_frame_schema(store.table(asked.table), asked.columns)
         with Store.open(asked.path, create=False) as store:
             schema = store.table(asked.table).snapshot(asked.version).schema
         return frame_schema(schema, Projection.of(schema, asked.columns, hidden=asked.hidden).names)
@@ -88,13 +103,13 @@ class SeqstoreSource(DataSource):
         return (PushdownReader if self._asked.pushdown else SnapshotReader)(schema, self._asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> VersionWriter:
-        return VersionWriter(schema, self._asked, overwrite=overwrite)
+        return VersionWriter(schema, self._asked, overwrite=overwrite, counters=self._counters)
 
     def streamReader(self, schema: StructType) -> ChangeReader:
         return ChangeReader(schema, self._asked)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return BatchWriter(schema, self._asked)
+        return BatchWriter(schema, self._asked, overwrite=overwrite, counters=self._counters)
 
 
 @dataclass
@@ -177,17 +192,28 @@ class VersionWriter(DataSourceArrowWriter):
 
     Raises:
         InvalidInputError: the frame's columns do not fit the table.
+        NotFoundError: no such partition.
         LabelExistsError: the label names a running or finished load.
     """
 
-    def __init__(self, schema: StructType, asked: SourceOptions, *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        asked: SourceOptions,
+        *,
+        overwrite: bool = False,
+        counters: LoadCounters | None = None,
+    ) -> None:
         self._asked = asked
         self._overwrite = overwrite
+        self._counters = counters
+        if overwrite:
+            asked.load.refuse_overwriting(asked.table)
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
-            self._task = table.write_task(driver_process(), **asked.load.staging)
+            self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
         self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
@@ -212,6 +238,7 @@ class VersionWriter(DataSourceArrowWriter):
                 operation="SPARK WRITE",
                 txn_app_id=app_id,
                 txn_version=version,
+                partitions=asked.partitions,
                 **asked.load.beginning,
             ) as load,
         ):
@@ -220,7 +247,9 @@ class VersionWriter(DataSourceArrowWriter):
             for share in shares:
                 load.adopt(share)
             done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
-        if done.status == DUPLICATE:
+        if done.status != DUPLICATE:
+            tell_load(_LOG, asked.table, done, self._counters)
+        else:
             _LOG.warning(
                 "%s: txnVersion %s of %r was committed before, as version %d: skipped",
                 asked.table,
@@ -233,11 +262,9 @@ class VersionWriter(DataSourceArrowWriter):
         """Rows that go: those of the partitions named, or all."""
         if not self._asked.partitions:
             return None
-        from store.sql.kinds.partitions import find_partition  # see _parse_filter
-
         table = store.table(self._asked.table)
-        wanted = [find_partition(table, name) for name in self._asked.partitions]
-        return any_partition_filter(table.schema, wanted)
+        find = partitioned(table.schema, table.name).find
+        return any_partition_filter(table.schema, map(find, self._asked.partitions))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._task.discard()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from loaders.spark.registration import register
+from loaders.spark.zones import local_times
 from store import CommitUnknownError
 from store.write_task import StagedRows, WriteTask
 
@@ -59,10 +60,11 @@ class StagedFrame:
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
     """Stages what Spark hands a task; nothing where it hands nothing."""
-    first = next(batches, None)
+    plain = map(local_times, batches)
+    first = next(plain, None)
     if first is None:
         return StagedRows()
-    rest = (batch for part in ([first], batches) for batch in part)
+    rest = (batch for part in ([first], plain) for batch in part)
     return task.run(pa.RecordBatchReader.from_batches(first.schema, rest))
 
 

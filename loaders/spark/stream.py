@@ -18,11 +18,12 @@ met by its label and skipped. The query id is read from the checkpoint; without 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -40,9 +41,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
 from loaders.spark.frame_types import arrow_schema, frame_schema
-from loaders.spark.options import SourceOptions
+from loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
 from loaders.spark.staged_frame import run_task
 from store import (
     CommitUnknownError,
@@ -53,6 +55,7 @@ from store import (
     Table,
 )
 from store.changes import CHANGE_TYPE, FEED_FIELDS
+from store.scan import Projection
 from store.scan_task import ScanTask
 from store.stage import StagingId
 from store.transaction import VISIBLE
@@ -61,12 +64,21 @@ from store.write_task import StagedRows, WriteTask
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_ROWS_PER_PARTITION = 65_536
+_LOG: Final = logging.getLogger(__name__)
+_ROWS_PER_PARTITION: Final = 65_536
+_FEED_NAMES: Final = frozenset(field.name.lower() for field in FEED_FIELDS)
 
 
-def feed_frame_schema(table: Table) -> StructType:
-    """Columns of the stream: the table's, then kind, version and time of each change."""
-    schema = frame_schema(table.schema, table.schema.names)
+def feed_frame_schema(table: Table, columns: Sequence[str] | None = None) -> StructType:
+    """Columns of the stream: the table's, then kind, version and time of each change.
+
+    Args:
+        columns: of the table's, only these.
+
+    Raises:
+        InvalidInputError: unknown column.
+    """
+    schema = frame_schema(table.schema, Projection.of(table.schema, columns, hidden=False).names)
     for field in schema.fields:
         field.nullable = True
     extra = from_arrow_schema(pa.schema(FEED_FIELDS))
@@ -92,9 +104,14 @@ class ChangeShare(InputPartition):
 
 
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the change feed; see the module."""
+    """Reads the change feed; see the module.
+
+    Raises:
+        InvalidInputError: no change feed was asked for, or an option has no meaning for it.
+    """
 
     def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        asked.refuse_others(STREAM_READ, "readStream, which brings every change of the table")
         self._asked = asked
         self._wanted = arrow_schema(schema)
         if CHANGE_TYPE not in self._wanted.names:
@@ -110,7 +127,8 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:
         first = self._asked.starting_version
-        return self._at(0 if first is None else first - 1)
+        # 0 stands for the rows there are. A table's first version is its creation, which brings none.
+        return self._at(0 if first is None else max(first - 1, 1))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._asked.max_rows_per_batch
@@ -185,7 +203,10 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             table = self._same_table(store, end)
             if first == 0:
                 time_ms = round(_time_of(table, last).timestamp() * 1000)
-                tasks = table.scan_tasks(version=last, rows_per_task=self._asked.rows_per_partition)
+                own = [name for name in self._wanted.names if name.lower() not in _FEED_NAMES]
+                tasks = table.scan_tasks(
+                    own or None, version=last, rows_per_task=self._asked.rows_per_partition
+                )
                 return [SnapshotShare(task, last, time_ms) for task in tasks]
             return [
                 ChangeShare(_packed(batch.slice(at, _ROWS_PER_PARTITION)))
@@ -237,14 +258,40 @@ class StagedBatchShare(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
-    """Writes every micro-batch as one version; see the module."""
+    """Writes every micro-batch as one version; see the module.
 
-    def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+    Args:
+        overwrite: a batch is all there is to be (outputMode complete).
+        counters: raised by what each batch loaded.
+
+    Raises:
+        InvalidInputError: the columns do not fit the table, or an option has no meaning for a stream.
+        NotFoundError: no such partition.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        asked: SourceOptions,
+        *,
+        overwrite: bool = False,
+        counters: LoadCounters | None = None,
+    ) -> None:
+        asked.refuse_others(STREAM_WRITE, "writeStream, whose batches have labels of their own")
+        if overwrite:
+            asked.load.refuse_overwriting(asked.table)
+            if asked.partitions:
+                raise InvalidInputError(
+                    "option partitions: a batch of outputMode complete takes the place of the whole table",
+                    kind="bad_option",
+                )
         self._asked = asked
+        self._overwrite = overwrite
+        self._counters = counters
         self._owner = driver_process()
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
-            self._task = table.write_task(self._owner, **asked.load.staging)
+            self._task = table.write_task(self._owner, partitions=asked.partitions, **asked.load.staging)
         self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:
@@ -264,6 +311,13 @@ class BatchWriter(DataSourceStreamArrowWriter):
             self._discard(shares)
             if error.status != VISIBLE:
                 raise
+            _LOG.warning(
+                "%s: epoch %d of query %s is version %d already: skipped",
+                self._asked.table,
+                batchId,
+                query_id(self._asked),
+                error.version,
+            )
         except BaseException:
             self._discard(shares)
             raise
@@ -273,10 +327,16 @@ class BatchWriter(DataSourceStreamArrowWriter):
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             label = f"spark-{query_id(asked)}-{batch}-{table.id}"
-            with table.begin_load(label=label, operation="SPARK WRITE", **asked.load.beginning) as load:
+            with table.begin_load(
+                label=label, operation="SPARK WRITE", partitions=asked.partitions, **asked.load.beginning
+            ) as load:
+                if self._overwrite:
+                    load.clear()
                 for share in shares:
                     load.adopt(share)
-                load.commit(max_filter_ratio=asked.load.max_filter_ratio)
+                done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
+            what = f"{asked.table}: epoch {batch} of query {query_id(asked)}"
+            tell_load(_LOG, what, done, self._counters)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard([message for message in messages if isinstance(message, StagedBatchShare)])

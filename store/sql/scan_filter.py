@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow.compute as pc
 from sqlglot import exp
 
 from store.errors import InvalidInputError
 from store.schema import TableSchema
 from store.sql.predicates import column_of, conditions, conjuncts
+
+_WITH_NAN: Final = ("FLOAT", "DOUBLE")
 
 
 def scan_filter(schema: TableSchema, node: exp.Expr, where: str) -> pc.Expression:
@@ -23,6 +27,19 @@ def scan_filter(schema: TableSchema, node: exp.Expr, where: str) -> pc.Expressio
     for part in conjuncts(node):
         column = column_of(part)
         known = schema.find(column.name) if column is not None else None
+        if column is not None and known is None:
+            raise InvalidInputError(
+                f"{where} {part.sql()}: unknown column {column.name!r}; there are {', '.join(schema.names)}",
+                kind="unknown_column",
+                column=column.name,
+            )
+        if known is not None and known.type.name in _WITH_NAN and not isinstance(part, (exp.Is, exp.Not)):
+            # SQL sorts NaN above every number and calls it equal to itself; a scan does neither.
+            raise InvalidInputError(
+                f"{where} {part.sql()}: {known.name} is {known.type}, of which only IS [NOT] NULL can be "
+                "asked here, because of NaN; put the comparison into the query",
+                kind="bad_filter",
+            )
         parts = conditions(part, known.name, known.type) if known is not None else None
         if not parts:
             raise InvalidInputError(

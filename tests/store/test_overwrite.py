@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import InvalidInputError, Store, Table
+from store import Column, InvalidInputError, Store, Table, TableSchema, parse_type
 from tests.support.rows import schema_of
 
 
@@ -87,3 +88,59 @@ def test_a_load_planned_before_a_clearing_still_gets_in(table: Table) -> None:
 def test_a_partial_update_cannot_overwrite(table: Table) -> None:
     with table.begin_load(mode="UPDATE_FIXED_COLUMNS") as load, pytest.raises(InvalidInputError):
         load.clear()
+
+
+def test_a_row_beside_the_filter_takes_the_place_of_the_stored_one(table: Table) -> None:
+    with table.begin_load() as load:
+        load.clear(pc.field("k") >= 3)
+        load.write(pa.table({"k": [1, 9], "v": [11, 9]}))
+        load.commit()
+    assert table.scan().read_all().num_rows == 3
+    assert keys(table) == {1: 11, 2: 21, 9: 9}
+
+
+def test_a_row_beside_the_filter_loses_to_a_larger_sequence(table: Table) -> None:
+    with table.begin_load() as load:
+        load.clear(pc.field("k") >= 3)
+        load.write(pa.table({"k": [1, 4], "v": [9, 1]}))
+        done = load.commit()
+    assert done.rows_late == 1
+    assert keys(table) == {1: 10, 2: 21, 4: 1}
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Table:
+    """Keys 1 and 2 of 2020 were deleted, and nobody remembers; so rows older than that are too late."""
+    store = Store.open(tmp_path / "data")
+    store.create_database("db")
+    given = {"function_column.sequence_col": "v", "tombstone_retention_seconds": "0"}
+    columns = [Column("k", parse_type("INT"), nullable=False), Column("v", parse_type("DATETIME"))]
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=given))
+    table.upsert(pa.table({"k": [1, 2], "v": [datetime(2020, 1, 5)] * 2}))
+    table.delete({"k": [1, 2]})
+    assert table.purge().tombstones_removed == 2
+    return table
+
+
+def test_a_row_beside_the_filter_may_be_too_late(aged: Table) -> None:
+    with aged.begin_load() as load:
+        load.clear(pc.field("k") < 2)
+        load.write(pa.table({"k": [1, 2], "v": [datetime(2019, 1, 5)] * 2}))
+        done = load.commit()
+    assert (done.rows_too_late, list(keys(aged))) == (1, [1])
+
+
+def test_rows_that_went_are_counted_where_pieces_of_the_load_share_keys(table: Table) -> None:
+    with table.begin_load() as load:
+        load.clear()
+        load.write(pa.table({"k": [1], "v": [1]}))
+        load.write(pa.table({"k": [1], "v": [2]}))
+        done = load.commit()
+    assert done.rows_deleted == 4
+
+
+def test_an_overwrite_cannot_be_precommitted(table: Table) -> None:
+    with table.begin_load(label="l") as load:
+        load.clear()
+        with pytest.raises(InvalidInputError, match="cannot be pre-committed"):
+            load.precommit()

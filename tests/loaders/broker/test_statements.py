@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from loaders.broker.job import ENDED
+from loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from loaders.broker.spec import DataDescription, LoadSpec
 from loaders.broker.statements import spec_of
 from loaders.load_jobs import StoreLoadJobs
 from store import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
 from store.sql import Session
 from store.sql.load_jobs import LoadLabel
 from store.sql.parser import parse
+from store.transaction import now_ms, this_process
 
 
 @pytest.fixture
@@ -136,3 +138,77 @@ def test_s3_properties_become_part_of_the_uri() -> None:
     assert spec_of(statement, "db").descriptions[0].paths == (
         "s3://k%2F1:s%2B2@bucket/a/*.csv?endpoint_override=127.0.0.1%3A9&region=r&scheme=http",
     )
+
+
+@pytest.mark.parametrize("prefix", ["", "s3.", "AWS.", "AWS_"])
+def test_s3_properties_have_several_prefixes(prefix: str) -> None:
+    assert s3_paths("s3://b/x.csv", f'"{prefix}ENDPOINT" = "http://h:9", "{prefix}REGION" = "r"') == (
+        "s3://b/x.csv?endpoint_override=h%3A9&region=r&scheme=http",
+    )
+
+
+def test_an_unknown_s3_property_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match=r"Unknown property: s3\.endpiont"):
+        s3_paths("s3://b/x.csv", '"s3.endpiont" = "http://h:9"')
+
+
+def test_other_storage_is_not_taken_for_s3() -> None:
+    with pytest.raises(InvalidInputError, match=r"hdfs://n:8020/x\.csv: files are read from S3"):
+        s3_paths("hdfs://n:8020/x.csv", '"s3.region" = "r"')
+
+
+def s3_paths(path: str, properties: str) -> tuple[str, ...]:
+    (statement,) = parse(f'LOAD LABEL db.l (DATA INFILE ("{path}") INTO TABLE t) WITH S3 ({properties})')
+    assert isinstance(statement, LoadLabel)
+    return spec_of(statement, "db").descriptions[0].paths
+
+
+@pytest.fixture
+def jobs(session: Session, tmp_path: Path) -> Iterator[LoadJobs]:
+    """Jobs in four states that nobody runs."""
+    with Store.open(tmp_path / "data") as store:
+        made = LoadJobs(store.catalog)
+        for label, state in (("d_1", FINISHED), ("d_2", LOADING), ("d_3", COMMITTED), ("d_4", PENDING)):
+            spec = LoadSpec("db", label, (DataDescription("one", ("/x",)),))
+            made.add(LoadJob(spec, state, this_process(), now_ms()))
+        yield made
+
+
+def cancelling(jobs: LoadJobs) -> list[str]:
+    return [job.spec.label for job in jobs.all().values() if job.is_cancelling]
+
+
+def test_a_pattern_cancels_what_can_still_be_cancelled(session: Session, jobs: LoadJobs) -> None:
+    """B17"""
+    ask(session, "CANCEL LOAD FROM db WHERE LABEL LIKE 'd_%'")
+    assert cancelling(jobs) == ["d_2", "d_4"]
+
+
+def test_cancel_load_keeps_to_the_state_it_names(session: Session, jobs: LoadJobs) -> None:
+    ask(session, "CANCEL LOAD FROM db WHERE LABEL LIKE 'd_%' AND STATE = 'pending'")
+    assert cancelling(jobs) == ["d_4"]
+
+
+def test_a_job_in_another_state_is_not_the_one_to_cancel(session: Session, jobs: LoadJobs) -> None:
+    with pytest.raises(NotFoundError, match=r"Load job does not exist: label \[d_2\]"):
+        ask(session, "CANCEL LOAD FROM db WHERE LABEL = 'd_2' AND STATE = 'PENDING'")
+    assert cancelling(jobs) == []
+
+
+def test_a_committing_job_alone_is_not_cancelled(session: Session, jobs: LoadJobs) -> None:
+    with pytest.raises(InvalidInputError, match="could not be cancelled while txn is committing"):
+        ask(session, "CANCEL LOAD FROM db WHERE LABEL = 'd_3'")
+
+
+@pytest.mark.parametrize("name", ["max_filter_ratio", "timeout", "priority", "engine", "load_parallelism"])
+def test_properties_of_a_job_are_refused_in_a_description(name: str) -> None:
+    described = DataDescription("one", ("/x.csv",), properties={name: "1"})
+    with pytest.raises(InvalidInputError, match=f"one: property {name} is one of the whole job"):
+        LoadSpec("db", "l", (described,)).check()
+
+
+@pytest.mark.parametrize("name", ["partial_columns", "strip_outer_array"])
+def test_a_flag_is_true_or_false(name: str) -> None:
+    spec = LoadSpec("db", "l", (DataDescription("one", ("/x.json",)),), {name: "maybe"})
+    with pytest.raises(InvalidInputError, match=f"Invalid {name} format. Must be bool type"):
+        spec.check()

@@ -30,6 +30,7 @@ SMALL = Settings(
     clustered_rows_min=1_000,
     auto_compaction=0,
 )
+NAMED = pc.is_in(pc.field("v"), pa.array(["third 1", "first 2"]))
 TYPES = {
     "id": "BIGINT",
     "flag": "BOOLEAN",
@@ -151,6 +152,9 @@ def test_hidden_columns_come_when_asked_for(session: SparkSession, store: Store,
         ("v like 'second%'", pc.starts_with(pc.field("v"), "second")),
         ("v is null and k > 100", pc.field("v").is_null() & (pc.field("k") > 100)),
         ("not (s = 1)", pc.field("s") != 1),
+        ("v not in ('third 1', 'first 2')", ~NAMED & pc.field("v").is_valid()),
+        ("v not like 'first%'", ~pc.starts_with(pc.field("v"), "first")),
+        ("not (v <=> 'third 1')", (pc.field("v") != "third 1") | pc.field("v").is_null()),
         ("v <=> 'third 1'", pc.field("v") == "third 1"),
     ],
 )

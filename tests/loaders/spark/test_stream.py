@@ -14,11 +14,14 @@ import pytest
 
 from cli.demo.spark_run import forget_last_epoch
 from loaders.spark import register
-from store import Column, Settings, Store, Table, TableSchema, parse_type
+from loaders.spark.options import SourceOptions
+from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
 from store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from loaders.spark.stream import BatchWriter
 
 pytestmark = pytest.mark.spark
 
@@ -113,6 +116,21 @@ def test_a_stream_may_start_at_a_version_and_take_few_rows_at_a_time(
     )
     assert all(len(batch) <= 5 for batch in batches)
     assert len(batches) == 2
+
+
+def test_a_stream_that_starts_at_the_first_version_has_all_changes(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    table.upsert(rows(k1="a"))
+    table.upsert(rows(k1="b"))
+    (batch,) = Feed(session, store, tmp_path / "checkpoint", starting_version="1").run()
+    assert batch == [("+I", 1, "a", 2), ("+U", 1, "b", 3), ("-U", 1, "a", 3)]
+
+
+def test_a_stream_of_some_columns_has_only_these(session: SparkSession, store: Store, table: Table) -> None:
+    options = {"path": str(store.path), "table": "db.t", "changes": "true", "columns": "V"}
+    stream = session.readStream.format("seqstore").options(**options).load()
+    assert stream.columns == ["v", "_change_type", "_commit_version", "_commit_timestamp"]
 
 
 def test_compactions_bring_nothing(session: SparkSession, store: Store, table: Table, tmp_path: Path) -> None:
@@ -237,6 +255,67 @@ def test_batches_of_a_written_stream_are_versions_exactly_once(
     assert table.version == 7
 
 
+def batch_writer(store: Store, checkpoint: Path, *, overwrite: bool = False, **options: str) -> BatchWriter:
+    """As Spark makes one for a query with that checkpoint."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    from loaders.spark.stream import BatchWriter
+
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id": "q"}')
+    given = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(checkpoint), **options}
+    frame = StructType([StructField("k", LongType()), StructField("v", StringType())])
+    return BatchWriter(frame, SourceOptions.parse(given), overwrite=overwrite)
+
+
+def test_a_batch_that_runs_again_is_reported(
+    store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scenario 49."""
+    writer = batch_writer(store, tmp_path / "checkpoint")
+    for _ in range(2):
+        writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
+    assert caplog.messages == ["db.t: epoch 7 of query q is version 2 already: skipped"]
+
+
+def test_what_a_batch_loaded_is_logged(
+    store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = batch_writer(store, tmp_path / "checkpoint")
+    with caplog.at_level("INFO", "loaders.spark"):
+        writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
+    assert caplog.messages == ["db.t: epoch 7 of query q: 1 rows, 0 filtered, 0 superseded, version 2"]
+
+
+def test_a_label_of_ones_own_is_refused_by_a_stream(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="option 'label' means nothing to writeStream"):
+        batch_writer(store, tmp_path / "checkpoint", label="mine")
+
+
+def test_a_stream_keeps_to_the_partitions_it_names(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"db\.t is not partitioned"):
+        batch_writer(store, tmp_path / "checkpoint", partitions="p1")
+
+
+def test_a_partial_update_is_no_complete_output(store: Store, table: Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="a partial update cannot overwrite"):
+        batch_writer(store, tmp_path / "checkpoint", overwrite=True, partial_columns="true")
+
+
+def test_complete_output_takes_the_place_of_all_rows(
+    session: SparkSession, store: Store, table: Table, tmp_path: Path
+) -> None:
+    for n, keys in enumerate(([1, 1, 2], [7, 7, 7])):
+        (tmp_path / "files").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), tmp_path / "files" / f"{n}.parquet")
+        counted = session.readStream.schema("k bigint").parquet(str(tmp_path / "files")).groupBy("k").count()
+        most = counted.orderBy("count", ascending=False).limit(1).selectExpr("k", "string(count) AS v")
+        writer = most.writeStream.format("seqstore").outputMode("complete").trigger(availableNow=True)
+        options = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(tmp_path / "c")}
+        writer.options(**options).start().awaitTermination()
+    assert table.scan().read_all().to_pylist() == [{"k": 7, "v": "3"}]
+
+
 def test_overwrite_replaces_all_rows_in_one_version(
     session: SparkSession, store: Store, table: Table
 ) -> None:
@@ -247,7 +326,9 @@ def test_overwrite_replaces_all_rows_in_one_version(
     assert {row["k"]: row["v"] for row in table.scan().read_all().to_pylist()} == {2: "new", 5: "five"}
 
 
-def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: Store) -> None:
+@pytest.fixture
+def parted(store: Store) -> Table:
+    """Partitions a and b by month, a row in each."""
     create = (
         "CREATE TABLE db.p (day DATE NOT NULL, k BIGINT NOT NULL, v VARCHAR(9) NULL) UNIQUE KEY (day, k) "
         "PARTITION BY RANGE (day) (PARTITION a VALUES LESS THAN ('2024-02-01'), "
@@ -256,11 +337,36 @@ def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: 
     sql = Session(store)
     list(sql.execute(create))
     list(sql.execute("INSERT INTO db.p VALUES ('2024-01-05', 1, 'old'), ('2024-02-05', 1, 'old')"))
-    frame = session.sql("SELECT DATE'2024-02-07' AS day, 7L AS k, 'new' AS v")
-    writer = frame.write.format("seqstore").mode("overwrite").options(path=str(store.path), table="db.p")
-    writer.option("partitions", "b").save()
-    found = store.table("db.p").scan(["day", "k", "v"]).read_all().to_pylist()
-    assert sorted((str(row["day"]), row["k"], row["v"]) for row in found) == [
-        ("2024-01-05", 1, "old"),
-        ("2024-02-07", 7, "new"),
-    ]
+    return store.table("db.p")
+
+
+def write_parted(session: SparkSession, store: Store, row: str, mode: str, partitions: str) -> None:
+    writer = session.sql(row).write.format("seqstore").mode(mode).option("partitions", partitions)
+    writer.options(path=str(store.path), table="db.p").save()
+
+
+def parted_rows(table: Table) -> list[tuple[str, int, str]]:
+    found = table.scan(["day", "k", "v"]).read_all().to_pylist()
+    return sorted((str(row["day"]), row["k"], row["v"]) for row in found)
+
+
+def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: Store, parted: Table) -> None:
+    write_parted(session, store, "SELECT DATE'2024-02-07' AS day, 7L AS k, 'new' AS v", "overwrite", "b")
+    assert parted_rows(parted) == [("2024-01-05", 1, "old"), ("2024-02-07", 7, "new")]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_rows_of_other_partitions_are_rejected(
+    session: SparkSession, store: Store, parted: Table, mode: str
+) -> None:
+    with pytest.raises(Exception, match=r"this tuple: \(2024-01-05\) is not in partitions b"):
+        write_parted(session, store, "SELECT DATE'2024-01-05' AS day, 1L AS k, 'new' AS v", mode, "b")
+    assert parted_rows(parted) == [("2024-01-05", 1, "old"), ("2024-02-05", 1, "old")]
+
+
+def test_an_unknown_partition_is_refused_before_a_task_runs(
+    session: SparkSession, store: Store, parted: Table
+) -> None:
+    row = "SELECT DATE'2024-01-05' AS day, raise_error('a task ran') AS k, 'new' AS v"
+    with pytest.raises(Exception, match="partition 'c' does not exist"):
+        write_parted(session, store, row, "append", "c")
