@@ -364,15 +364,8 @@ class Load:
 
         Raises:
             LoadRejectedError: too many rejected rows; nothing was stored.
-            InvalidInputError: the load overwrites. What a transaction holds does not say which rows go, so
-                that whoever commits it later would let them stay.
         """
         self._check_open()
-        if self._writer.clearing is not None:
-            raise InvalidInputError(
-                f"{self._table.name}: a load that overwrites cannot be pre-committed; commit it at once",
-                kind="bad_mode",
-            )
         if self._app is not None and self._app.is_duplicate:
             return self._skipped(self._app)
         self._check_ratio(max_filter_ratio)

@@ -137,10 +137,3 @@ def test_rows_that_went_are_counted_where_pieces_of_the_load_share_keys(table: T
         load.write(pa.table({"k": [1], "v": [2]}))
         done = load.commit()
     assert done.rows_deleted == 4
-
-
-def test_an_overwrite_cannot_be_precommitted(table: Table) -> None:
-    with table.begin_load(label="l") as load:
-        load.clear()
-        with pytest.raises(InvalidInputError, match="cannot be pre-committed"):
-            load.precommit()
