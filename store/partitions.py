@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -273,7 +273,7 @@ def check_names(table: str, schema: TableSchema, names: Iterable[str]) -> None:
     for name in names:
         if schema.partitioning is None:
             raise InvalidInputError(f"{table} is not partitioned", kind="not_partitioned")
-        schema.partitioning.find(name)
+        partition_named(schema, name)
 
 
 def _with(schema: TableSchema, partitioning: Partitioning) -> TableSchema:
@@ -337,7 +337,7 @@ def rows_outside(
     partitioning = schema.partitioning
     if partitioning is None or (partitioning.is_auto and not only):
         return None
-    wanted = [partitioning.find(name) for name in only] if only else partitioning.partitions
+    wanted = [partition_named(schema, name) for name in only] if only else partitioning.partitions
     rows = pa.table({name: columns[name] for name in partitioning.columns})
     if not wanted:
         return pa.repeat(pa.scalar(True), len(rows))
@@ -369,6 +369,53 @@ def automatic_partitions(schema: TableSchema, rows: pa.Table) -> list[Partition]
         Partition(f"p{low:%Y%m%d%H%M%S}", (_moment(low, kind),), (_moment(high, kind),))
         for low, high in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
     ]
+
+
+def partition_named(schema: TableSchema, name: str) -> Partition:
+    """A declared partition, or the one that an AUTO table calls so, whether or not it has rows.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    is_declared = any(known.name.lower() == name.lower() for known in partitioning.partitions)
+    if partitioning.is_auto and not is_declared:
+        for texts in _values_named(partitioning, name):
+            casts = [
+                try_cast(pa.array([text], pa.string()), schema.column(column).type)
+                for column, text in zip(partitioning.columns, texts, strict=True)
+            ]
+            row = pa.table([cast.values for cast in casts], names=list(partitioning.columns))
+            for found in automatic_partitions(schema, row):
+                if found.name.lower() == name.lower():
+                    return found
+    return partitioning.find(name)
+
+
+def _values_named(partitioning: Partitioning, name: str) -> Iterator[Bound]:
+    """Values that an automatic partition of that name may be of; the name they make decides."""
+    digits = name[1:]
+    if partitioning.method == LIST:
+        yield from _values_joined(digits, len(partitioning.columns))
+    elif len(digits) == 14 and digits.isdigit():
+        date, time = (digits[:4], digits[4:6], digits[6:8]), (digits[8:10], digits[10:12], digits[12:])
+        yield (f"{'-'.join(date)} {':'.join(time)}",)
+
+
+def _values_joined(text: str, count: int) -> Iterator[Bound]:
+    """What `_auto_name` may have joined: each value with its length behind it, X for NULL."""
+    if not count:
+        if not text:
+            yield ()
+        return
+    if text[:1].upper() == "X":
+        yield from ((None, *rest) for rest in _values_joined(text[1:], count - 1))
+    for length in range(len(text)):
+        behind = str(length)
+        if text.startswith(behind, length):
+            rest_of = text[length + len(behind) :]
+            yield from ((text[:length], *rest) for rest in _values_joined(rest_of, count - 1))
 
 
 def _declared_only(schema: TableSchema) -> TableSchema:

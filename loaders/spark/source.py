@@ -48,7 +48,7 @@ from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from store import InvalidInputError, Store, TableSchema
 from store.app_ids import DUPLICATE
-from store.partitions import any_partition_filter, partitioned
+from store.partitions import any_partition_filter, partition_named, partitioned
 from store.scan import Projection
 from store.scan_task import ScanTask
 from store.write_task import StagedRows
@@ -263,8 +263,9 @@ class VersionWriter(DataSourceArrowWriter):
         if not self._asked.partitions:
             return None
         table = store.table(self._asked.table)
-        find = partitioned(table.schema, table.name).find
-        return any_partition_filter(table.schema, map(find, self._asked.partitions))
+        partitioned(table.schema, table.name)
+        named = [partition_named(table.schema, name) for name in self._asked.partitions]
+        return any_partition_filter(table.schema, named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._task.discard()

@@ -26,7 +26,12 @@ from store.column import (
 )
 from store.errors import InvalidInputError, LoadRejectedError
 from store.load import Load, LoadResult
-from store.partitions import Partition, any_partition_filter, automatic_partitions
+from store.partitions import (
+    Partition,
+    any_partition_filter,
+    automatic_partitions,
+    partition_named,
+)
 from store.schema import TableSchema
 from store.sql.partition_parser import TOUCHED
 from store.sql.result import Result
@@ -168,7 +173,9 @@ def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expre
     partitioning = table.schema.partitioning
     if not statement.partitions or partitioning is None:
         return None
-    return any_partition_filter(table.schema, map(partitioning.find, statement.partitions))
+    return any_partition_filter(
+        table.schema, [partition_named(table.schema, name) for name in statement.partitions]
+    )
 
 
 def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:

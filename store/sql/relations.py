@@ -18,7 +18,7 @@ from sqlglot import exp
 from store.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, hidden_name
 from store.condition import Condition
 from store.errors import InvalidInputError
-from store.partitions import any_partition_filter
+from store.partitions import any_partition_filter, partition_named
 from store.schema import TableSchema
 from store.snapshot import Snapshot
 from store.sql.predicates import column_of, conditions, conjuncts
@@ -115,7 +115,8 @@ class Relation:
             partitioning = self.schema.partitioning
             if partitioning is None:
                 raise InvalidInputError(f"table {self.table} is not partitioned", kind="not_partitioned")
-            parts.append(any_partition_filter(self.schema, map(partitioning.find, self.partitions)))
+            named = [partition_named(self.schema, name) for name in self.partitions]
+            parts.append(any_partition_filter(self.schema, named))
         return functools.reduce(operator.and_, parts) if parts else None
 
     def column_type(self, name: str) -> tuple[str, ColumnType] | None:
