@@ -156,10 +156,11 @@ def _is_name(text: str) -> bool:
 
 
 def _uri(path: str, properties: Mapping[str, str]) -> str:
-    """A path of the statement as a local path, or as a URI with what WITH S3 said.
+    """A path of the statement as a local path, or as a URI with what WITH S3 said; that of another storage
+    stays as it is: the job tells what it cannot reach.
 
     Raises:
-        InvalidInputError: another kind of storage.
+        InvalidInputError: an unknown property.
     """
     if path.startswith("file://"):
         return path.removeprefix("file://")
@@ -167,11 +168,7 @@ def _uri(path: str, properties: Mapping[str, str]) -> str:
         return path
     scheme, _, rest = path.partition("://")
     if scheme.lower() not in _S3_SCHEMES:
-        raise InvalidInputError(
-            f"{path}: files are read from S3 ({'://, '.join(_S3_SCHEMES)}://) and local directories; mount "
-            "them or copy them to S3",
-            kind="not_supported",
-        )
+        return path
     given = _s3_properties(properties)
     query = {_S3_QUERY[name]: given[name] for name in _S3_QUERY if name in given}
     if "endpoint_override" in query:
