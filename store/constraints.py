@@ -8,7 +8,6 @@ are a conflict at both levels.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from store.errors import InvalidInputError
-from store.predicate import named_in, text_of
+from store.predicate import named_in, pack, text_of, unpack
 
 if TYPE_CHECKING:
     from store.schema import TableSchema
@@ -47,18 +46,14 @@ class Constraint:
             InvalidInputError: it cannot be stored.
         """
         try:
-            packed = memoryview(expression.__reduce__()[1][0])
-        except pa.ArrowNotImplementedError as error:  # Arrow writes no column that is counted
-            raise InvalidInputError(
-                f"CHECK {text_of(expression) or sql} cannot be stored: {error}; name its columns",
-                kind="not_supported",
-            ) from error
-        return cls(name, sql, zlib.compress(packed))
+            return cls(name, sql, pack(expression))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"CHECK {error.message}", kind=error.kind) from error
 
     @property
     def expression(self) -> pc.Expression:
         """The condition."""
-        return pc.Expression._deserialize(pa.py_buffer(zlib.decompress(self.packed)))
+        return unpack(self.packed)
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Those of some columns whose names occur in the condition; never too few."""

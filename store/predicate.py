@@ -7,6 +7,7 @@ character; such a text cannot be had, and then nothing is known of the filter bu
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -52,6 +53,26 @@ def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
     if text is None or _BY_PLACE in text:
         return list(names)
     return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+
+
+def pack(expression: pc.Expression) -> bytes:
+    """An expression for the catalog, compressed; `unpack` reads it back.
+
+    Raises:
+        InvalidInputError: Arrow cannot write it: it counts columns instead of naming them.
+    """
+    try:
+        return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidInputError(
+            f"{text_of(expression) or 'the filter'} cannot be stored: {error}; name its columns",
+            kind="not_supported",
+        ) from error
+
+
+def unpack(data: bytes) -> pc.Expression:
+    """What `pack` made."""
+    return pc.Expression._deserialize(pa.py_buffer(zlib.decompress(data)))
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.conflict import Conflict, ConflictKind
 from store.conflict_errors import Loser, error_of
-from store.errors import ConflictError, VersionExpiredError
+from store.errors import ConflictError, InvalidInputError, VersionExpiredError
 from store.isolation import Isolation
+from store.predicate import pack, unpack
 from store.readers import Lease
 from store.reads import HISTORY_EXPIRED, Predicate, ReadLog
 
@@ -59,18 +59,18 @@ def _packed(predicate: Predicate) -> list[bytes | None] | None:
         return None
     try:
         return [expression_to_bytes(predicate.expression), expression_to_bytes(predicate.partition)]
-    except pa.ArrowNotImplementedError:
+    except InvalidInputError:
         return None
 
 
 def expression_to_bytes(expression: pc.Expression | None) -> bytes | None:
     """An Arrow expression for the catalog; None stays None."""
-    return None if expression is None else bytes(memoryview(expression.__reduce__()[1][0]))
+    return None if expression is None else pack(expression)
 
 
 def expression_from_bytes(data: bytes | None) -> pc.Expression | None:
     """What `expression_to_bytes` made."""
-    return None if data is None else pc.Expression._deserialize(pa.py_buffer(data))
+    return None if data is None else unpack(data)
 
 
 def isolation_from_record(

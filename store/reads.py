@@ -11,7 +11,6 @@ predicates as Arrow wrote them, compressed. A predicate that only its own proces
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,7 +24,7 @@ from store.column import SEQUENCE_ID
 from store.errors import InvalidInputError
 from store.evaluation import evaluated
 from store.keys import Codes, encode_keys
-from store.predicate import text_of
+from store.predicate import pack, text_of, unpack
 from store.schema import TableSchema
 
 Mask = npt.NDArray[np.bool_]
@@ -170,7 +169,7 @@ class RecordedReads:
         if record.get("whole"):
             return cls(whole_table=True)
         keys = np.frombuffer(record["keys"], dtype="<u8").astype(np.uint64)
-        return cls(False, keys, tuple(Predicate(_unpack(data)) for data in record["predicates"]))
+        return cls(False, keys, tuple(Predicate(unpack(data)) for data in record["predicates"]))
 
 
 def _pack(expression: pc.Expression | None) -> bytes | None:
@@ -178,10 +177,6 @@ def _pack(expression: pc.Expression | None) -> bytes | None:
     if expression is None:
         return None
     try:
-        return zlib.compress(memoryview(expression.__reduce__()[1][0]))
-    except pa.ArrowNotImplementedError:  # Arrow writes no column that is counted
+        return pack(expression)
+    except InvalidInputError:
         return None
-
-
-def _unpack(data: bytes) -> pc.Expression:
-    return pc.Expression._deserialize(pa.py_buffer(zlib.decompress(data)))

@@ -163,6 +163,16 @@ def test_an_overwriting_load_overwrites_what_is_there_at_the_second_phase(store:
     assert values(table) == {5: 50}
 
 
+def test_an_overwrite_by_a_counted_column_is_refused_by_the_first_phase(store: Store) -> None:
+    table = store.table("db.a")
+    with table.begin_load(label="over") as load:
+        load.clear(pc.field(0) == 1)
+        load.write(one(1, 50))
+        with pytest.raises(InvalidInputError, match="cannot be stored"):
+            load.precommit()
+    assert values(table) == {1: 10, 2: 20}
+
+
 def test_a_transaction_without_a_table_is_refused(store: Store) -> None:
     with pytest.raises(InvalidInputError, match="without a table"):
         store.transaction(label="none").precommit()
