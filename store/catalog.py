@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -177,22 +177,26 @@ class Catalog:
             yield Transaction(txn, opened.databases)
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, ready: Callable[[], None] | None = None) -> Iterator[Transaction]:
         """The only way to change the catalog. Commits durably at the end, together with others that wait to
         (store.write_queue); any exception leaves everything as it was.
+
+        Args:
+            ready: called when it is this process's turn, before the write lock is taken; maybe several times,
+                and not when the block shares the commit of another thread.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.
         """
         while True:
             opened = self._environment()
-            turn = opened.queue.enter()
+            turn = opened.queue.enter(ready)
             if turn.parent is not None:
                 with _as_companion(opened, turn) as tx:
                     yield tx
                 return
             try:
-                txn = opened.begin(write=True)
+                txn = opened.begin(write=True) if ready is None else opened.begin_ready(ready)
                 if txn is not None:  # else it was closed for a fork meanwhile
                     companions: list[Turn] = []
                     with opened.queue.companions(companions), opened.ending(txn, write=True):

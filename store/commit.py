@@ -1,10 +1,12 @@
 """The commit of a transaction: one loop for loads of one table and transactions over several.
 
-1. Every writer prepares: fills, stages, plans against the newest version.
+1. Every writer prepares: fills, stages, plans against the newest version. Where other processes are at work
+   too, small loads leave that to step 3.
 2. The switch (store.publish). If a head moved meanwhile, every writer is aligned with its newest version and
    the switch is tried again.
-3. After `TRIES_BEFORE_LOCK` lost races writers are aligned under the writer lock, where nothing can move;
-   small ones at once, for that costs less than another try.
+3. After `TRIES_BEFORE_LOCK` lost races writers are aligned when they are the next to publish
+   (store.turnstile), and once more under the writer lock, where nothing can move; small ones at once, for
+   that costs less than another try.
 
 Preparing and aligning check what was read against the versions passed (store.isolation).
 """
@@ -57,11 +59,17 @@ def commit(
 
     def switch_aligned(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
         for writer in writers:
+            writer.prepare()
             writer.align(writer.table.advance(tx, None), tx)
         return switch(tx)
 
+    def catch_up() -> None:
+        for writer in writers:
+            writer.catch_up()
+
     for writer in writers:
-        writer.prepare()
+        if not writer.can_wait:
+            writer.prepare()
     tries = 0 if all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
     for _ in range(tries):
         try:
@@ -72,7 +80,7 @@ def commit(
             for writer in writers:
                 writer.align(writer.table.state())
     else:
-        with catalog.write() as tx:
+        with catalog.write(catch_up) as tx:
             done, writes = switch_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:

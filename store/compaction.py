@@ -3,8 +3,8 @@
 1. Choose segments of the newest version s (store.compaction_policy, or what the caller asks for).
 2. Merge their live rows into new segments (store.merge); nothing is locked, loads and readers go on.
 3. Publish at head + 1, like any writer: the new segments come in, the old ones are dropped, and rows of the
-   old ones that were hidden since s are hidden in the new ones (K5). Planned outside the writer lock while
-   the head holds still; after lost races under it.
+   old ones that were hidden since s are hidden in the new ones (K5). Planned when it is the next to publish
+   (store.turnstile); under the writer lock only if somebody came in between.
 4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; when none is left, nothing
    is committed. A Z-order gives up instead, for its order is that of all rows together.
 
@@ -30,7 +30,7 @@ from store.errors import CommitUnknownError
 from store.features import require_writable
 from store.horizon import raise_floor
 from store.merge import Merged, merge
-from store.publish import TRIES_BEFORE_LOCK, Figures, HeadMoved, TableWrite, check_revision, put_version
+from store.publish import Figures, TableWrite, check_revision, put_version
 from store.reads import INPUT_REWRITTEN
 from store.resolve import Plan
 from store.stage import Stager
@@ -228,15 +228,18 @@ class Compaction:
         )
 
     def _switched(self, state: TableState, merged: Merged, rule: Purge) -> int:
-        for _ in range(TRIES_BEFORE_LOCK):
-            try:
-                write = self._write_for(self._table.state(), state, merged)
-                with self._table.catalog.write() as tx:
-                    return self._switch(tx, write, merged, rule)
-            except HeadMoved:
-                continue
-        with self._table.catalog.write() as tx:
-            write = self._write_for(self._table.advance(tx, None), state, merged)
+        write = self._write_for(self._table.state(), state, merged)
+
+        def catch_up() -> None:
+            nonlocal write
+            now = self._table.state()
+            if now.version != write.plan.version:
+                write = self._write_for(now, state, merged)
+
+        with self._table.catalog.write(catch_up) as tx:
+            now = self._table.advance(tx, None)
+            if now.version != write.plan.version:
+                write = self._write_for(now, state, merged)
             return self._switch(tx, write, merged, rule)
 
     def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
@@ -258,13 +261,11 @@ class Compaction:
         )
 
     def _switch(self, tx: Transaction, write: TableWrite, merged: Merged, rule: Purge) -> int:
-        """Within the writer lock: the head must be the one the plan is for."""
+        """Within the writer lock; the plan is for the head."""
         transaction = TransactionRecord(
             0, self._table.database_id, self._table.name, "", VISIBLE, self._operation, now_ms()
         )
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
-        if head != write.plan.version:
-            raise HeadMoved
         put_version(tx, transaction, write, head + 1)
         if rule.floor is not None:
             raise_floor(tx, self._table.id, rule.schema, rule.floor)

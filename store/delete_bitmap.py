@@ -32,6 +32,7 @@ from store.records import pack, unpack
 Positions = npt.NDArray[np.uint32]
 HiddenRows = dict[str, BitMap]
 _RADIX: Final = 8
+_DENSE: Final = 64  # from one row of so many on a whole vector is made, which is faster than bit by bit
 
 
 def span(version: int) -> int:
@@ -112,9 +113,16 @@ class DeleteVector:
         if not len(positions):
             return self
         live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self._live is None else self._live.copy()
-        newly = len(positions) if all_live else int(np.count_nonzero(self.is_live(positions)))
-        bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
-        np.bitwise_and.at(live, positions >> np.uint32(3), ~bits)
+        newly = len(positions)
+        if not all_live and self._live is not None:
+            newly = int(np.count_nonzero(self.is_live(positions)))
+        if len(positions) * _DENSE >= self.rows:
+            stay = np.ones(len(live) * 8, dtype=np.bool_)
+            stay[positions] = False
+            live &= np.packbits(stay, bitorder="little")
+        else:
+            bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
+            np.bitwise_and.at(live, positions >> np.uint32(3), ~bits)
         return DeleteVector(self.rows, live, self.hidden + newly)
 
     def is_live(self, positions: Positions) -> npt.NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ import lmdb
 
 from store import records
 from store.errors import CommitUnknownError, CorruptionError, FormatError, StoreError, UnavailableError
+from store.turnstile import Turnstile
 from store.write_queue import WriteQueue
 
 DATA_FILE: Final = "data.mdb"
@@ -105,6 +106,7 @@ class Environment:
         self._is_closed = False
         self._idle = threading.Condition()
         self.queue = WriteQueue()
+        self._turnstile = Turnstile(path.parent / "locks" / "next-writer")
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.env = lmdb.open(
@@ -169,6 +171,13 @@ class Environment:
         except BaseException:
             self._leave()
             raise
+
+    def begin_ready(self, ready: Callable[[], None]) -> lmdb.Transaction | None:
+        """Starts a write transaction right after a call that may take a while, which overlaps with the commit
+        of another process (store.turnstile)."""
+        with self._turnstile.inside():
+            ready()
+            return self.begin(write=True)
 
     @contextmanager
     def ending(self, txn: lmdb.Transaction, *, write: bool) -> Iterator[None]:

@@ -34,9 +34,10 @@ from store.workers import map_all
 Positions = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.intp]
 
-# Four runs of a size class become one of the next. Above the limit a run is left alone: merging it would
-# cost more memory than its own segment's mapped index.
+# Four runs of a size class become one of the next, unless there are few runs anyway. Above the limit a run is
+# left alone: merging it would cost more memory than its own segment's mapped index.
 _MERGE_FAN_IN: Final = 4
+_RUNS_MIN: Final = 8
 _MERGE_ROWS_MAX: Final = 2_000_000
 _PARALLEL_NEEDLES: Final = 20_000
 _SWEEP_NEEDLES: Final = 100_000  # so many touch nearly every page of an index
@@ -162,10 +163,17 @@ class Run:
     Attributes:
         index: codes, positions and sequences.
         slots: segment slot of each entry, or the one slot of all.
+        merged: the slots of a merged run.
     """
 
     index: KeyIndex
     slots: npt.NDArray[np.uint32] | int
+    merged: tuple[int, ...] = ()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Slots that it may have entries of."""
+        return (self.slots,) if isinstance(self.slots, int) else self.merged
 
     def __len__(self) -> int:
         return len(self.index)
@@ -227,14 +235,14 @@ def probe_runs(runs: Sequence[Run], needles: Codes, *, with_sequence: bool) -> M
 def merge_runs(
     runs: Sequence[Run], is_live: Callable[[npt.NDArray[np.uint32], Positions], npt.NDArray[np.bool_]]
 ) -> tuple[Run, ...]:
-    """Merges small runs of like size until fewer than four of each size class are left.
+    """Merges small runs of like size until fewer than four of each size class, or few at all, are left.
 
     Args:
         runs: oldest first.
         is_live: (slots, positions) -> mask; dead rows are left out of a merged run.
     """
     kept = list(runs)
-    while (chosen := _mergeable(kept)) is not None:
+    while len(kept) > _RUNS_MIN and (chosen := _mergeable(kept)) is not None:
         merged = _merge([kept[i] for i in chosen], is_live)
         at = chosen[0]
         kept = [run for i, run in enumerate(kept) if i not in set(chosen)]
@@ -256,6 +264,7 @@ def _mergeable(runs: Sequence[Run]) -> list[int] | None:
 def _merge(
     runs: Sequence[Run], is_live: Callable[[npt.NDArray[np.uint32], Positions], npt.NDArray[np.bool_]]
 ) -> Run:
+    merged = tuple(dict.fromkeys(slot for run in runs for slot in run.members))
     slots = np.concatenate(
         [np.full(len(r), r.slots, np.uint32) if isinstance(r.slots, int) else r.slots for r in runs]
     )
@@ -267,4 +276,4 @@ def _merge(
     sequences = [r.index.sequence for r in runs if r.index.sequence is not None]
     sequence = SequenceVector.concatenate(sequences).take(chosen) if sequences else None
     repeats = bool((codes[1:] == codes[:-1]).any())
-    return Run(KeyIndex(codes, positions[chosen], sequence, repeats), slots[chosen])
+    return Run(KeyIndex(codes, positions[chosen], sequence, repeats), slots[chosen], merged)

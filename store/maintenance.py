@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _ROUNDS_MAX: Final = 4
 _VACUUM_EVERY_SECONDS: Final = 300.0
+_LEFT_ALONE_SECONDS: Final = 0.1  # after somebody else was found at work on a table
 
 
 Choose = Callable[[TableState, MaintenancePolicy, Settings], list[LiveSegment]]
@@ -59,13 +60,16 @@ LARGE: Final = Work("large", choose_large)
 
 def maintain(table: Table, *, is_cancelled: Callable[[], bool] = lambda: False) -> list[CompactionResult]:
     """Compacts a table as its policy says, until it is in order; nothing when another process is at it."""
-    return [result for work in (TINY, LARGE) for result in _compact(table, work, is_cancelled)]
+    return [result for work in (TINY, LARGE) for result in _compact(table, work, is_cancelled) or ()]
 
 
-def _compact(table: Table, work: Work, is_cancelled: Callable[[], bool]) -> list[CompactionResult]:
+def _compact(table: Table, work: Work, is_cancelled: Callable[[], bool]) -> list[CompactionResult] | None:
+    """None when somebody else is at it."""
     done: list[CompactionResult] = []
     with _alone(table, work) as is_alone:
-        while is_alone and len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
+        if not is_alone:
+            return None
+        while len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
             compaction = Compaction(
                 table, OPTIMIZE, lambda state: work.chosen(table, state), is_cancelled=is_cancelled
             )
@@ -113,6 +117,7 @@ class Maintainer:
         self._threads: dict[Work, threading.Thread] = {}
         self._is_closed = False
         self._vacuumed: dict[int, float] = {}
+        self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is
 
     def after_load(self, table: Table, state: TableState) -> None:
         """Puts a table on the lists when a load made it need maintenance.
@@ -129,6 +134,8 @@ class Maintainer:
                 self._put(table, work)
 
     def _put(self, table: Table, work: Work) -> None:
+        if time.monotonic() < self._left_alone.get((work, table.id), 0.0):
+            return
         with self._lock:
             if self._is_closed:
                 return
@@ -213,6 +220,9 @@ class Maintainer:
                 table = waiting.pop(next(iter(waiting)))
             try:
                 done = _compact(table, work, self._is_cancelled)
+                if done is None:
+                    self._left_alone[work, table.id] = time.monotonic() + _LEFT_ALONE_SECONDS
+                    continue
                 self.compactions += len(done)
                 if done and not self._is_cancelled():
                     self.vacuum(table)

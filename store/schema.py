@@ -234,6 +234,18 @@ class TableSchema:
         hidden = {field.name: field for field in self.hidden_fields()}
         return pa.schema([hidden.get(name) or self.arrow.field(name) for name in names])
 
+    @cached_property
+    def _stored(self) -> dict[tuple[str, ...], pa.Schema]:
+        return {}
+
+    def stored_arrow(self, hidden: tuple[str, ...]) -> pa.Schema:
+        """Visible columns and some hidden ones behind them, as segments store them."""
+        known = self._stored.get(hidden)
+        if known is None:
+            fields = {field.name: field for field in self.hidden_fields()}
+            known = self._stored[hidden] = pa.schema([*self.arrow, *(fields[name] for name in hidden)])
+        return known
+
     def to_record(self) -> dict[str, Any]:
         """For the catalog; `from_record` reads it back."""
         return {

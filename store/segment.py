@@ -278,8 +278,7 @@ class Segment:
     @cached_property
     def stored_schema(self) -> pa.Schema:
         """Columns as they are stored, hidden ones last."""
-        hidden = {f.name: f for f in self.schema.hidden_fields()}
-        return pa.schema([*self.schema.arrow, *(hidden[name] for name in self.meta.hidden)])
+        return self.schema.stored_arrow(self.meta.hidden)
 
     @cached_property
     def index(self) -> KeyIndex:
@@ -307,17 +306,21 @@ class Segment:
         batch = self.batch(0)
         key_columns = self.schema.key_columns
         codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        if (codes[1:] > codes[:-1]).all():  # as rows usually lie
+            return KeyIndex(codes, None, self._computed_sequence(batch))
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
         repeats = bool((codes[1:] == codes[:-1]).any())
-        return KeyIndex(codes, order.astype(np.uint32), self._computed_sequence(batch, order), repeats)
+        sequence = self._computed_sequence(batch)
+        sequence = sequence.take(order) if sequence is not None else None
+        return KeyIndex(codes, order.astype(np.uint32), sequence, repeats)
 
-    def _computed_sequence(self, batch: pa.RecordBatch, order: npt.NDArray[np.intp]) -> SequenceVector | None:
+    def _computed_sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
         sequence_type = self.schema.sequence_type
         if sequence_type is None:
             return None
         name = SEQUENCE_COL if SEQUENCE_COL in self.meta.hidden else self.schema.sequence_column
-        return SequenceVector.encode(batch.column(name), sequence_type).take(order)
+        return SequenceVector.encode(batch.column(name), sequence_type)
 
     def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Record batch i, all stored columns or the named ones in that order, verified.

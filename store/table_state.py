@@ -30,7 +30,7 @@ from store.column import DELETE_SIGN
 from store.columns import take_columns
 from store.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from store.disk import Disk
-from store.errors import VersionExpiredError
+from store.errors import CorruptionError, VersionExpiredError
 from store.horizon import oldest_readable, read_floor
 from store.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
 from store.keys import Codes
@@ -99,10 +99,15 @@ class TableState:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """What is probed: the runs of an earlier state and those of the slots since, merged. Opens key
-        indexes."""
-        runs = (*self.prior_runs, *(Run(self._index(slot), slot) for slot in self.fresh))
-        return merge_runs(runs, self.is_live)
+        """What is probed: the runs of an earlier state and those of the slots since, merged; not where no row
+        counts any more. Opens key indexes."""
+        prior = (run for run in self.prior_runs if any(map(self._has_live, run.members)))
+        fresh = (Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot))
+        return merge_runs((*prior, *fresh), self.is_live)
+
+    def _has_live(self, slot: int) -> bool:
+        live = self.segments.get(slot)
+        return live is not None and live.deletes.live_count > 0
 
     def _index(self, slot: int) -> KeyIndex:
         """A segment's key index; one older than the table's sequence has NULL for every row (SD10, SD11)."""
@@ -365,7 +370,12 @@ class StateLoader:
             meta = SegmentMeta.from_record(stored["meta"])
             payload = None
             if meta.home == INLINE:
-                payload = unpack(tx.get_raw("inline", catalog.segment_key(self.table_id, segment_id)) or b"")
+                payload = tx.get("inline", catalog.segment_key(self.table_id, segment_id))
+                if payload is None:
+                    raise CorruptionError(
+                        f"{self.directory}: the catalog has lost the rows of segment {segment_id}; run check",
+                        path="catalog",
+                    )
             known = Segment(self.disk, self.directory, meta, self.schema(tx, meta.revision), payload)
             if not stored["dropped"]:
                 self._segments[segment_id] = known

@@ -164,6 +164,30 @@ class TableWriter:
         else:
             self._resume(state, self._snapshot)
 
+    @property
+    def can_wait(self) -> bool:
+        """Preparing takes a moment only: it is best done when it is this writer's turn."""
+        return (
+            self._plan is None
+            and self._snapshot is None
+            and self.clearing is None
+            and self.isolation is None
+            and not self._has_deltas
+            and all(segment.meta.home == INLINE for segment in self.segments)
+            and sum(segment.rows for segment in self.segments) <= _SMALL_ROWS
+        )
+
+    def catch_up(self) -> None:
+        """Prepares, or brings the plan up to the newest version.
+
+        Raises:
+            ConflictError: what was read has changed.
+        """
+        if self._plan is None:
+            self.prepare()
+        else:
+            self.align(self.table.state())
+
     def _hold(self) -> tuple[TableState, Lease]:
         """The newest state.
 

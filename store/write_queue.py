@@ -19,7 +19,7 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -87,9 +87,15 @@ class WriteQueue:
         self._waiting: deque[Turn] = deque()
         self._is_led = False
 
-    def enter(self) -> Turn:
-        """Takes a place and waits for the turn to come, as leader or as companion."""
+    def enter(self, ready: Callable[[], None] | None = None) -> Turn:
+        """Takes a place and waits for the turn to come, as leader or as companion.
+
+        Args:
+            ready: called before, when there is somebody to wait for.
+        """
         turn = Turn()
+        if ready is not None and self._is_led:
+            ready()
         with self._lock:
             if self._is_led:
                 self._waiting.append(turn)
