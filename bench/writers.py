@@ -20,7 +20,7 @@ from bench.trial import Contender, Goal, Trial
 from store import Column, Store, TableSchema, parse_type
 
 _PROCESSES: Final = 4
-_LOADS: Final = 8  # of each process in a round
+_LOADS: Final = 32  # of each process in a round
 _NAME: Final = "bench.writers"
 _opened: dict[str, Store] = {}  # of a writing process
 

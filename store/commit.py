@@ -70,6 +70,7 @@ def commit(
     for writer in writers:
         if not writer.can_wait:
             writer.prepare()
+        failpoint.hit("load.staged")
     tries = 0 if all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
     for _ in range(tries):
         try:

@@ -110,7 +110,7 @@ class DeleteVector:
         Args:
             positions: distinct; some may be hidden already unless `all_live` says that none is.
         """
-        if not len(positions):
+        if not len(positions) or self.hidden == self.rows:
             return self
         live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self._live is None else self._live.copy()
         newly = len(positions)

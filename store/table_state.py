@@ -178,7 +178,7 @@ class TableState:
             live = segments[slot]
             deletes = live.deletes.hide(positions, all_live=True)
             segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
-        return _grown(self, version, self.schema, segments, added)
+        return _grown(self, version, self.schema, segments, slot_of, added)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
         """Columns of matched rows, hidden ones too, by this state's names; in the order of the matches."""
@@ -211,21 +211,26 @@ def _grown(
     version: int,
     schema: TableSchema,
     segments: Mapping[int, LiveSegment],
+    slot_of: dict[str, int],
     added: Sequence[int],
 ) -> TableState:
     """A later state with all the segments of an earlier one and some more; runs that were made are kept."""
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
-    return replace(
-        state,
-        version=version,
-        schema=schema,
-        segments=segments,
-        prior_runs=prior,
-        fresh=fresh,
-        next_slot=state.next_slot + len(added),
+    grown = TableState(
+        state.table_id,
+        version,
+        schema,
+        segments,
+        prior,
+        fresh,
+        state.next_slot + len(added),
+        state.replaced,
+        state.floor,
     )
+    grown.__dict__["slot_of"] = slot_of  # what is known need not be computed
+    return grown
 
 
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
@@ -348,7 +353,8 @@ class StateLoader:
                 rows_gone,
                 read_floor(tx, self.table_id, self.schema(tx, revision)),
             )
-        return replace(_grown(state, version, self.schema(tx, revision), segments, added), replaced=rows_gone)
+        grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
+        return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)
 
     def _version_record(self, tx: catalog.Transaction, version: int) -> dict[str, Any]:
         record = tx.get("versions", catalog.version_key(self.table_id, version))

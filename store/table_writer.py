@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from store import catalog, failpoint
+from store import catalog
 from store.catalog import Transaction
 from store.column import VERSION_COL
 from store.conflict import Written
@@ -410,7 +410,6 @@ class TableWriter:
         self._lease = None
         self._published = ordered
         self._sync(ordered)
-        failpoint.hit("load.staged")
         self._plan, self._state = planner.finish(), state
         if self.clearing is not None:
             self._plan = plan_clearing(state, ordered, self.clearing)

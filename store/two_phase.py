@@ -62,6 +62,7 @@ def precommit(
     """
     for writer in writers:
         writer.prepare()
+        failpoint.hit("load.staged")
     writes = [writer.table_write(elapsed()) for writer in writers]
     prepared = [(writer.table.id, put_down(writer)) for writer in writers]
     failpoint.hit("precommit.staged")

@@ -56,7 +56,7 @@ def test_probe_finds_every_row_of_a_code(segments: list[list[int]], needles: lis
     assert found_by(runs, needles) == expected(segments, needles, everything)
 
 
-@given(st.lists(CODES, max_size=14), CODES, st.sets(st.tuples(st.integers(0, 13), st.integers(0, 19))))
+@given(st.lists(CODES, max_size=28), CODES, st.sets(st.tuples(st.integers(0, 27), st.integers(0, 19))))
 def test_merged_runs_find_the_live_rows(
     segments: list[list[int]], needles: list[int], dead: set[tuple[int, int]]
 ) -> None:
@@ -66,7 +66,8 @@ def test_merged_runs_find_the_live_rows(
         )
 
     runs = merge_runs([Run(index_of(codes), slot) for slot, codes in enumerate(segments)], is_live)
-    assert len(runs) <= max(3, len(segments) // 2)
+    assert len(runs) <= max(8, len(segments) // 2)
+    assert {slot for run in runs for slot in run.members} == set(range(len(segments)))
     found = {triple for triple in found_by(runs, needles) if triple[1:] not in dead}
     everything = {(s, p) for s, codes in enumerate(segments) for p in range(len(codes))}
     assert found == expected(segments, needles, everything - dead)
