@@ -208,7 +208,8 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open_loads) >= 2)
     @rule(data=st.data(), between=st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3))
     def commit_overtaken(self, data: st.DataObject, between: list[list[Rows]]) -> None:
-        """C1: others commit between this load's plan and its switch, once or before each of its tries."""
+        """C1: others commit between this load's plan and its switch, once or before each of its tries; when its
+        turn has come it is brought up to date beside the lock or under it."""
         load, rows = self.take_load(data)
         load.prepare()
         self.overtake(between[0])
@@ -216,17 +217,27 @@ class TableMachine(RuleBasedStateMachine):
         self.expect(other.commit(), self.model.load(other_rows))
         self.used_labels.append(other.label)
         later = iter(between[1:])
-        align = load._writer.align
+        align, catch_up = load._writer.align, load._writer.catch_up
+        catches_up = data.draw(st.booleans(), "catches up beside the lock")
+        is_next = False
 
         def overtaken(now: TableState, tx: Transaction | None = None) -> None:
             align(now, tx)
-            wave = next(later, None) if tx is None else None  # under the writer lock nobody is faster
+            # When its turn has come other threads wait for it, and under the writer lock everybody.
+            wave = next(later, None) if tx is None and not is_next else None
             if wave is not None:
                 self.overtake(wave)
+
+        def turn_has_come() -> None:
+            nonlocal is_next
+            is_next = True
+            if catches_up:
+                catch_up()
 
         at_once = data.draw(st.booleans(), "goes under the lock at once")
         with (
             mock.patch.object(load._writer, "align", overtaken),
+            mock.patch.object(load._writer, "catch_up", turn_has_come),
             mock.patch.object(TableWriter, "is_small", property(lambda _: at_once)),
         ):
             result = load.commit()
