@@ -67,11 +67,12 @@ def commit(
         for writer in writers:
             writer.catch_up()
 
+    all_wait = all(writer.can_wait for writer in writers)
     for writer in writers:
-        if not writer.can_wait:
+        if not all_wait:
             writer.prepare()
         failpoint.hit("load.staged")
-    tries = 0 if all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
+    tries = 0 if all_wait or all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
     for _ in range(tries):
         try:
             with catalog.write() as tx:

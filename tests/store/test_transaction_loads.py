@@ -70,3 +70,17 @@ def test_preparing_a_load_of_a_transaction_leaves_no_files(tmp_path: Path) -> No
                 load.commit()
         files = list((tmp_path / "tables" / str(table.id)).glob("*.arrow"))
         assert len(files) == len(table.state().segments)
+
+
+@pytest.mark.parametrize("sizes", [(20_000, 1), (1, 20_000), (20_000, 20_000), (1, 1)])
+def test_large_and_small_loads_of_two_tables_commit_together(store: Store, sizes: tuple[int, int]) -> None:
+    """X1: others publish in between."""
+    columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
+    tables = [store.create_table(f"db.t{i}", TableSchema.create(columns, ["k"])) for i in range(2)]
+    with store.transaction() as transaction:
+        for table, size in zip(tables, sizes, strict=True):
+            transaction.table(table.name).upsert(rows(*range(size)))
+        for table in tables:  # others publish first
+            table.upsert(rows(0, 50_000))
+    assert [table.count() for table in tables] == [size + 1 for size in sizes]
+    assert [table.version for table in tables] == [3, 3]
