@@ -17,9 +17,10 @@ from loaders.spark.options import SourceOptions
 from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
 
 FAILS = "fails"  # the attempt that is the first to have its share staged
-FAILS_ALWAYS = "fails always"
+FAILS_ALWAYS = "fails always"  # once the other partitions are staged
 EXECUTOR_DIES = "executor dies"  # so do the tasks beside it
 HAS_A_TWIN = "has a twin"  # the first attempt waits until another has staged the same share
+PARTITIONS = 4
 _SECONDS = 200.0
 
 
@@ -50,9 +51,14 @@ class FaultyWriter(VersionWriter):
         share = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
-        if context.partitionId() == 1:
+        partition = context.partitionId()
+        self._staged(partition).touch()
+        if partition == 1:
             self._happen(context.attemptNumber())
         return share
+
+    def _staged(self, partition: int) -> Path:
+        return self._marker.with_name(f"staged-{partition}")
 
     def _happen(self, attempt: int) -> None:
         if self._fault == HAS_A_TWIN:
@@ -64,6 +70,9 @@ class FaultyWriter(VersionWriter):
             return
         if self._fault == EXECUTOR_DIES:
             os.kill(driver_process()[0], signal.SIGKILL)  # the JVM above this process, which is an executor's
+        if self._fault == FAILS_ALWAYS:  # Spark does not wait for tasks at work when a write has failed
+            for partition in range(PARTITIONS):
+                _wait_for(self._staged(partition))
         raise OSError(f"attempt {attempt} fails")
 
     def _is_first(self) -> bool:

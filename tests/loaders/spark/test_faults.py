@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 FAILS, FAILS_ALWAYS = "fails", "fails always"
+PARTITIONS = 4  # so many are waited for there
 EXECUTOR_DIES, HAS_A_TWIN = "executor dies", "has a twin"
-PARTITIONS = 4
 ROWS = 80_000  # shares too large for the catalog, so they are files
 ROOT = Path(__file__).parents[3]
 
