@@ -1,7 +1,8 @@
 """Writers that share no key: four processes on one table against one that does all their loads.
 
-Every load is small, so what is measured is the way through the one switch: processes check, stage and plan
-side by side, and take turns only to publish. The processes are started before the clock.
+Every load is small, so what is measured is the way through the one switch: processes check and stage side by
+side, and take turns to plan, and to publish. The processes are started before the clock, and a round is long
+enough for its beginning and end, when some of them have nothing to do, not to count.
 """
 
 from __future__ import annotations
