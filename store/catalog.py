@@ -182,8 +182,8 @@ class Catalog:
         (store.write_queue); any exception leaves everything as it was.
 
         Args:
-            ready: called when it is this process's turn, before the write lock is taken; maybe several times,
-                and not when the block shares the commit of another thread.
+            ready: called before the write lock is waited for, when this process is the next to get it; maybe
+                several times, and maybe not at all when the block shares the commit of another thread.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.

@@ -213,6 +213,18 @@ class VersionedTable:
             self._check_readable(tx, version, newest, moment.isoformat(sep=" "))
         return version
 
+    def only_moved(self, before: int, version: int) -> bool:
+        """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
+        as far as is still known."""
+        with self.catalog.read() as tx:
+            for number in range(before + 1, version + 1):
+                record = tx.get("versions", records.version_key(self.id, number))
+                if record is None or record.get("reset") or record.get("cleared"):
+                    return False
+                if record["dropped"] and record.get("data_change", True):
+                    return False
+        return True
+
     def history(self) -> list[VersionInfo]:
         """What made each version, oldest first."""
         with self.catalog.read() as tx:

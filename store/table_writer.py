@@ -435,24 +435,12 @@ class TableWriter:
             self._prepare(now)
             return
         if self._is_lone_delta:
-            only_moved = self._only_moved(snapshot, now.version)
+            only_moved = self.table.only_moved(snapshot, now.version)
             self._fill_touched(now.arrived_after(snapshot), now, snapshot, only_moved=only_moved)
         elif self._has_deltas:
             self._prepare(now)
             return
         self._plan, self._state = make_plan(now, self._published, self._stale), now
-
-    def _only_moved(self, before: int, version: int) -> bool:
-        """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
-        as far as is still known."""
-        with self.table.catalog.read() as tx:
-            for number in range(before + 1, version + 1):
-                record = tx.get("versions", catalog.version_key(self.table.id, number))
-                if record is None or record.get("reset") or record.get("cleared"):
-                    return False
-                if record["dropped"] and record.get("data_change", True):
-                    return False
-        return True
 
     def _fill_touched(self, arrived: TableState, now: TableState, before: int, *, only_moved: bool) -> bool:
         """Fills rows of the lone delta again that others touched since; whether there were any.

@@ -40,9 +40,9 @@ class Turnstile:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Keeps other processes out for the length of a block."""
-        with suppress(OSError):
-            fcntl.flock(self._opened(), fcntl.LOCK_EX)
         try:
+            with suppress(OSError):
+                fcntl.flock(self._opened(), fcntl.LOCK_EX)
             yield
         finally:
             with suppress(OSError):  # expressly: a child forked meanwhile has the file open as well
