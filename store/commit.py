@@ -1,7 +1,7 @@
 """The commit of a transaction: one loop for loads of one table and transactions over several.
 
-1. Every writer prepares: fills, stages, plans against the newest version. Where other processes are at work
-   too, small loads leave that to step 3.
+1. Every writer prepares: fills, stages, plans against the newest version. Small loads of whole rows, which
+   are staged and in memory, leave that to step 3.
 2. The switch (store.publish). If a head moved meanwhile, every writer is aligned with its newest version and
    the switch is tried again.
 3. After `TRIES_BEFORE_LOCK` lost races writers are aligned when they are the next to publish
@@ -67,13 +67,7 @@ def commit(
         for writer in writers:
             writer.catch_up()
 
-    all_wait = all(writer.can_wait for writer in writers)
-    for writer in writers:
-        if not all_wait:
-            writer.prepare()
-        failpoint.hit("load.staged")
-    tries = 0 if all_wait or all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
-    for _ in range(tries):
+    for _ in range(_prepare(writers)):
         try:
             with catalog.write() as tx:
                 done, writes = switch(tx)
@@ -88,3 +82,13 @@ def commit(
     for writer in writers:
         writer.published()
     return done, writes
+
+
+def _prepare(writers: Sequence[TableWriter]) -> int:
+    """Step 1; how often the switch is tried before step 3."""
+    all_wait = all(writer.can_wait for writer in writers)
+    for writer in writers:
+        if not all_wait:
+            writer.prepare()
+        failpoint.hit("load.staged")
+    return 0 if all_wait or all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK

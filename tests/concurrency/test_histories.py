@@ -21,7 +21,7 @@ from store import Column, ConflictError, Settings, Store, TableSchema, parse_typ
 from tests.support.histories import GROUP, run_group
 
 HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "20000"))
-SECONDS = 150.0  # two free cores need about 90 for all; a slow machine does fewer in the suite
+SECONDS = 600.0  # two free cores need about 90 for all, and have needed 150 and more in a slow hour
 PROCESSES = 2
 GROUPS_PER_STORE = 60
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
@@ -66,7 +66,7 @@ def test_54_an_order_explains_every_history() -> None:
     print(f"seed {seed}")
     done = run_in_processes(seed, HISTORIES, SECONDS)
     print(f"{done} histories")
-    assert done >= min(HISTORIES, 1_000)
+    assert done >= HISTORIES
 
 
 @pytest.mark.torture
