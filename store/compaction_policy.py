@@ -33,7 +33,7 @@ from store.schema import TableSchema
 from store.segment import INLINE
 from store.sequence import SequenceVector
 from store.settings import Settings
-from store.stage import made_at
+from store.staging import made_at
 from store.table_state import LiveSegment, TableState
 from store.tombstones import Purge, group_sequences
 

@@ -18,7 +18,7 @@ from pyarrow import ipc
 from store.disk import Disk
 from store.errors import CorruptionError
 from store.partial import Delta
-from store.stage import StagingId, new_segment_id
+from store.staging import StagingId, new_segment_id
 
 _ROW: Final = "row:"
 _HAS: Final = "has:"

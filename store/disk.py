@@ -1,4 +1,4 @@
-"""Where segment files live: create, sync, map, list, delete. The only module that touches them.
+"""Where segment files live: create, sync, map, look for, list, delete. The only module that touches them.
 
 Files are written once under their final name and never changed. A file counts only after the catalog names
 it, so no rename is needed (on object stores a rename is a copy); files no catalog names are swept by their
@@ -14,10 +14,10 @@ import io
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +38,17 @@ Range: TypeAlias = tuple[int, int, int]
 class Disk:
     """Segment files below one local directory. Names are relative, with `/` between parts."""
 
+    _on_name: Callable[[], None] | None = None
+
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def guarded(self, check: Callable[[], None]) -> Self:
+        """The same files, for somebody who may have to stop: `check` is called as soon as a new file has its
+        name, and what it raises takes the file away."""
+        disk = object.__new__(type(self))
+        disk.__dict__.update(self.__dict__, _on_name=check)
+        return disk
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -52,8 +61,13 @@ class Disk:
         Raises:
             UnavailableError: no space, no permission.
         """
+        with self._written(name, self._on_name) as file:
+            yield file
+
+    @contextmanager
+    def _written(self, name: str, on_name: Callable[[], None] | None = None) -> Iterator[NewFile]:
         path = self.path(name)
-        file = NewFile(path)
+        file = NewFile(path, on_name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield file
@@ -94,6 +108,18 @@ class Disk:
             path = str(self.path(name))
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
 
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file, whoever made or removed it."""
+        try:
+            # Opened, not only looked up: a network file system may answer that from its cache.
+            os.close(os.open(self.path(name), os.O_RDONLY))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            path = str(self.path(name))
+            raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
+        return True
+
     def list(self, directory: str) -> list[str]:
         """Names of the files in a directory, sorted; empty when there is no such directory."""
         path = self.path(directory)
@@ -125,11 +151,12 @@ class NewFile(io.RawIOBase):
         ranges: offset, length and xxh3 of each range that was ended.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_name: Callable[[], None] | None = None) -> None:
         super().__init__()
         self.size = 0
         self.ranges: list[Range] = []
         self._path = path
+        self._on_name = on_name
         self._buffer = _buffer()
         self._space = np.frombuffer(self._buffer, dtype=np.uint8)
         self._filled = 0
@@ -191,6 +218,8 @@ class NewFile(io.RawIOBase):
         """Writes the buffer; padded to whole blocks where the page cache is passed by."""
         if self._descriptor is None:
             self._open(direct)
+            if self._on_name is not None:
+                self._on_name()
         length = -(-self._filled // _BLOCK_BYTES) * _BLOCK_BYTES if self._is_direct else self._filled
         view, written = memoryview(self._buffer), 0
         while written < length:

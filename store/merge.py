@@ -33,7 +33,8 @@ from store.key_index import KeyIndex, Positions
 from store.keys import Codes
 from store.segment import Segment, write_segment
 from store.sequence import SequenceVector
-from store.stage import Stager, key_order, new_segment_id, rows_per_batch
+from store.stage import Stager, key_order, rows_per_batch
+from store.staging import new_segment_id
 from store.table_state import LiveSegment, TableState
 from store.tombstones import Purge
 from store.z_order import z_order

@@ -88,7 +88,7 @@ class ObjectDisk(Disk):
 
     @contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
-        with super().create(name) as file:
+        with self._written(name) as file:
             yield file
         try:
             self._upload(name)
@@ -98,6 +98,12 @@ class ObjectDisk(Disk):
                 f"{self._shown}: {name} cannot be written: {error}", kind="disk", path=name
             ) from error
         self._evict(keep=self.path(name))
+        if self._on_name is not None:
+            try:
+                self._on_name()
+            except BaseException:
+                self.delete(name)
+                raise
 
     def _upload(self, name: str) -> None:
         filesystem, _ = self._remote
@@ -157,6 +163,17 @@ class ObjectDisk(Disk):
             if path != keep:
                 path.unlink(missing_ok=True)
                 excess -= size
+
+    def exists(self, name: str) -> bool:
+        """Whether the object store has it; copies do not count."""
+        filesystem, _ = self._remote
+        try:
+            found = filesystem.get_file_info(self._object(name))
+        except OSError as error:
+            raise UnavailableError(
+                f"{self._shown}: {name} cannot be read: {error}", kind="disk", path=name
+            ) from error
+        return bool(found.type == pafs.FileType.File)
 
     def list(self, directory: str) -> list[str]:
         filesystem, _ = self._remote

@@ -9,6 +9,7 @@ ended is kept. Files of living processes are left alone, but for those of a tabl
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from store import catalog
@@ -17,12 +18,12 @@ from store.disk import Disk
 from store.prepared import prepared_files
 from store.records import unpack
 from store.segment import SegmentMeta
-from store.stage import maker_of
+from store.staging import StagingId, maker_of
 from store.transaction import is_alive
 
 TABLES: Final = "tables"
-# What `stage.new_segment_id` gives, and the suffixes of a segment's files.
-_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta)")
+# What `staging.new_segment_id` gives, and the suffixes of what loads leave.
+_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|load)")
 
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
@@ -44,13 +45,25 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
 
 
 def sweep_table(
-    store_catalog: Catalog, disk: Disk, table_id: int, directory: str, *, dry_run: bool = False
+    store_catalog: Catalog,
+    disk: Disk,
+    table_id: int,
+    directory: str,
+    *,
+    ended: Collection[StagingId] = (),
+    dry_run: bool = False,
 ) -> list[str]:
-    """Removes orphaned segment files of one table; returns their names below the data directory."""
+    """Removes orphaned segment files of one table; returns their names below the data directory.
+
+    Args:
+        ended: loads that are over although the process that makes them lives.
+    """
     files = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]  # no others are touched
     makers = {name: maker_of(name.rpartition(".")[0]) for name in files}
     living = {maker for maker in set(makers.values()) if is_alive(maker)}
-    abandoned = [name for name in files if makers[name] not in living]
+    abandoned = [
+        name for name in files if makers[name] not in living or any(load.owns(name) for load in ended)
+    ]
     if not abandoned:
         return []
     with store_catalog.read() as tx:
@@ -63,6 +76,32 @@ def sweep_table(
     for name in orphans if not dry_run else ():
         disk.delete(name)
     return orphans
+
+
+def sweep_staged(
+    store_catalog: Catalog, disk: Disk, table_id: int, directory: str, newest: StagingId
+) -> list[str]:
+    """Ends a load and those before it of the same owner and purpose, and removes what they staged and no
+    version names; returns the names. For an owner that lives on and does not remember what it began.
+
+    They end with the writer lock held: somebody who is about to publish one of them refuses within the switch
+    if it has ended (`StagingId.refuse_ended`), or has published before the catalog is read here.
+
+    Args:
+        newest: the last load to end.
+    """
+    names = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
+    ended = [
+        load
+        for load in map(StagingId.announced_by, names)
+        if load is not None
+        and (load.owner, load.purpose) == (newest.owner, newest.purpose)
+        and load.begun <= newest.begun
+    ]
+    with store_catalog.write():
+        for load in ended:
+            disk.delete(f"{directory}/{load.announcement}")
+    return sweep_table(store_catalog, disk, table_id, directory, ended=ended)
 
 
 def _file_ids(tx: catalog.Transaction, table_id: int) -> set[str]:

@@ -26,7 +26,7 @@ from store.publish import Figures, TableWrite, put_version
 from store.resolve import Plan
 from store.schema import TableSchema
 from store.segment import Segment
-from store.stage import new_segment_id
+from store.staging import new_segment_id
 from store.table_state import LiveSegment, TableState
 from store.transaction import VISIBLE, TransactionRecord, now_ms
 from store.window import facts_of

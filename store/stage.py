@@ -17,9 +17,6 @@ Rows that will lose to stored rows are written as well; hiding them is the plan'
 
 from __future__ import annotations
 
-import itertools
-import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,10 +35,9 @@ from store.schema import TableSchema
 from store.segment import BULK_MEMORY, Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings
-from store.transaction import this_process
+from store.staging import StagingId, new_segment_id
 from store.workers import map_all
 
-_serial = itertools.count()
 # Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, whatever its rows.
 _PART_BYTES_MAX: Final = 2**30
 _PARTS_MAX: Final = 2**16
@@ -74,33 +70,6 @@ class Staged:
 
     segments: tuple[Segment, ...]
     superseded: int
-
-
-@dataclass(frozen=True)
-class StagingId:
-    """Names the files of a load that several processes, perhaps of several hosts, stage together.
-
-    Attributes:
-        owner: process id and start time of the process that will commit; while it lives the files are left
-            alone.
-        job: 16 hexadecimal digits, the load's own.
-    """
-
-    owner: tuple[int, int]
-    job: str
-
-    @classmethod
-    def of(cls, owner: tuple[int, int]) -> StagingId:
-        """A new one."""
-        return cls(owner, secrets.token_hex(8))
-
-    def new_segment_id(self) -> str:
-        pid, started = self.owner
-        return f"{time.time_ns():016x}-{pid:x}-{started:x}-{self.job}{secrets.token_hex(8)}"
-
-    def owns(self, file_name: str) -> bool:
-        """Whether a file was staged for this load."""
-        return file_name.rpartition(".")[0].rpartition("-")[2].startswith(self.job)
 
 
 @dataclass(frozen=True)
@@ -208,24 +177,6 @@ class Stager:
             segment = Segment(self.disk, self.directory, meta, self.schema)
         segment.__dict__["index"] = index  # what was just built need not be read back
         return segment
-
-
-def new_segment_id() -> str:
-    """Unique without coordination, ascending in time, and it names its maker: time, process id, its start,
-    serial."""
-    pid, started = this_process()
-    return f"{time.time_ns():016x}-{pid:x}-{started:x}-{next(_serial):x}"
-
-
-def made_at(segment_id: str) -> float:
-    """When a segment was made, in seconds of Unix time."""
-    return int(segment_id.partition("-")[0], 16) / 1e9
-
-
-def maker_of(segment_id: str) -> tuple[int, int]:
-    """The process that made a segment, for `transaction.is_alive`."""
-    _, pid, started, _ = segment_id.split("-")
-    return int(pid, 16), int(started, 16)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from store.scan import Projection
 from store.scan_task import ScanTask, plan_scan
 from store.schema import TableSchema
 from store.snapshot import Snapshot, as_table
-from store.stage import Stager, StagingId
+from store.stage import Stager
+from store.staging import StagingId
 from store.table_state import StateLoader, TableState
 from store.table_versions import VersionedTable
 from store.transaction import (
@@ -302,6 +303,7 @@ class Table(VersionedTable):
         ignore_null: bool = False,
         supplied: str | None = None,
         partitions: Sequence[str] = (),
+        purpose: str = "",
     ) -> WriteTask:
         """What other processes need to stage rows of a load of this one; see `store.write_task`.
 
@@ -310,6 +312,7 @@ class Table(VersionedTable):
             sequence, merge_type, now, mode, new_keys, ignore_null, partitions: see `begin_load`.
             supplied: in flexible updates, a column of the data that names the columns a row supplies
                 (store.supplied).
+            purpose: any text by which the load can be found again (`recovery.sweep_staged`).
 
         Raises:
             InvalidInputError: flexible updates of a table that takes none, or `supplied` in another mode.
@@ -340,7 +343,7 @@ class Table(VersionedTable):
             self.loader.disk,
             self.loader.directory,
             self.settings,
-            StagingId.of(owner or this_process()),
+            StagingId.of(owner or this_process(), purpose),
         )
         check_names(self.name, schema, partitions)
         # The values of an AUTO_INCREMENT column are given out by the catalog, which tasks do not see.

@@ -2,8 +2,9 @@
 
 A `WriteTask` is a picklable value with everything that checking and staging take; running it writes files
 and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the catalog,
-whose load adopts it (`Load.adopt`) and publishes all shares as one version. Shares that nobody adopts, of
-tasks that failed or ran twice, are removed by `discard`, or when the owner that their names tell is gone.
+whose load adopts it (`Load.adopt`) and publishes all shares as one version. That process calls `begin` before
+the task runs anywhere, and `discard` when all is over: shares that nobody adopts go, of tasks that ran twice
+or still run too (store.staging). A task that fails takes its own files away.
 
 Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
 down as deltas: what they come to depends on stored rows and on each other, so the load that adopts them fills
@@ -16,6 +17,7 @@ tells which of them the load would reject.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +27,7 @@ from store.auto_increment import AnyIds
 from store.check_partial import PartialChecker
 from store.check_rows import Mask, RejectedRow, RowChecker
 from store.delta_file import DeltaFile, write_delta
-from store.disk import Disk
+from store.errors import StoreError
 from store.partial import FillOptions
 from store.rows_in import chunks_of, tables_of
 from store.segment import INLINE, SegmentMeta
@@ -88,14 +90,28 @@ class WriteTask:
     supplied: str | None = None
 
     def run(self, data: Any) -> StagedRows:
-        """Stages rows; files and their names are durable afterwards.
+        """Stages rows; files and their names are durable afterwards. After an error there are none.
 
         Args:
             data: as for `Table.upsert`.
 
         Raises:
             InvalidInputError: the columns do not fit the table.
+            ClosedError: `discard` was called, or `begin` was not.
         """
+        staging, stager = self.stager.staging, self.stager
+        if staging is None:
+            return self._run(data)
+        disk = stager.disk.guarded(self.refuse_ended)
+        attempt = staging.attempt()
+        try:
+            return replace(self, stager=replace(stager, disk=disk, staging=attempt))._run(data)
+        except BaseException:
+            with suppress(StoreError, OSError):  # what failed first is told; the owner sweeps as well
+                attempt.remove_files(stager.disk, stager.directory)
+            raise
+
+    def _run(self, data: Any) -> StagedRows:
         settings = self.stager.settings
         tables = (
             chunks_of(data, settings.segment_rows)
@@ -168,13 +184,24 @@ class WriteTask:
         )
         return share, rejected
 
+    def begin(self) -> None:
+        """Lets the task be run, here and elsewhere, until `discard`.
+
+        Raises:
+            UnavailableError: the disk cannot be written.
+        """
+        if self.stager.staging is not None:
+            self.stager.staging.begin(self.stager.disk, self.stager.directory)
+
+    def refuse_ended(self) -> None:
+        """Raises:
+        ClosedError: `discard` was called, or `begin` was not.
+        """
+        if self.stager.staging is not None:
+            self.stager.staging.refuse_ended(self.stager.disk, self.stager.directory)
+
     def discard(self, *, keep: Collection[str] = ()) -> None:
         """Removes the files staged for the load, but for the segments named; the others cannot be adopted
         any more. Deltas that were adopted are not needed after the switch."""
-        staging = self.stager.staging
-        if staging is None:
-            return
-        disk: Disk = self.stager.disk
-        for name in disk.list(self.stager.directory):
-            if staging.owns(name) and name.rpartition(".")[0] not in keep:
-                disk.delete(f"{self.stager.directory}/{name}")
+        if self.stager.staging is not None:
+            self.stager.staging.end(self.stager.disk, self.stager.directory, keep=keep)

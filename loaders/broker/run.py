@@ -169,7 +169,10 @@ class _Running:
         size = sum(file.size for found in files for file in found)
         self.change(lambda job: replace(job, files=sum(map(len, files)), bytes_total=size))
         tasks = self._load.tasks(files)
+        writes = {task.description: task.write for task in tasks if task.may_stage}.values()
         try:
+            for write in writes:
+                write.begin()
             results = self._run(tasks, size)
             self._count(results)
             self._join(tasks, results)
@@ -180,13 +183,13 @@ class _Running:
         except CommitUnknownError:
             raise  # the rows may be there: nothing may be removed
         except BaseException:
-            for task in tasks:
-                task.write.discard()
+            for write in writes:
+                write.discard()
             raise
         self._load.on_progress(self._jobs.get(self._job_id))
         published = [meta.id for result in results for meta, _ in result.staged.segments]
-        for task in tasks:
-            task.write.discard(keep=published)
+        for write in writes:
+            write.discard(keep=published)
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):

@@ -215,6 +215,7 @@ class VersionWriter(DataSourceArrowWriter):
                 table.refuse_label(asked.label)
             self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
         self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
+        self._task.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
         return StagedShare(run_task(self._task, iterator))

@@ -12,7 +12,9 @@ Reading, offsets are versions of a table:
 Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks.
 
 Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
-met by its label and skipped. The query id is read from the checkpoint; without one there is no stream.
+met by its label and skipped. The query id is read from the checkpoint; without one there is no stream. Spark
+makes a writer for the tasks of each batch, and another one that commits or aborts it: what the first began is
+found again by the query's id.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,14 +52,15 @@ from store import (
     CommitUnknownError,
     InvalidInputError,
     LabelExistsError,
+    LoadResult,
     NotFoundError,
     Store,
     Table,
 )
 from store.changes import CHANGE_TYPE, FEED_FIELDS
+from store.recovery import sweep_staged
 from store.scan import Projection
 from store.scan_task import ScanTask
-from store.stage import StagingId
 from store.transaction import VISIBLE
 from store.write_task import StagedRows, WriteTask
 
@@ -251,21 +254,22 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 
 @dataclass
 class StagedBatchShare(WriterCommitMessage):
-    """What a task of a micro-batch tells the driver."""
+    """What a task of a micro-batch tells the driver: what it staged, and for which of the batch's starts."""
 
     rows: StagedRows
     task: WriteTask
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
-    """Writes every micro-batch as one version; see the module.
+    """Writes a micro-batch as one version; see the module.
 
     Args:
         overwrite: a batch is all there is to be (outputMode complete).
         counters: raised by what each batch loaded.
 
     Raises:
-        InvalidInputError: the columns do not fit the table, or an option has no meaning for a stream.
+        InvalidInputError: the columns do not fit the table, an option has no meaning for a stream, or there
+            is no checkpoint that can be read.
         NotFoundError: no such partition.
     """
 
@@ -288,62 +292,66 @@ class BatchWriter(DataSourceStreamArrowWriter):
         self._asked = asked
         self._overwrite = overwrite
         self._counters = counters
-        self._owner = driver_process()
+        self._query = query_id(asked)
         with Store.open(asked.path, create=False) as store:
-            table = store.table(asked.table)
-            self._task = table.write_task(self._owner, partitions=asked.partitions, **asked.load.staging)
+            self._task = store.table(asked.table).write_task(
+                driver_process(), partitions=asked.partitions, purpose=self._query, **asked.load.staging
+            )
         self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
+        self._task.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:
-        # The writer serves many batches: each task's files are named apart, for a batch that fails takes its
-        # own away.
-        stager = replace(self._task.stager, staging=StagingId.of(self._owner))
-        task = replace(self._task, stager=stager)
-        return StagedBatchShare(run_task(task, iterator), task)
+        return StagedBatchShare(run_task(self._task, iterator), self._task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         shares = [message for message in messages if isinstance(message, StagedBatchShare)]
-        try:
-            self._publish([share.rows for share in shares], batchId)
-        except CommitUnknownError:
-            raise  # the version may be there: nothing may be removed
-        except LabelExistsError as error:
-            self._discard(shares)
-            if error.status != VISIBLE:
+        what = f"{self._asked.table}: epoch {batchId} of query {self._query}"
+        with Store.open(self._asked.path, create=False) as store:
+            table = store.table(self._asked.table)
+            try:
+                done = self._publish(table, shares, batchId)
+            except CommitUnknownError:
+                raise  # the version may be there: nothing may be removed
+            except LabelExistsError as error:
+                self._sweep(table)
+                if error.status != VISIBLE:
+                    raise
+                _LOG.warning("%s is version %d already: skipped", what, error.version)
+                return
+            except BaseException:
+                self._sweep(table)
                 raise
-            _LOG.warning(
-                "%s: epoch %d of query %s is version %d already: skipped",
-                self._asked.table,
-                batchId,
-                query_id(self._asked),
-                error.version,
-            )
-        except BaseException:
-            self._discard(shares)
-            raise
-
-    def _publish(self, shares: list[StagedRows], batch: int) -> None:
-        asked = self._asked
-        with Store.open(asked.path, create=False) as store:
-            table = store.table(asked.table)
-            label = f"spark-{query_id(asked)}-{batch}-{table.id}"
-            with table.begin_load(
-                label=label, operation="SPARK WRITE", partitions=asked.partitions, **asked.load.beginning
-            ) as load:
-                if self._overwrite:
-                    load.clear()
-                for share in shares:
-                    load.adopt(share)
-                done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
-            what = f"{asked.table}: epoch {batch} of query {query_id(asked)}"
+            self._sweep(table)
             tell_load(_LOG, what, done, self._counters)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._discard([message for message in messages if isinstance(message, StagedBatchShare)])
+    def _publish(self, table: Table, shares: list[StagedBatchShare], batch: int) -> LoadResult:
+        asked = self._asked
 
-    def _discard(self, shares: list[StagedBatchShare]) -> None:
-        for share in shares:
-            share.task.discard()
+        def refuse_ended(*_: object) -> None:
+            # The query was stopped and started again while this writer was about to commit.
+            for share in shares[:1]:
+                share.task.refuse_ended()
+
+        refuse_ended()
+        label = f"spark-{self._query}-{batch}-{table.id}"
+        with table.begin_load(
+            label=label, operation="SPARK WRITE", partitions=asked.partitions, **asked.load.beginning
+        ) as load:
+            if self._overwrite:
+                load.clear()
+            for share in shares:
+                load.adopt(share.rows)
+            return load.commit(max_filter_ratio=asked.load.max_filter_ratio, also=refuse_ended)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with Store.open(self._asked.path, create=False) as store:
+            self._sweep(store.table(self._asked.table))
+
+    def _sweep(self, table: Table) -> None:
+        """Ends what writers of the query began until this one was made; later ones have other batches."""
+        staging = self._task.stager.staging
+        assert staging is not None
+        sweep_staged(table.catalog, table.loader.disk, table.id, table.loader.directory, staging)
 
 
 def query_id(asked: SourceOptions) -> str:

@@ -13,7 +13,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from store import Column, CorruptionError, InvalidInputError, Settings, Store, TableSchema, parse_type
+from store import (
+    ClosedError,
+    Column,
+    CorruptionError,
+    InvalidInputError,
+    Settings,
+    Store,
+    TableSchema,
+    parse_type,
+)
 from store.object_disk import ObjectDisk
 from store.scan_task import ScanTask
 from store.write_task import StagedRows, WriteTask
@@ -87,6 +96,7 @@ def test_shares_are_staged_and_read_by_processes_without_the_data_directory(
         # What a host makes of a task that has no such data directory.
         disk = ObjectDisk(uri, tmp_path / "none", SMALL.cache_bytes_max)
         task = table.write_task()
+        task.begin()
         task = replace(task, stager=replace(task.stager, disk=disk))
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             share = pool.apply(stage, (pickle.dumps(task), 0, 2_500))
@@ -97,6 +107,31 @@ def test_shares_are_staged_and_read_by_processes_without_the_data_directory(
             assert sum(pool.map(count_rows, [pickle.dumps(each) for each in shares])) == 2_500
         assert table.check() == []
     assert list(tmp_path.glob("seqstore-cache-*/tables/*/*.arrow"))
+
+
+def test_a_load_that_ends_while_it_is_staged_leaves_no_object(bucket: str, tmp_path: Path) -> None:
+    """Nor does it begin without one, or go on behind it."""
+    uri = bucket.format("ended")
+    with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
+        store.create_database("db")
+        task = store.create_table("db.t", SCHEMA).write_task()
+        with pytest.raises(ClosedError):
+            task.run(rows(0, 1_000, "early"))
+        task.begin()
+        seen: list[str] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from rows(0, 2_000, "staged").to_batches(max_chunksize=1_000)
+            seen.extend(objects(uri))
+            task.discard()
+            yield from rows(2_000, 3_000, "late").to_batches()
+
+        reader = pa.RecordBatchReader.from_batches(rows(0, 1, "").schema, batches())
+        with pytest.raises(ClosedError):
+            task.run(reader)
+        assert len(seen) > 1
+        assert objects(uri) == []
+        assert [path for path in (tmp_path / "data" / "cache").rglob("*") if path.is_file()] == []
 
 
 def stage(task: bytes, low: int, high: int) -> StagedRows:

@@ -18,7 +18,7 @@ import pytest
 
 from store import Column, ConflictError, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
 from store.readers import leases_of
-from store.stage import new_segment_id
+from store.staging import new_segment_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -213,7 +213,7 @@ def test_version_as_of_a_moment(store: Store) -> None:
 
 def id_of_dead_process() -> str:
     """A segment id that a process made which is gone."""
-    code = "from store.stage import new_segment_id; print(new_segment_id())"
+    code = "from store.staging import new_segment_id; print(new_segment_id())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

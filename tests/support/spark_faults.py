@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
 
 from loaders.spark.driver import driver_process
 from loaders.spark.options import SourceOptions
@@ -18,6 +19,7 @@ from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
 
 FAILS = "fails"  # the attempt that is the first to have its share staged
 FAILS_ALWAYS = "fails always"  # once the other partitions are staged
+IS_OVERTAKEN = "is overtaken"  # fails always, and the other partitions are staged once that was cleaned up
 EXECUTOR_DIES = "executor dies"  # so do the tasks beside it
 HAS_A_TWIN = "has a twin"  # the first attempt waits until another has staged the same share
 PARTITIONS = 4
@@ -48,17 +50,41 @@ class FaultyWriter(VersionWriter):
         self._fault, self._marker = fault, marker
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:
-        share = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
-        self._staged(partition).touch()
+        if self._fault == IS_OVERTAKEN:
+            return self._write_late(iterator, partition)
+        share = super().write(iterator)
+        self._mark("staged", partition).touch()
         if partition == 1:
             self._happen(context.attemptNumber())
         return share
 
-    def _staged(self, partition: int) -> Path:
-        return self._marker.with_name(f"staged-{partition}")
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        super().abort(messages)
+        if self._fault == IS_OVERTAKEN:
+            self._marker.touch()
+
+    def _write_late(self, iterator: Iterator[pa.RecordBatch], partition: int) -> StagedShare:
+        """Partition 1 fails while others are at work, which go on when the write was aborted."""
+        if partition == 1:
+            while not any(self._mark("at work", n).exists() for n in range(PARTITIONS)):
+                time.sleep(0.05)
+            raise OSError("attempt 0 fails")
+        self._mark("at work", partition).write_text(str(os.getpid()))
+        _wait_for(self._marker)
+        said = "nothing"
+        try:
+            return super().write(iterator)
+        except BaseException as error:
+            said = type(error).__name__
+            raise
+        finally:
+            self._mark("ended", partition).write_text(said)
+
+    def _mark(self, what: str, partition: int) -> Path:
+        return self._marker.with_name(f"{what} {partition}")
 
     def _happen(self, attempt: int) -> None:
         if self._fault == HAS_A_TWIN:
@@ -72,7 +98,7 @@ class FaultyWriter(VersionWriter):
             os.kill(driver_process()[0], signal.SIGKILL)  # the JVM above this process, which is an executor's
         if self._fault == FAILS_ALWAYS:  # Spark does not wait for tasks at work when a write has failed
             for partition in range(PARTITIONS):
-                _wait_for(self._staged(partition))
+                _wait_for(self._mark("staged", partition))
         raise OSError(f"attempt {attempt} fails")
 
     def _is_first(self) -> bool:

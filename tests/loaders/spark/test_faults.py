@@ -23,13 +23,14 @@ from cli.demo.spark_run import stream_files
 from loaders.spark import register
 from store import Column, Settings, Store, Table, TableSchema, parse_type
 from store.sql import Session
+from store.transaction import identity_of, is_alive
 from tests.support.spark_cluster import STANDALONE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-FAILS, FAILS_ALWAYS = "fails", "fails always"
+FAILS, FAILS_ALWAYS, IS_OVERTAKEN = "fails", "fails always", "is overtaken"
 PARTITIONS = 4  # so many are waited for there
 EXECUTOR_DIES, HAS_A_TWIN = "executor dies", "has a twin"
 ROWS = 80_000  # shares too large for the catalog, so they are files
@@ -95,6 +96,25 @@ def test_a_write_that_fails_for_good_leaves_nothing(
         write(spark, table, tmp_path, FAILS_ALWAYS)
     assert table.version == 1
     assert table.count() == 0
+    assert staged_files(tmp_path) == set()
+
+
+@pytest.mark.telling
+def test_tasks_that_outlive_a_failed_write_leave_nothing(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    """They stage their shares when the write was aborted already: Spark does not wait for them."""
+    with pytest.raises(Exception, match=r"attempt \d fails"):
+        write(spark, table, tmp_path, IS_OVERTAKEN)
+    at_work = list(tmp_path.glob("at work *"))
+    assert at_work
+    for mark in at_work:
+        ended = mark.with_name(mark.name.replace("at work", "ended"))
+        # Spark kills them in the end, which may be before they have begun.
+        while not ended.exists() and is_alive(identity_of(int(mark.read_text()))):
+            time.sleep(0.05)
+        assert not ended.exists() or ended.read_text() == "ClosedError"
+    assert table.version == 1
     assert staged_files(tmp_path) == set()
 
 

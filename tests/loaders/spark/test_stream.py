@@ -9,14 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from cli.demo.spark_run import forget_last_epoch
 from loaders.spark import register
 from loaders.spark.options import SourceOptions
-from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from store import (
+    ClosedError,
+    Column,
+    InvalidInputError,
+    Load,
+    Settings,
+    Store,
+    Table,
+    TableSchema,
+    parse_type,
+)
 from store.sql import Session
+from store.write_task import StagedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -261,7 +273,7 @@ def batch_writer(store: Store, checkpoint: Path, *, overwrite: bool = False, **o
 
     from loaders.spark.stream import BatchWriter
 
-    checkpoint.mkdir()
+    checkpoint.mkdir(exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "q"}')
     given = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(checkpoint), **options}
     frame = StructType([StructField("k", LongType()), StructField("v", StringType())])
@@ -272,9 +284,9 @@ def test_a_batch_that_runs_again_is_reported(
     store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Scenario 49."""
-    writer = batch_writer(store, tmp_path / "checkpoint")
     for _ in range(2):
-        writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
+        share = batch_writer(store, tmp_path / "checkpoint").write(iter(rows(k1="a").to_batches()))
+        batch_writer(store, tmp_path / "checkpoint").commit([share], 7)
     assert caplog.messages == ["db.t: epoch 7 of query q is version 2 already: skipped"]
 
 
@@ -285,6 +297,87 @@ def test_what_a_batch_loaded_is_logged(
     with caplog.at_level("INFO", "loaders.spark"):
         writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
     assert caplog.messages == ["db.t: epoch 7 of query q: 1 rows, 0 filtered, 0 superseded, version 2"]
+
+
+def large_share(low: int) -> Iterator[pa.RecordBatch]:
+    """Rows that do not go into the catalog."""
+    keys = pa.array(range(low, low + 40_000), pa.int64())
+    yield from pa.table({"k": keys, "v": pc.cast(keys, pa.string())}).to_batches()
+
+
+def files_of(table: Table) -> list[str]:
+    return table.loader.disk.list(table.loader.directory)
+
+
+@pytest.mark.parametrize("ends", ["published", "published before", "aborted", "unknown to the writer"])
+def test_tasks_of_a_batch_leave_nothing_behind_it(
+    store: Store, table: Table, tmp_path: Path, ends: str
+) -> None:
+    """Attempts whose word was not taken, before the batch ends and behind it."""
+    tasks = batch_writer(store, tmp_path / "checkpoint")
+    share = tasks.write(large_share(0))
+    tasks.write(large_share(0))
+    assert len(files_of(table)) == 5
+    if ends == "published before":
+        table.upsert(rows(k1="a"), label=f"spark-q-7-{table.id}")
+    ending = batch_writer(store, tmp_path / "checkpoint")
+    if ends.startswith("published"):
+        ending.commit([share], 7)
+    else:
+        ending.abort([share if ends == "aborted" else None], 7)
+    with pytest.raises(ClosedError):
+        tasks.write(large_share(0))
+    assert len(files_of(table)) == (2 if ends == "published" else 0)
+    assert table.count() == {"published": 40_000, "published before": 1}.get(ends, 0)
+    following = batch_writer(store, tmp_path / "checkpoint")
+    share = following.write(large_share(20_000))
+    batch_writer(store, tmp_path / "checkpoint").commit([share], 8)
+    assert table.count() == {"published": 60_000, "published before": 40_001}.get(ends, 40_000)
+    assert table.check() == []
+
+
+def test_a_committer_that_was_overtaken_by_a_new_start_ends_none_of_its_tasks(
+    store: Store, table: Table, tmp_path: Path
+) -> None:
+    """One of a query that was stopped while it committed."""
+    late = batch_writer(store, tmp_path / "checkpoint")
+    tasks = batch_writer(store, tmp_path / "checkpoint")
+    share = tasks.write(large_share(0))
+    late.abort([None], 7)
+    batch_writer(store, tmp_path / "checkpoint").commit([share], 7)
+    assert table.count() == 40_000
+    assert table.check() == []
+
+
+def test_a_committer_whose_batch_was_ended_by_a_new_start_publishes_nothing(
+    store: Store, table: Table, tmp_path: Path
+) -> None:
+    """Its files may be gone."""
+    share = batch_writer(store, tmp_path / "checkpoint").write(large_share(0))
+    late = batch_writer(store, tmp_path / "checkpoint")
+    batch_writer(store, tmp_path / "checkpoint").abort([None], 7)
+    with pytest.raises(ClosedError, match="nobody would take these rows"):
+        late.commit([share], 7)
+    assert table.version == 1
+    assert files_of(table) == []
+    assert table.check() == []
+
+
+def test_a_batch_that_is_ended_while_it_is_committed_is_not_published(
+    store: Store, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = batch_writer(store, tmp_path / "checkpoint").write(iter(rows(k1="a").to_batches()))
+    late = batch_writer(store, tmp_path / "checkpoint")
+    adopt = Load.adopt
+
+    def end_and_adopt(load: Load, staged: StagedRows) -> None:
+        batch_writer(store, tmp_path / "checkpoint").abort([None], 7)
+        adopt(load, staged)
+
+    monkeypatch.setattr(Load, "adopt", end_and_adopt)
+    with pytest.raises(ClosedError, match="nobody would take these rows"):
+        late.commit([share], 7)
+    assert table.version == 1
 
 
 def test_a_label_of_ones_own_is_refused_by_a_stream(store: Store, table: Table, tmp_path: Path) -> None:
