@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from store import failpoint
-from store.catalog import Catalog, Transaction
+from store.catalog import Catalog, Transaction, segment_key
+from store.errors import AlreadyExistsError
 from store.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from store.table_writer import TableWriter
 from store.transaction import TransactionRecord
@@ -44,11 +45,12 @@ def commit(
         The transaction as stored, and what was published.
 
     Raises:
-        ConflictError, LabelExistsError: nothing was stored.
+        ConflictError, AlreadyExistsError, ClosedError: nothing was stored.
         CommitUnknownError: the outcome is not known.
     """
 
     def switch(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
+        require_unpublished(tx, writers)
         writes = [writer.table_write(elapsed()) for writer in writers]
         done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
         if also is not None:
@@ -82,6 +84,26 @@ def commit(
     for writer in writers:
         writer.published()
     return done, writes
+
+
+def require_unpublished(tx: Transaction, writers: Sequence[TableWriter]) -> None:
+    """Within the switch: what tasks staged is still to be had, and nobody has published it.
+
+    Raises:
+        ClosedError: a load of theirs has ended.
+        AlreadyExistsError: it was published.
+    """
+    for writer in writers:
+        loader = writer.table.loader
+        for load in writer.loads:
+            load.refuse_ended(loader.disk, loader.directory)
+        for name in writer.kept:
+            if tx.get_raw("segments", segment_key(writer.table.id, name)) is not None:
+                raise AlreadyExistsError(
+                    f"{writer.table.name}: segment {name} was published before; stage the rows again to load "
+                    "them again",
+                    kind="already_published",
+                )
 
 
 def _prepare(writers: Sequence[TableWriter]) -> int:

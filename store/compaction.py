@@ -32,6 +32,7 @@ from store.horizon import raise_floor
 from store.merge import Merged, merge
 from store.publish import Figures, TableWrite, check_revision, put_version
 from store.reads import INPUT_REWRITTEN
+from store.recovery import remove_unpublished
 from store.resolve import Plan
 from store.stage import Stager
 from store.table_state import LiveSegment, TableState
@@ -200,7 +201,7 @@ class Compaction:
         return merged
 
     def publish(self, state: TableState, merged: Merged, rule: Purge) -> CompactionResult:
-        """Step 3. The files are removed when it certainly did not happen.
+        """Step 3. The files are removed when it did not happen.
 
         Raises:
             InputsDropped: step 4.
@@ -210,7 +211,7 @@ class Compaction:
         except CommitUnknownError:
             raise
         except BaseException:
-            merged.delete_files()
+            remove_unpublished(self._table, merged.outputs)
             raise
         failpoint.hit("compaction.after_switch")
         self._table.state()  # the handle follows at once

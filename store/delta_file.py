@@ -18,7 +18,7 @@ from pyarrow import ipc
 from store.disk import Disk
 from store.errors import CorruptionError
 from store.partial import Delta
-from store.staging import StagingId, new_segment_id
+from store.staging import Attempt, new_segment_id
 
 _ROW: Final = "row:"
 _HAS: Final = "has:"
@@ -47,7 +47,7 @@ class DeltaFile:
 
 
 def write_delta(
-    disk: Disk, directory: str, delta: Delta, inline_bytes_max: int, staging: StagingId | None = None
+    disk: Disk, directory: str, delta: Delta, inline_bytes_max: int, staging: Attempt | None = None
 ) -> DeltaFile:
     """Makes a delta durable, but for its file's name (`Disk.sync_directory`).
 

@@ -38,16 +38,16 @@ Range: TypeAlias = tuple[int, int, int]
 class Disk:
     """Segment files below one local directory. Names are relative, with `/` between parts."""
 
-    _on_name: Callable[[], None] | None = None
+    _check: Callable[[], None] | None = None
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def guarded(self, check: Callable[[], None]) -> Self:
         """The same files, for somebody who may have to stop: `check` is called as soon as a new file has its
-        name, and what it raises takes the file away."""
+        name and when all of it is written, and what it raises takes the file away."""
         disk = object.__new__(type(self))
-        disk.__dict__.update(self.__dict__, _on_name=check)
+        disk.__dict__.update(self.__dict__, _check=check)
         return disk
 
     def path(self, name: str) -> Path:
@@ -61,18 +61,20 @@ class Disk:
         Raises:
             UnavailableError: no space, no permission.
         """
-        with self._written(name, self._on_name) as file:
+        with self._written(name, self._check) as file:
             yield file
 
     @contextmanager
-    def _written(self, name: str, on_name: Callable[[], None] | None = None) -> Iterator[NewFile]:
+    def _written(self, name: str, check: Callable[[], None] | None = None) -> Iterator[NewFile]:
         path = self.path(name)
-        file = NewFile(path, on_name)
+        file = NewFile(path, check)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield file
             file.finish()
             failpoint.hit("disk.written")
+            if check is not None:
+                check()
         except OSError as error:
             file.discard()
             raise UnavailableError(

@@ -33,7 +33,7 @@ from store.errors import ClosedError, CommitUnknownError, InvalidInputError, Loa
 from store.isolation import schema_error
 from store.overwrite import Clearing
 from store.partial import FillOptions
-from store.publish import Figures
+from store.publish import Figures, check_revision
 from store.rows_in import tables_of
 from store.stage import CheckedRows
 from store.table_writer import TableWriter
@@ -260,20 +260,33 @@ class Load:
             with table.catalog.read() as tx:
                 raise schema_error(tx, table.id, name=table.name, operation=operation, revision=revision)
 
+    def _require_own(self, staged: StagedRows) -> None:
+        """Rows staged for this table, and its schema."""
+        if staged.table_id != self._table.id:
+            with self._table.catalog.read() as tx:
+                check_revision(tx, self._transaction, staged.table_id, self._table.name, staged.revision)
+            raise InvalidInputError(
+                f"rows staged for another table cannot be loaded into {self._table.name}; stage them for it",
+                kind="other_table",
+            )
+        if staged.revision:
+            self.require_revision(staged.revision)
+
     def adopt(self, staged: StagedRows) -> None:
         """Takes over rows that a `WriteTask` of this table staged, in this process or another.
 
         Rejected rows keep the position they have within their task.
 
         Raises:
-            ConflictError: the table's schema changed since the task was made.
+            ConflictError: the table's schema changed since the task was made, or it was made anew.
+            ClosedError: the load that the task belongs to has ended.
             CorruptionError: a delta is missing or not what was written.
         """
         self._check_open()
-        if staged.revision:
-            self.require_revision(staged.revision)
-        if staged.segments:
-            self._writer.add_segments(staged.segments)
+        if staged.load is not None:
+            self._require_own(staged)
+            staged.load.refuse_ended(self._table.loader.disk, self._table.loader.directory)
+            self._writer.add_segments(staged.segments, staged.load)
         for file in staged.deltas:
             assert staged.filling is not None
             loader = self._table.loader

@@ -90,6 +90,8 @@ class ObjectDisk(Disk):
     def create(self, name: str) -> Iterator[NewFile]:
         with self._written(name) as file:
             yield file
+        if self._check is not None:
+            self._look(name)
         try:
             self._upload(name)
         except OSError as error:
@@ -98,12 +100,18 @@ class ObjectDisk(Disk):
                 f"{self._shown}: {name} cannot be written: {error}", kind="disk", path=name
             ) from error
         self._evict(keep=self.path(name))
-        if self._on_name is not None:
-            try:
-                self._on_name()
-            except BaseException:
-                self.delete(name)
-                raise
+        if self._check is not None:
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        """What `guarded` asks for: an object has its name when it is uploaded. Looked for before as well, so
+        that nothing is uploaded in vain."""
+        assert self._check is not None
+        try:
+            self._check()
+        except BaseException:
+            self.delete(name)
+            raise
 
     def _upload(self, name: str) -> None:
         filesystem, _ = self._remote

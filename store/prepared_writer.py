@@ -113,5 +113,5 @@ def take_up(table: Table, transaction: TransactionRecord, record: dict[str, Any]
     writer._filled = [held[name] for name in record["filled"]]
     writer._published = [held[name] for name in record["published"]]
     writer._late, writer._lost_in_filling = record["late"], record["lost"]
-    writer._snapshot, writer._kept = record["snapshot"], frozenset(held)
+    writer._snapshot, writer.kept = record["snapshot"], frozenset(held)
     return writer

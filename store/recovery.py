@@ -3,24 +3,34 @@
 A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
 removed when the process that made it (its name tells) is gone and neither the catalog's segments nor a
 pre-committed transaction name it; the catalog is asked last, so what was published just before the maker
-ended is kept. Files of living processes are left alone, but for those of a table that was dropped.
+ended is kept. Files of living processes are left alone, but for those of a table that was dropped, and of
+loads that several processes staged and that have ended (store.staging).
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from store import catalog
 from store.catalog import Catalog
 from store.disk import Disk
+from store.errors import CommitUnknownError, StoreError
 from store.prepared import prepared_files
 from store.records import unpack
-from store.segment import SegmentMeta
-from store.staging import StagingId, maker_of
+from store.segment import INLINE, SegmentMeta, file_names
+from store.staging import StagingId, job_of, maker_of
 from store.transaction import is_alive
 
+if TYPE_CHECKING:
+    from store.delta_file import DeltaFile
+    from store.segment import Segment
+    from store.table import Table
+
+_LOG: Final = logging.getLogger(__name__)
 TABLES: Final = "tables"
 # What `staging.new_segment_id` gives, and the suffixes of what loads leave.
 _SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|load)")
@@ -50,58 +60,148 @@ def sweep_table(
     table_id: int,
     directory: str,
     *,
-    ended: Collection[StagingId] = (),
+    only: Collection[StagingId] = (),
     dry_run: bool = False,
 ) -> list[str]:
-    """Removes orphaned segment files of one table; returns their names below the data directory.
+    """Removes orphaned files of one table; returns their names below the data directory.
 
     Args:
-        ended: loads that are over although the process that makes them lives.
+        only: of these loads, when there are any; otherwise of all.
     """
-    files = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]  # no others are touched
-    makers = {name: maker_of(name.rpartition(".")[0]) for name in files}
-    living = {maker for maker in set(makers.values()) if is_alive(maker)}
-    abandoned = [
-        name for name in files if makers[name] not in living or any(load.owns(name) for load in ended)
-    ]
-    if not abandoned:
+    jobs = {load.job for load in only}
+    listed = _listed(disk, directory)
+    names = [name for name in listed if not jobs or job_of(name) in jobs]
+    unknown = _unknown(store_catalog, table_id, _abandoned(names, listed))
+    if not unknown:
         return []
-    with store_catalog.read() as tx:
-        kept = prepared_files(tx, table_id)
-        unknown = [name for name in abandoned if name not in kept and not _is_known(tx, table_id, name)]
-        used = _file_ids(tx, table_id) if unknown else set()
-    orphans = [f"{directory}/{name}" for name in unknown if name.rpartition(".")[0] not in used]
-    if orphans and not dry_run:
-        store_catalog.make_durable()
-    for name in orphans if not dry_run else ():
-        disk.delete(name)
+    # The loads of some may have been published, and ended, since the catalog was read. Their announcements
+    # are looked for once more; who saw one within a switch has published when the writer lock is free.
+    unknown = _abandoned(unknown, _listed(disk, directory))
+    with store_catalog.write():
+        pass
+    orphans = [f"{directory}/{name}" for name in _unknown(store_catalog, table_id, unknown)]
+    if dry_run or not orphans:
+        return orphans
+    store_catalog.make_durable()
+    failed = [error for error in (_delete(disk, name) for name in orphans) if error is not None]
+    if failed:
+        raise failed[0]
     return orphans
 
 
-def sweep_staged(
-    store_catalog: Catalog, disk: Disk, table_id: int, directory: str, newest: StagingId
-) -> list[str]:
-    """Ends a load and those before it of the same owner and purpose, and removes what they staged and no
-    version names; returns the names. For an owner that lives on and does not remember what it began.
-
-    They end with the writer lock held: somebody who is about to publish one of them refuses within the switch
-    if it has ended (`StagingId.refuse_ended`), or has published before the catalog is read here.
-
-    Args:
-        newest: the last load to end.
-    """
-    names = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
-    ended = [
+def begun_loads(disk: Disk, directory: str, newest: StagingId) -> list[StagingId]:
+    """A load and those before it of the same owner and purpose that have not ended. For an owner that lives
+    on and does not remember what it began."""
+    return [
         load
-        for load in map(StagingId.announced_by, names)
+        for load in map(StagingId.announced_by, _listed(disk, directory))
         if load is not None
         and (load.owner, load.purpose) == (newest.owner, newest.purpose)
         and load.begun <= newest.begun
     ]
-    with store_catalog.write():
-        for load in ended:
-            disk.delete(f"{directory}/{load.announcement}")
-    return sweep_table(store_catalog, disk, table_id, directory, ended=ended)
+
+
+def end_loads(table: Table, loads: Collection[StagingId]) -> list[str]:
+    """Ends loads that tasks stage, published or not, and removes the files of theirs that no version names;
+    returns the names. See store.staging.
+
+    Raises:
+        StoreError, OSError: a file could not be removed; sweeping finds it later.
+    """
+    disk, directory = table.loader.disk, table.loader.directory
+    for load in loads:
+        disk.delete(f"{directory}/{load.announcement}")
+    return sweep_table(table.catalog, disk, table.id, directory, only=loads)
+
+
+@contextmanager
+def ending(table: Table, *loads: StagingId) -> Iterator[None]:
+    """Ends loads when the block that publishes them does. What cannot be removed then is told in the log
+    only: sweeping finds it later, and what the block came to stays."""
+    try:
+        yield
+    except CommitUnknownError:
+        raise  # the version may be there: nothing is decided by what can be seen now
+    except BaseException:
+        _end_quietly(table, loads)
+        raise
+    _end_quietly(table, loads)
+
+
+def _end_quietly(table: Table, loads: Collection[StagingId]) -> None:
+    try:
+        end_loads(table, loads)
+    except (StoreError, OSError) as error:
+        _LOG.warning("%s: staged files are left to the next sweep: %s", table.name, error)
+
+
+def remove_unpublished(table: Table, segments: Iterable[Segment], deltas: Iterable[DeltaFile] = ()) -> None:
+    """Removes the files of segments, and deltas, of this process whose switch did not happen.
+
+    What interrupts a commit, such as Ctrl-C while the disk is waited for, may leave behind a version that is
+    there: the catalog is asked, behind any commit that is still on its way. When it cannot be asked the files
+    stay until their process has ended.
+    """
+    disk, directory = table.loader.disk, table.loader.directory
+    filed = {segment.meta.id: segment for segment in segments if segment.meta.home != INLINE}
+    named = [delta.name for delta in deltas if delta.name]
+    if not filed and not named:
+        return
+    try:
+        with table.catalog.write() as tx:
+            prepared = prepared_files(tx, table.id)
+            unnamed = [each for each in filed.values() if not _is_named(tx, table.id, each, prepared)]
+    except StoreError as error:
+        _LOG.warning("%s: files of a load that failed stay until this process ends: %s", table.name, error)
+        return
+    for segment in unnamed:
+        segment.delete_files()
+    for name in named:
+        if name not in prepared:
+            disk.delete(f"{directory}/{name}")
+
+
+def _is_named(tx: catalog.Transaction, table_id: int, segment: Segment, prepared: set[str]) -> bool:
+    return _is_known(tx, table_id, f"{segment.meta.id}.") or not prepared.isdisjoint(file_names(segment.meta))
+
+
+def _listed(disk: Disk, directory: str) -> list[str]:
+    """Files of loads; no others are touched."""
+    return [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
+
+
+def _abandoned(names: list[str], listed: list[str]) -> list[str]:
+    """Files whose maker is gone, or whose load has ended.
+
+    Args:
+        listed: all files of the directory.
+    """
+    announced = {load.job for load in map(StagingId.announced_by, listed) if load is not None}
+    makers = {name: maker_of(name.rpartition(".")[0]) for name in names}
+    living = {maker for maker in set(makers.values()) if is_alive(maker)}
+    jobs = {name: job_of(name) for name in names}
+    ended = {job for job in jobs.values() if job is not None and job not in announced}
+    return [name for name in names if makers[name] not in living or jobs[name] in ended]
+
+
+def _unknown(store_catalog: Catalog, table_id: int, names: list[str]) -> list[str]:
+    """Files that no version and no pre-committed transaction names."""
+    if not names:
+        return []
+    with store_catalog.read() as tx:
+        kept = prepared_files(tx, table_id)
+        unknown = [name for name in names if name not in kept and not _is_known(tx, table_id, name)]
+        used = _file_ids(tx, table_id) if unknown else set()
+    return [name for name in unknown if name.rpartition(".")[0] not in used]
+
+
+def _delete(disk: Disk, name: str) -> StoreError | OSError | None:
+    """What the removal failed with, so that the others go."""
+    try:
+        disk.delete(name)
+    except (StoreError, OSError) as error:
+        return error
+    return None
 
 
 def _file_ids(tx: catalog.Transaction, table_id: int) -> set[str]:

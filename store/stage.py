@@ -35,7 +35,7 @@ from store.schema import TableSchema
 from store.segment import BULK_MEMORY, Segment, inline_segment, write_segment
 from store.sequence import SequenceVector
 from store.settings import Settings
-from store.staging import StagingId, new_segment_id
+from store.staging import Attempt, new_segment_id
 from store.workers import map_all
 
 # Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, whatever its rows.
@@ -87,7 +87,7 @@ class Stager:
     disk: Disk
     directory: str
     settings: Settings
-    staging: StagingId | None = None
+    staging: Attempt | None = None
 
     def stage(self, *pieces: CheckedRows) -> Staged:
         """Builds the segments of some rows, given as one piece or several in input order; their files are

@@ -7,13 +7,16 @@ when its load has failed, or whose share another attempt has brought, makes file
 clean up. So such a load is announced by a file of its own beside the segments:
 
 1. `begin`: its owner makes the announcement before any task runs.
-2. A task that makes a file looks for the announcement as soon as the file has its name (`Disk.guarded`), and
-   takes the file away when there is none any more.
-3. `end`: whoever ends the load removes the announcement first, and then every file of the load that was not
-   adopted.
+2. A task that makes a file looks for the announcement as soon as the file has its name, and when it is
+   written (`Disk.guarded`); the file goes when there is none any more.
+3. Whoever publishes shares of the load looks for it within the switch, and refuses when it is gone.
+4. `recovery.end_loads`: whoever ends the load removes the announcement first, waits for the switch that may
+   be on its way, and then removes every file of the load that the catalog does not name.
 
-A file has its name before 3 lists the directory, which finds it, or after the announcement was gone, which 2
-sees. What outlasts both is the empty file of a task that was killed between its making and its look.
+So a file has its name before 4 lists the directory, which finds it, or after the announcement was gone, which
+2 sees; and 4 removes nothing that is, or will be, published. Files of a task that was killed before its look,
+and those of a load whose end was cut short, are found later: a file without an announcement that the catalog
+does not name belongs to nobody, though its owner lives.
 """
 
 from __future__ import annotations
@@ -21,8 +24,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
@@ -37,12 +39,11 @@ _serial = itertools.count()
 
 @dataclass(frozen=True)
 class StagingId:
-    """Names the files of a load that several processes, perhaps of several hosts, stage together.
+    """Names a load that several processes, perhaps of several hosts, stage together, and its announcement.
 
     Attributes:
-        owner: process id and start time of the process that will commit; while it lives the files are left
-            alone.
-        job: 16 hexadecimal digits, the load's own; those of an attempt are followed by 16 more.
+        owner: process id and start time of the process that will commit; when it is gone, so is the load.
+        job: 16 hexadecimal digits, the load's own.
         purpose: 16 hexadecimal digits that whoever wants to find the load again knows, or none.
         begun: when it was made, in nanoseconds of Unix time.
     """
@@ -63,7 +64,7 @@ class StagingId:
 
     @classmethod
     def announced_by(cls, file_name: str) -> StagingId | None:
-        """Of the load that a file announces; None when the file is none of those."""
+        """Of the load that a file announces; None when the file, one of a table's, announces none."""
         name, _, suffix = file_name.rpartition(".")
         if suffix != ANNOUNCED:
             return None
@@ -73,22 +74,13 @@ class StagingId:
     @property
     def announcement(self) -> str:
         """Name of the file that announces the load."""
-        return f"{self._name(self.begun)}{self.purpose}.{ANNOUNCED}"
+        return f"{_name(self.begun, self.owner)}-{self.job}{self.purpose}.{ANNOUNCED}"
 
-    def attempt(self) -> StagingId:
-        """For the files of one task that runs once: of the load, and told apart from those of others."""
-        return replace(self, job=self.job + _random_digits())
-
-    def new_segment_id(self) -> str:
-        """Unique when this is an attempt."""
-        return f"{self._name(time.time_ns())}{next(_serial):x}"
-
-    def owns(self, file_name: str) -> bool:
-        """Whether a file was staged for this load, or attempt."""
-        return file_name.rpartition(".")[0].rpartition("-")[2].startswith(self.job)
+    def attempt(self) -> Attempt:
+        return Attempt(self.owner, self.job + _random_digits())
 
     def begin(self, disk: Disk, directory: str) -> None:
-        """Announces the load: shares can be staged from now on, until `end`.
+        """Announces the load.
 
         Raises:
             UnavailableError: the disk cannot be written.
@@ -102,31 +94,44 @@ class StagingId:
         """
         if not disk.exists(f"{directory}/{self.announcement}"):
             raise ClosedError(
-                f"{directory}: load {self.job} has ended, nobody would take these rows; begin another",
+                f"{directory}: load {self.job} has ended, nobody takes these rows any more; begin another",
                 kind="load_ended",
             )
 
-    def end(self, disk: Disk, directory: str, *, keep: Collection[str] = ()) -> None:
-        """Removes the files of the load, but for those of the segments named."""
-        disk.delete(f"{directory}/{self.announcement}")
-        self.remove_files(disk, directory, keep=keep)
 
-    def remove_files(self, disk: Disk, directory: str, *, keep: Collection[str] = ()) -> None:
-        """Those of this load, or attempt, there are now."""
+@dataclass(frozen=True)
+class Attempt:
+    """Names the files of a task of such a load that runs once.
+
+    Attributes:
+        owner: as of the load.
+        digits: hexadecimal: the load's 16 and 16 of its own.
+    """
+
+    owner: tuple[int, int]
+    digits: str
+
+    def new_segment_id(self) -> str:
+        return f"{_name(time.time_ns(), self.owner)}-{self.digits}{next(_serial):x}"
+
+    def remove_files(self, disk: Disk, directory: str) -> None:
+        """Those there are now."""
         for name in disk.list(directory):
-            if self.owns(name) and name.rpartition(".")[0] not in keep:
+            if _last_part(name).startswith(self.digits):
                 disk.delete(f"{directory}/{name}")
 
-    def _name(self, made: int) -> str:
-        pid, started = self.owner
-        return f"{made:016x}-{pid:x}-{started:x}-{self.job}"
+
+def job_of(file_name: str) -> str | None:
+    """`StagingId.job` of the load whose task made a file; None when it is no such file."""
+    digits = _last_part(file_name)
+    is_staged = len(digits) > 2 * _DIGITS and not file_name.endswith(f".{ANNOUNCED}")
+    return digits[:_DIGITS] if is_staged else None
 
 
 def new_segment_id() -> str:
     """Unique without coordination, ascending in time, and it names its maker: time, process id, its start,
     serial."""
-    pid, started = this_process()
-    return f"{time.time_ns():016x}-{pid:x}-{started:x}-{next(_serial):x}"
+    return f"{_name(time.time_ns(), this_process())}-{next(_serial):x}"
 
 
 def made_at(segment_id: str) -> float:
@@ -138,6 +143,15 @@ def maker_of(segment_id: str) -> tuple[int, int]:
     """The process that made a segment, for `transaction.is_alive`."""
     _, pid, started, _ = segment_id.split("-")
     return int(pid, 16), int(started, 16)
+
+
+def _name(made: int, owner: tuple[int, int]) -> str:
+    pid, started = owner
+    return f"{made:016x}-{pid:x}-{started:x}"
+
+
+def _last_part(file_name: str) -> str:
+    return file_name.rpartition(".")[0].rpartition("-")[2]
 
 
 def _random_digits() -> str:

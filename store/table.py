@@ -312,7 +312,7 @@ class Table(VersionedTable):
             sequence, merge_type, now, mode, new_keys, ignore_null, partitions: see `begin_load`.
             supplied: in flexible updates, a column of the data that names the columns a row supplies
                 (store.supplied).
-            purpose: any text by which the load can be found again (`recovery.sweep_staged`).
+            purpose: any text by which the load can be found again (`recovery.begun_loads`).
 
         Raises:
             InvalidInputError: flexible updates of a table that takes none, or `supplied` in another mode.
@@ -338,18 +338,13 @@ class Table(VersionedTable):
                 f"column {supplied!r} names what each row supplies: only for updates of mode {FLEXIBLE}",
                 kind="bad_mode",
             )
-        stager = Stager(
-            schema,
-            self.loader.disk,
-            self.loader.directory,
-            self.settings,
-            StagingId.of(owner or this_process(), purpose),
-        )
         check_names(self.name, schema, partitions)
         # The values of an AUTO_INCREMENT column are given out by the catalog, which tasks do not see.
         return WriteTask(
+            self.id,
+            StagingId.of(owner or this_process(), purpose),
             replace(checker, partitions=tuple(partitions)),
-            stager,
+            Stager(schema, self.loader.disk, self.loader.directory, self.settings),
             filling_for(schema, mode, new_keys, moment),
             supplied,
         )

@@ -36,10 +36,12 @@ from store.overwrite import Clearing, plan_clearing
 from store.partial import Delta, FillOptions, fill, keys_of
 from store.publish import AppWrite, Figures, TableWrite
 from store.readers import Lease
+from store.recovery import remove_unpublished
 from store.resolve import Plan, Planner, extend_plan, make_plan
 from store.schema import TableSchema
 from store.segment import INLINE, Segment, SegmentMeta
 from store.stage import CheckedRows, Stager
+from store.staging import StagingId
 from store.table_state import TableState
 from store.window import facts_of
 from store.write_parts import DeltaPart, RowPart, columns_written, refuse_changes, written_keys
@@ -48,9 +50,7 @@ if TYPE_CHECKING:
     from store.table import Table
 
 _SMALL_ROWS: Final = 10_000
-_ARRIVED_MAX: Final = (
-    4  # more segments than these are probed by the runs of the newest state, made once for all
-)
+_ARRIVED_MAX: Final = 4  # more segments are probed by the runs of the newest state, made once for all
 _INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
 
 
@@ -65,6 +65,7 @@ class TableWriter:
         isolation: what the transaction read of the table, None when it is blind.
         is_blind: its transaction read nothing anywhere.
         app: the pair of an idempotent write.
+        kept, loads: ids of segments whose files others answer for; loads that tasks staged them for.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class TableWriter:
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
         self.clearing: Clearing | None = None  # rows that go before those written come in
-        self._kept: frozenset[str] = frozenset()  # ids of the segments it was taken up with
+        self.kept: frozenset[str] = frozenset()
+        self.loads: frozenset[StagingId] = frozenset()
 
     @property
     def segments(self) -> list[Segment]:
@@ -124,10 +126,11 @@ class TableWriter:
         """Stages whole rows, in one piece or several, behind everything written before."""
         self._take_segments(self._stage(*pieces))
 
-    def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]]) -> None:
-        """Takes segments that a `WriteTask` staged elsewhere: metadata, and the bytes of those without
-        files."""
+    def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]], load: StagingId) -> None:
+        """Takes segments that a `WriteTask` staged: metadata, and bytes where there are no files."""
         stager = self._stager
+        self.kept |= {meta.id for meta, _ in staged}
+        self.loads |= {load}
         self._take_segments(
             [Segment(stager.disk, stager.directory, meta, stager.schema, payload) for meta, payload in staged]
         )
@@ -284,6 +287,8 @@ class TableWriter:
     def absorb(self, other: TableWriter) -> None:
         """Takes everything another writer holds, behind what is here; the other is of no use afterwards."""
         self._plan = None
+        self.kept |= other.kept
+        self.loads |= other.loads
         self.clearing = other.clearing or self.clearing
         for part in other._parts:
             last = self._parts[-1] if self._parts else None
@@ -371,14 +376,10 @@ class TableWriter:
         self._lease = None
 
     def delete_files(self) -> None:
-        """Removes what was staged; only after the switch certainly did not happen. What a writer was taken up
-        with stays, for the next to take it up."""
-        for segment in {segment.meta.id: segment for segment in [*self.segments, *self._filled]}.values():
-            if segment.meta.id not in self._kept:
-                segment.delete_files()
+        """Removes what was staged, but for `kept`; nothing when the switch happened after all."""
+        staged = [each for each in [*self.segments, *self._filled] if each.meta.id not in self.kept]
+        remove_unpublished(self.table, staged, self._deltas if self._snapshot is None else ())
         self._lease = None
-        if self._snapshot is None:
-            self.delete_deltas()
 
     def delete_deltas(self) -> None:
         """Removes the files of deltas, which nobody needs after the switch."""
@@ -405,7 +406,7 @@ class TableWriter:
                 planner.add(segment, known)
             ordered += added
         for segment in stale:
-            if segment.meta.id not in self._kept:
+            if segment.meta.id not in self.kept:
                 segment.delete_files()
         self._lease = None
         self._published = ordered

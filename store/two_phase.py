@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from store import catalog as records
 from store import failpoint, transaction
 from store.catalog import Catalog
-from store.commit import commit
+from store.commit import commit, require_unpublished
 from store.disk import Disk
 from store.errors import CommitUnknownError, InvalidInputError, NotFoundError
 from store.prepared import forget_prepared, prepared_of, prepared_transactions
@@ -68,6 +68,7 @@ def precommit(
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
         transaction.require_unchanged(tx, record)
+        require_unpublished(tx, writers)
         for table_id, content in prepared:
             tx.put("prepared", records.prepared_key(record.id, table_id), content)
         done = transaction.precommitted(record, keep_seconds)

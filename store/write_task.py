@@ -3,8 +3,8 @@
 A `WriteTask` is a picklable value with everything that checking and staging take; running it writes files
 and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the catalog,
 whose load adopts it (`Load.adopt`) and publishes all shares as one version. That process calls `begin` before
-the task runs anywhere, and `discard` when all is over: shares that nobody adopts go, of tasks that ran twice
-or still run too (store.staging). A task that fails takes its own files away.
+the task runs anywhere, and `recovery.end_loads` when all is over: shares that no version has go, of tasks
+that ran twice or still run too (store.staging).
 
 Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
 down as deltas: what they come to depends on stored rows and on each other, so the load that adopts them fills
@@ -16,7 +16,7 @@ tells which of them the load would reject.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,6 +32,7 @@ from store.partial import FillOptions
 from store.rows_in import chunks_of, tables_of
 from store.segment import INLINE, SegmentMeta
 from store.stage import Stager
+from store.staging import StagingId
 from store.supplied import split_supplied
 
 
@@ -48,6 +49,7 @@ class StagedRows:
         rows_superseded: accepted rows that lost to another row of the task.
         bytes_written: size of the segments.
         rejected: the first rejected rows, by their position within the task.
+        table_id, load: where the files are and whose; 0 and None when nothing was given.
     """
 
     segments: tuple[tuple[SegmentMeta, bytes | None], ...] = ()
@@ -59,6 +61,8 @@ class StagedRows:
     rows_superseded: int = 0
     bytes_written: int = 0
     rejected: list[RejectedRow] = field(default_factory=list)
+    table_id: int = 0
+    load: StagingId | None = None
 
     def __add__(self, other: StagedRows) -> StagedRows:
         return StagedRows(
@@ -71,6 +75,8 @@ class StagedRows:
             self.rows_superseded + other.rows_superseded,
             self.bytes_written + other.bytes_written,
             self.rejected + other.rejected,
+            self.table_id or other.table_id,
+            self.load or other.load,
         )
 
 
@@ -79,37 +85,41 @@ class WriteTask:
     """Checks and stages a share of a load's rows; made by `Table.write_task`.
 
     Attributes:
+        table_id: of its table.
+        load: it belongs to.
         checker, stager: of the load.
         filling: how deltas are filled; None when the rows are whole.
         supplied: in flexible updates, the column of the data that names the columns each row supplies.
     """
 
+    table_id: int
+    load: StagingId
     checker: RowChecker
     stager: Stager
     filling: FillOptions | None = None
     supplied: str | None = None
 
     def run(self, data: Any) -> StagedRows:
-        """Stages rows; files and their names are durable afterwards. After an error there are none.
+        """Stages rows; files and their names are durable afterwards. After an error those there are go.
 
         Args:
             data: as for `Table.upsert`.
 
         Raises:
             InvalidInputError: the columns do not fit the table.
-            ClosedError: `discard` was called, or `begin` was not.
+            ClosedError: the load has not begun, or has ended.
         """
-        staging, stager = self.stager.staging, self.stager
-        if staging is None:
-            return self._run(data)
-        disk = stager.disk.guarded(self.refuse_ended)
-        attempt = staging.attempt()
+        plain = self.stager
+        attempt = self.load.attempt()
+        guarded = plain.disk.guarded(lambda: self.load.refuse_ended(plain.disk, plain.directory))
+        self.load.refuse_ended(plain.disk, plain.directory)
         try:
-            return replace(self, stager=replace(stager, disk=disk, staging=attempt))._run(data)
+            done = replace(self, stager=replace(plain, disk=guarded, staging=attempt))._run(data)
         except BaseException:
-            with suppress(StoreError, OSError):  # what failed first is told; the owner sweeps as well
-                attempt.remove_files(stager.disk, stager.directory)
+            with suppress(StoreError, OSError):  # what failed first is told; the end of the load sweeps too
+                attempt.remove_files(plain.disk, plain.directory)
             raise
+        return replace(done, table_id=self.table_id, load=self.load)
 
     def _run(self, data: Any) -> StagedRows:
         settings = self.stager.settings
@@ -185,23 +195,9 @@ class WriteTask:
         return share, rejected
 
     def begin(self) -> None:
-        """Lets the task be run, here and elsewhere, until `discard`.
+        """Lets the task be run, here and elsewhere, until `recovery.end_loads`.
 
         Raises:
             UnavailableError: the disk cannot be written.
         """
-        if self.stager.staging is not None:
-            self.stager.staging.begin(self.stager.disk, self.stager.directory)
-
-    def refuse_ended(self) -> None:
-        """Raises:
-        ClosedError: `discard` was called, or `begin` was not.
-        """
-        if self.stager.staging is not None:
-            self.stager.staging.refuse_ended(self.stager.disk, self.stager.directory)
-
-    def discard(self, *, keep: Collection[str] = ()) -> None:
-        """Removes the files staged for the load, but for the segments named; the others cannot be adopted
-        any more. Deltas that were adopted are not needed after the switch."""
-        if self.stager.staging is not None:
-            self.stager.staging.end(self.stager.disk, self.stager.directory, keep=keep)
+        self.load.begin(self.stager.disk, self.stager.directory)

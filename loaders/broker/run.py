@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,8 +29,9 @@ from loaders.broker.spec import LoadSpec
 from loaders.error_log import ErrorLog
 from loaders.row_source import Target, moment_in
 from store.check_partial import check_flexible
-from store.errors import CommitUnknownError, InvalidInputError, LoadRejectedError, StoreError
+from store.errors import InvalidInputError, LoadRejectedError, StoreError
 from store.multi_transaction import MultiTransaction
+from store.recovery import ending
 from store.schema import TableSchema
 from store.store import Store
 from store.transaction import now_ms, this_process
@@ -169,10 +171,11 @@ class _Running:
         size = sum(file.size for found in files for file in found)
         self.change(lambda job: replace(job, files=sum(map(len, files)), bytes_total=size))
         tasks = self._load.tasks(files)
-        writes = {task.description: task.write for task in tasks if task.may_stage}.values()
-        try:
-            for write in writes:
-                write.begin()
+        staging = {task.description: task for task in tasks if task.may_stage}.values()
+        with ExitStack() as ends:
+            for task in staging:
+                ends.enter_context(ending(self._load.store.table(task.target.name), task.write.load))
+                task.write.begin()
             results = self._run(tasks, size)
             self._count(results)
             self._join(tasks, results)
@@ -180,16 +183,7 @@ class _Running:
             self._transaction.commit(
                 also=lambda tx, done: self._jobs.change_within(tx, self._job_id, LoadJob.finished)
             )
-        except CommitUnknownError:
-            raise  # the rows may be there: nothing may be removed
-        except BaseException:
-            for write in writes:
-                write.discard()
-            raise
         self._load.on_progress(self._jobs.get(self._job_id))
-        published = [meta.id for result in results for meta, _ in result.staged.segments]
-        for write in writes:
-            write.discard(keep=published)
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):

@@ -47,6 +47,7 @@ from loaders.spark.zones import without_zones
 from store import InvalidInputError, LabelExistsError, Store, Table
 from store.load import Load
 from store.publish import Figures
+from store.recovery import ending
 from store.store import split_name
 from store.supplied import split_supplied
 from store.transaction import VISIBLE
@@ -186,7 +187,8 @@ class _Part:
             yield frame.toArrow()
             return
         options = {name: str(value) for name, value in self.given.items() if value is not None}
-        with stage_frame(frame, path, self.table, options) as staged:
+        staged = stage_frame(frame, path, self.table, options)
+        with ending(table, staged.task.load):
             yield staged
 
     def write(self, load: Load, rows: pa.Table | StagedFrame, table: Table) -> None:

@@ -13,8 +13,8 @@ whatever else reads the same frame (a second action, the other side of a union) 
 filter that was pushed last.
 
 Writing: executors check and stage their partition (store.write_task); the rows become visible in `commit`,
-which runs once, beside the driver, and publishes all shares as one version. A task that failed or ran twice
-leaves files that nobody adopts; they are removed at commit or abort, or when the application is gone.
+which runs once, beside the driver, and publishes all shares as one version. What tasks have left that ran
+twice, or still run, is removed at commit or abort (store.staging).
 
 Spark runs each of these in processes of their own, so every one opens the store by its path.
 """
@@ -46,9 +46,10 @@ from loaders.spark.options import SourceOptions
 from loaders.spark.pushdown import arrow_filter
 from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
-from store import InvalidInputError, Store, TableSchema
+from store import InvalidInputError, Store, Table, TableSchema
 from store.app_ids import DUPLICATE
 from store.partitions import any_partition_filter, partition_named, partitioned
+from store.recovery import end_loads, ending
 from store.scan import Projection
 from store.scan_task import ScanTask
 from store.write_task import StagedRows
@@ -222,29 +223,27 @@ class VersionWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         shares = [message.rows for message in messages if isinstance(message, StagedShare)]
-        staged = StagedFrame(self._task, shares)
         if self._asked.staged_to is not None:
-            staged.hand_over(self._asked.staged_to)
+            StagedFrame(self._task, shares).hand_over(self._asked.staged_to)
             return
-        with staged:
-            self._publish(shares)
+        with Store.open(self._asked.path, create=False) as store:
+            table = store.table(self._asked.table)
+            with ending(table, self._task.load):
+                self._publish(table, shares)
 
-    def _publish(self, shares: list[StagedRows]) -> None:
+    def _publish(self, table: Table, shares: list[StagedRows]) -> None:
         asked = self._asked
         app_id, version = asked.app
-        with (
-            Store.open(asked.path, create=False) as store,
-            store.table(asked.table).begin_load(
-                label=asked.label,
-                operation="SPARK WRITE",
-                txn_app_id=app_id,
-                txn_version=version,
-                partitions=asked.partitions,
-                **asked.load.beginning,
-            ) as load,
-        ):
+        with table.begin_load(
+            label=asked.label,
+            operation="SPARK WRITE",
+            txn_app_id=app_id,
+            txn_version=version,
+            partitions=asked.partitions,
+            **asked.load.beginning,
+        ) as load:
             if self._overwrite:
-                load.clear(self._overwritten(store))
+                load.clear(self._overwritten(table))
             for share in shares:
                 load.adopt(share)
             done = load.commit(max_filter_ratio=asked.load.max_filter_ratio)
@@ -259,14 +258,15 @@ class VersionWriter(DataSourceArrowWriter):
                 done.version,
             )
 
-    def _overwritten(self, store: Store) -> pc.Expression | None:
+    def _overwritten(self, table: Table) -> pc.Expression | None:
         """Rows that go: those of the partitions named, or all."""
         if not self._asked.partitions:
             return None
-        table = store.table(self._asked.table)
         partitioned(table.schema, table.name)
         named = [partition_named(table.schema, name) for name in self._asked.partitions]
         return any_partition_filter(table.schema, named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._task.discard()
+        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        with Store.open(self._asked.path, create=False) as store:
+            end_loads(store.table(self._asked.table), [self._task.load])

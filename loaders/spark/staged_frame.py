@@ -11,14 +11,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from loaders.spark.registration import register
 from loaders.spark.zones import local_times
-from store import CommitUnknownError
 from store.write_task import StagedRows, WriteTask
 
 if TYPE_CHECKING:
@@ -29,8 +27,7 @@ _HANDED_OVER: Final = "shares"
 
 @dataclass
 class StagedFrame:
-    """Shares of one load. As a block around what publishes them: leaving it removes the files that were not
-    published, all of them after an error.
+    """Shares of one load, which is to be ended by whoever publishes them (`store.recovery.ending`).
 
     Attributes:
         task: what staged them.
@@ -43,19 +40,6 @@ class StagedFrame:
     def hand_over(self, directory: Path) -> None:
         """To the process that called `stage_frame`."""
         (directory / _HANDED_OVER).write_bytes(pickle.dumps(self))
-
-    def __enter__(self) -> StagedFrame:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, CommitUnknownError):
-            return  # the version may be there: nothing may be removed
-        published = (
-            [] if error is not None else [meta.id for share in self.shares for meta, _ in share.segments]
-        )
-        self.task.discard(keep=published)
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:

@@ -49,7 +49,6 @@ from loaders.spark.frame_types import arrow_schema, frame_schema
 from loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
 from loaders.spark.staged_frame import run_task
 from store import (
-    CommitUnknownError,
     InvalidInputError,
     LabelExistsError,
     LoadResult,
@@ -58,11 +57,12 @@ from store import (
     Table,
 )
 from store.changes import CHANGE_TYPE, FEED_FIELDS
-from store.recovery import sweep_staged
+from store.recovery import begun_loads, end_loads, ending
 from store.scan import Projection
 from store.scan_task import ScanTask
+from store.staging import StagingId
 from store.transaction import VISIBLE
-from store.write_task import StagedRows, WriteTask
+from store.write_task import StagedRows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -254,10 +254,9 @@ def _packed(batch: pa.RecordBatch) -> bytes:
 
 @dataclass
 class StagedBatchShare(WriterCommitMessage):
-    """What a task of a micro-batch tells the driver: what it staged, and for which of the batch's starts."""
+    """What a task of a micro-batch tells the driver."""
 
     rows: StagedRows
-    task: WriteTask
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
@@ -301,38 +300,25 @@ class BatchWriter(DataSourceStreamArrowWriter):
         self._task.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:
-        return StagedBatchShare(run_task(self._task, iterator), self._task)
+        return StagedBatchShare(run_task(self._task, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        shares = [message for message in messages if isinstance(message, StagedBatchShare)]
+        shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
         what = f"{self._asked.table}: epoch {batchId} of query {self._query}"
         with Store.open(self._asked.path, create=False) as store:
             table = store.table(self._asked.table)
-            try:
-                done = self._publish(table, shares, batchId)
-            except CommitUnknownError:
-                raise  # the version may be there: nothing may be removed
-            except LabelExistsError as error:
-                self._sweep(table)
-                if error.status != VISIBLE:
-                    raise
-                _LOG.warning("%s is version %d already: skipped", what, error.version)
-                return
-            except BaseException:
-                self._sweep(table)
-                raise
-            self._sweep(table)
-            tell_load(_LOG, what, done, self._counters)
+            with ending(table, *self._begun(table, shares)):
+                try:
+                    done = self._publish(table, shares, batchId)
+                except LabelExistsError as error:
+                    if error.status != VISIBLE:
+                        raise
+                    _LOG.warning("%s is version %d already: skipped", what, error.version)
+                else:
+                    tell_load(_LOG, what, done, self._counters)
 
-    def _publish(self, table: Table, shares: list[StagedBatchShare], batch: int) -> LoadResult:
+    def _publish(self, table: Table, shares: list[StagedRows], batch: int) -> LoadResult:
         asked = self._asked
-
-        def refuse_ended(*_: object) -> None:
-            # The query was stopped and started again while this writer was about to commit.
-            for share in shares[:1]:
-                share.task.refuse_ended()
-
-        refuse_ended()
         label = f"spark-{self._query}-{batch}-{table.id}"
         with table.begin_load(
             label=label, operation="SPARK WRITE", partitions=asked.partitions, **asked.load.beginning
@@ -340,18 +326,21 @@ class BatchWriter(DataSourceStreamArrowWriter):
             if self._overwrite:
                 load.clear()
             for share in shares:
-                load.adopt(share.rows)
-            return load.commit(max_filter_ratio=asked.load.max_filter_ratio, also=refuse_ended)
+                load.adopt(share)
+            return load.commit(max_filter_ratio=asked.load.max_filter_ratio)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
         with Store.open(self._asked.path, create=False) as store:
-            self._sweep(store.table(self._asked.table))
+            table = store.table(self._asked.table)
+            end_loads(table, self._begun(table, shares))
 
-    def _sweep(self, table: Table) -> None:
-        """Ends what writers of the query began until this one was made; later ones have other batches."""
-        staging = self._task.stager.staging
-        assert staging is not None
-        sweep_staged(table.catalog, table.loader.disk, table.id, table.loader.directory, staging)
+    def _begun(self, table: Table, shares: list[StagedRows]) -> list[StagingId]:
+        """What writers of the query have begun until this one was made; later ones have other batches."""
+        known = {share.load for share in shares if share.load is not None}
+        found = begun_loads(table.loader.disk, table.loader.directory, self._task.load)
+        return list(known.union(found))
 
 
 def query_id(asked: SourceOptions) -> str:

@@ -27,6 +27,7 @@ from store import (
 )
 from store.errors import UnavailableError
 from store.table_writer import TableWriter
+from store.write_task import WriteTask
 
 ROOT = Path(__file__).parents[2]
 FIXED = "UPDATE_FIXED_COLUMNS"
@@ -260,8 +261,14 @@ def test_a_declaration_that_cannot_be_kept_is_refused(columns: list[Column], sai
 def test_executors_are_not_asked_for_values(store: Store) -> None:
     table = make(store)
     with pytest.raises(InvalidInputError, match="cannot be staged by executors"):
-        table.write_task().run(pa.table({"k": [1]}))
-    assert table.write_task().run(pa.table({"k": [1], "id": [5]})).rows_total == 1
+        begun(table).run(pa.table({"k": [1]}))
+    assert begun(table).run(pa.table({"k": [1], "id": [5]})).rows_total == 1
+
+
+def begun(table: Table) -> WriteTask:
+    task = table.write_task()
+    task.begin()
+    return task
 
 
 def test_a_forked_process_takes_values_of_its_own(store: Store) -> None:

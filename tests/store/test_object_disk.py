@@ -24,6 +24,7 @@ from store import (
     parse_type,
 )
 from store.object_disk import ObjectDisk
+from store.recovery import end_loads
 from store.scan_task import ScanTask
 from store.write_task import StagedRows, WriteTask
 from tests.support.object_store import WEED, object_store
@@ -114,7 +115,8 @@ def test_a_load_that_ends_while_it_is_staged_leaves_no_object(bucket: str, tmp_p
     uri = bucket.format("ended")
     with Store.open(tmp_path / "data", settings=SMALL, segments=uri) as store:
         store.create_database("db")
-        task = store.create_table("db.t", SCHEMA).write_task()
+        table = store.create_table("db.t", SCHEMA)
+        task = table.write_task()
         with pytest.raises(ClosedError):
             task.run(rows(0, 1_000, "early"))
         task.begin()
@@ -123,7 +125,7 @@ def test_a_load_that_ends_while_it_is_staged_leaves_no_object(bucket: str, tmp_p
         def batches() -> Iterator[pa.RecordBatch]:
             yield from rows(0, 2_000, "staged").to_batches(max_chunksize=1_000)
             seen.extend(objects(uri))
-            task.discard()
+            end_loads(table, [task.load])
             yield from rows(2_000, 3_000, "late").to_batches()
 
         reader = pa.RecordBatchReader.from_batches(rows(0, 1, "").schema, batches())

@@ -24,6 +24,7 @@ from store import (
 from store.alter import alter
 from store.column_changes import add_column
 from store.load import LoadResult
+from store.recovery import end_loads
 from store.scan_task import ScanTask
 from store.settings import Settings
 from store.write_task import StagedRows, WriteTask
@@ -160,7 +161,7 @@ def test_shares_of_tasks_that_ran_twice_are_discarded(table: Table, tmp_path: Pa
     with table.begin_load() as load:
         load.adopt(kept)
         load.commit()
-    task.discard(keep=[meta.id for meta, _ in kept.segments])
+    end_loads(table, [task.load])
     files = [path.name for path in (tmp_path / "tables").rglob("*") if path.is_file()]
     assert len(files) == 2 * len(kept.segments)
     assert table.count() == 900
@@ -186,7 +187,7 @@ def adopted(table: Table, task: WriteTask, *shares: StagedRows) -> LoadResult:
         for share in shares:
             load.adopt(pickle.loads(pickle.dumps(share)))
         result = load.commit()
-    task.discard(keep=[meta.id for share in shares for meta, _ in share.segments])
+    end_loads(table, [task.load])
     return result
 
 
@@ -227,6 +228,7 @@ def test_rows_of_shares_say_which_columns_they_supply(stock: Table) -> None:
         {"k": 2, "price": 20, "stock": 200},
         {"k": 3, "price": 7, "stock": 10},
     ]
+    task.begin()
     with pytest.raises(InvalidInputError, match="a row supplies 'nope'"):
         task.run(pa.table({"k": [1], "price": [1], "given": [["nope"]]}))
     with pytest.raises(InvalidInputError, match="a list of strings"):

@@ -20,6 +20,8 @@ from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
 FAILS = "fails"  # the attempt that is the first to have its share staged
 FAILS_ALWAYS = "fails always"  # once the other partitions are staged
 IS_OVERTAKEN = "is overtaken"  # fails always, and the other partitions are staged once that was cleaned up
+COMMIT_FAILS = "commit fails"  # when the rows are published
+COMMIT_DIES = "commit dies"  # its process, then
 EXECUTOR_DIES = "executor dies"  # so do the tasks beside it
 HAS_A_TWIN = "has a twin"  # the first attempt waits until another has staged the same share
 PARTITIONS = 4
@@ -55,11 +57,22 @@ class FaultyWriter(VersionWriter):
         partition = context.partitionId()
         if self._fault == IS_OVERTAKEN:
             return self._write_late(iterator, partition)
+        if self._fault in (COMMIT_FAILS, COMMIT_DIES):
+            return super().write(iterator)
         share = super().write(iterator)
         self._mark("staged", partition).touch()
         if partition == 1:
             self._happen(context.attemptNumber())
         return share
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        super().commit(messages)
+        if self._fault in (COMMIT_FAILS, COMMIT_DIES):
+            self._marker.touch()
+        if self._fault == COMMIT_DIES:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._fault == COMMIT_FAILS:
+            raise OSError("the commit fails behind its switch")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         super().abort(messages)
@@ -72,7 +85,7 @@ class FaultyWriter(VersionWriter):
             while not any(self._mark("at work", n).exists() for n in range(PARTITIONS)):
                 time.sleep(0.05)
             raise OSError("attempt 0 fails")
-        self._mark("at work", partition).write_text(str(os.getpid()))
+        _tell(self._mark("at work", partition), str(os.getpid()))
         _wait_for(self._marker)
         said = "nothing"
         try:
@@ -81,7 +94,7 @@ class FaultyWriter(VersionWriter):
             said = type(error).__name__
             raise
         finally:
-            self._mark("ended", partition).write_text(said)
+            _tell(self._mark("ended", partition), said)
 
     def _mark(self, what: str, partition: int) -> Path:
         return self._marker.with_name(f"{what} {partition}")
@@ -108,6 +121,13 @@ class FaultyWriter(VersionWriter):
         except FileExistsError:
             return False
         return True
+
+
+def _tell(path: Path, text: str) -> None:
+    """Makes a file that others wait for; they find it whole."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text)
+    part.rename(path)
 
 
 def _wait_for(path: Path) -> None:

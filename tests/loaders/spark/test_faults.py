@@ -106,7 +106,7 @@ def test_tasks_that_outlive_a_failed_write_leave_nothing(
     """They stage their shares when the write was aborted already: Spark does not wait for them."""
     with pytest.raises(Exception, match=r"attempt \d fails"):
         write(spark, table, tmp_path, IS_OVERTAKEN)
-    at_work = list(tmp_path.glob("at work *"))
+    at_work = list(tmp_path.glob("at work ?"))
     assert at_work
     for mark in at_work:
         ended = mark.with_name(mark.name.replace("at work", "ended"))
@@ -116,6 +116,16 @@ def test_tasks_that_outlive_a_failed_write_leave_nothing(
         assert not ended.exists() or ended.read_text() == "ClosedError"
     assert table.version == 1
     assert staged_files(tmp_path) == set()
+
+
+@pytest.mark.parametrize("fault", ["commit fails", "commit dies"])
+def test_a_write_whose_commit_is_lost_behind_its_switch_is_whole(
+    spark: SparkSession, table: Table, tmp_path: Path, fault: str
+) -> None:
+    """Spark takes it for failed and aborts it: what is published stays."""
+    with pytest.raises(Exception, match=r"behind its switch|[Cc]ommit|[Cc]rashed|EOF"):
+        write(spark, table, tmp_path, fault)
+    check_written(table, tmp_path)
 
 
 @pytest.mark.crash

@@ -1,0 +1,122 @@
+"""Ctrl-C while a commit waits for the disk: what is published has its files, what is not leaves none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import pyarrow as pa
+import pytest
+
+from store import Column, Settings, Store, Table, TableSchema, environment, parse_type
+
+Write = Callable[[Store, Table], None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path, settings=Settings(inline_bytes_max=0, auto_compaction=0)) as opened:
+        opened.create_database("db")
+        yield opened
+
+
+def make(store: Store, name: str) -> Table:
+    """1,000 keys, a tenth of them written twice."""
+    columns = [Column("k", parse_type("BIGINT"), nullable=False), Column("v", parse_type("INT"))]
+    table = store.create_table(f"db.{name}", TableSchema.create(columns, ["k"]))
+    table.upsert(rows(range(1_000)))
+    table.upsert(rows(range(100)))
+    return table
+
+
+def rows(keys: range) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array([len(keys)] * len(keys), pa.int32())})
+
+
+def load(_: Store, table: Table) -> None:
+    table.upsert(rows(range(500, 1_500)))
+
+
+def load_with_a_label(_: Store, table: Table) -> None:
+    with table.begin_load(label=table.name) as load:
+        load.write(rows(range(500, 1_500)))
+        load.commit()
+
+
+def partial_update(_: Store, table: Table) -> None:
+    table.upsert(rows(range(500, 1_500)), mode="UPDATE_FIXED_COLUMNS")
+
+
+def transaction(store: Store, table: Table) -> None:
+    with store.transaction() as running:
+        running.table(table.name).upsert(rows(range(500, 1_500)))
+
+
+def compaction(_: Store, table: Table) -> None:
+    table.optimize()
+
+
+def pre_commit(_: Store, table: Table) -> None:
+    with table.begin_load(label=table.name) as load:
+        load.write(rows(range(500, 1_500)))
+        load.precommit()
+
+
+WRITES = [load, load_with_a_label, partial_update, transaction, compaction, pre_commit]
+
+
+def interrupt_last_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch, write: Write, *, is_done: bool
+) -> tuple[Table, int]:
+    """Ctrl-C at the last commit of the catalog that a write makes, its switch: when it is done, or not begun.
+
+    Returns:
+        The table, and how many versions it had.
+    """
+    commit = environment._commit
+    count, until = 0, None
+
+    def counted(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
+        nonlocal count
+        count += 1
+        if is_done or count != until:
+            commit(env, txn)
+        if count == until:
+            raise KeyboardInterrupt
+
+    other, table = make(store, "other"), make(store, "t")
+    monkeypatch.setattr(environment, "_commit", counted)
+    write(store, other)
+    count, until = 0, count
+    version = table.version
+    with pytest.raises(KeyboardInterrupt):
+        write(store, table)
+    monkeypatch.undo()
+    return table, version
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_an_interrupt_behind_the_switch_takes_no_file_away(
+    store: Store, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    table, version = interrupt_last_commit(store, monkeypatch, write, is_done=True)
+    if write is pre_commit:
+        store.commit_transaction("db", label=table.name)
+    assert table.version == version + 1
+    assert table.check() == []
+    assert table.scan().read_all().num_rows == (1_000 if write is compaction else 1_500)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_an_interrupt_before_the_switch_leaves_no_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    table, version = interrupt_last_commit(store, monkeypatch, write, is_done=False)
+    assert table.version == version
+    assert len(table.loader.disk.list(table.loader.directory)) == 2 * len(table.state().segments)
+    write(store, table)
+    if write is pre_commit:
+        store.commit_transaction("db", label=table.name)
+    assert table.version == version + 1
+    assert table.check() == []
