@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -70,8 +72,12 @@ class TomlFile:
         }
 
     def beside(self, name: str) -> str:
-        """A path that is relative to the file; an address stays as it is."""
-        return name if "://" in name else str(self.path.parent.resolve() / name)
+        """A path that is relative to the file; an address stays as it is. The file's own folder is no
+        pattern, whatever its name."""
+        if "://" in name:
+            return name
+        folder = glob.escape(str(self.path.parent.resolve())).replace("{", "[{]")
+        return os.path.join(folder, name)
 
     def bad(self, message: str) -> InvalidInputError:
         """The error for something in this file."""

@@ -48,6 +48,7 @@ import xxhash
 from store import records
 from store.environment import Environment, environment, forget_replaced
 from store.errors import NotFoundError
+from store.interrupts import InterruptsPutOff
 from store.settings import Settings
 from store.write_queue import Turn
 
@@ -170,11 +171,12 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A consistent view of the catalog, for a moment."""
-        opened = self._environment()
-        while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
+        with InterruptsPutOff():
             opened = self._environment()
-        with opened.ending(txn, write=False):
-            yield Transaction(txn, opened.databases)
+            while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
+                opened = self._environment()
+            with opened.ending(txn, write=False):
+                yield Transaction(txn, opened.databases)
 
     @contextmanager
     def write(self, ready: Callable[[], None] | None = None) -> Iterator[Transaction]:
@@ -188,6 +190,11 @@ class Catalog:
         Raises:
             UnavailableError: the catalog's map or the disk is full.
         """
+        with InterruptsPutOff(), self._written(ready) as tx:
+            yield tx
+
+    @contextmanager
+    def _written(self, ready: Callable[[], None] | None) -> Iterator[Transaction]:
         while True:
             opened = self._environment()
             turn = opened.queue.enter(ready)
@@ -209,8 +216,9 @@ class Catalog:
 
     def make_durable(self) -> None:
         """To be called before a file is deleted because of what was read here."""
-        while not self._environment().make_durable():
-            pass  # closed for a fork meanwhile, and opened again
+        with InterruptsPutOff():
+            while not self._environment().make_durable():
+                pass  # closed for a fork meanwhile, and opened again
 
     def sweep_readers(self) -> int:
         """Frees reader slots of dead processes; they would pin pages."""

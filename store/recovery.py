@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 TABLES: Final = "tables"
 # What `staging.new_segment_id` gives, and the suffixes of what loads leave.
-_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|load)")
+_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|feed|load)")
 
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:

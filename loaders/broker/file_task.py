@@ -26,6 +26,7 @@ from store.sql.calls import Moment
 from store.write_task import StagedRows, WriteTask
 
 _BAD_ROWS_MAX = 1_000
+_NOTED_BYTES = 4 << 20
 OnRead = Callable[[int], None]
 
 
@@ -101,7 +102,7 @@ class FileTask:
         done = FileResult(self.description, self.file, StagedRows())
         gathered = Gathered()
         with ExitStack() as opened:
-            body = _CountedBody(opened.enter_context(self.file.open()))
+            body = _CountedBody(opened.enter_context(self.file.open()), on_read)
             reader, mapping = open_rows(
                 cast(BinaryIO, body),
                 self.options,
@@ -128,10 +129,13 @@ class FileTask:
         return self._write(done, gathered) if len(gathered) else done
 
     def _with_path_fields(self, batch: SourceBatch) -> SourceBatch:
-        rows = batch.rows
+        """B7: columns of the file that go by the same name give way to the path's."""
+        if not self.file.path_fields:
+            return batch
+        taken = {name.lower() for name, _ in self.file.path_fields}
+        rows = batch.rows.select([name for name in batch.rows.schema.names if name.lower() not in taken])
         for name, value in self.file.path_fields:
-            if name.lower() not in (known.lower() for known in rows.schema.names):
-                rows = rows.append_column(name, pa.repeat(value, len(rows)))
+            rows = rows.append_column(name, pa.repeat(value, len(batch.rows)))
         return replace(batch, rows=rows)
 
     def _write(self, done: FileResult, gathered: Gathered) -> FileResult:
@@ -165,16 +169,24 @@ class FileTask:
 
 
 class _CountedBody:
-    """The file from its start to its end, counting what was read of it."""
+    """The file from its start to its end, counting what was read of it.
 
-    def __init__(self, inner: BinaryIO) -> None:
+    It tells of every few MB itself: a Parquet file is read as a whole before its first rows come.
+    """
+
+    def __init__(self, inner: BinaryIO, on_read: OnRead) -> None:
         self._inner = inner
+        self._on_read = on_read
+        self._noted = 0
         self.count = 0
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         data = self._inner.read(size)
         self.count += len(data)
+        if self.count - self._noted >= _NOTED_BYTES:
+            self._noted = self.count
+            self._on_read(self.count)
         return data
 
     def readable(self) -> bool:

@@ -1,4 +1,8 @@
-"""The files of a broker load: patterns resolved, checked against the allow-list, fields of their paths."""
+"""The files of a broker load: patterns resolved, checked against the allow-list, fields of their paths.
+
+The path of a remote URI is taken as it is written, like the keys of a bucket: `%3A` is three characters. So a
+file system is made of the rest of the URI only, and files are opened by the names it lists.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import BinaryIO, Final, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -17,8 +22,18 @@ import pyarrow.fs as pafs
 from loaders.broker.spec import DataDescription
 from store.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
-_PATTERN: Final = re.compile(r"[*?\[{]")
+_WILDCARD: Final = re.compile(r"[*?\[]")
+_ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does
+_BRACES: Final = re.compile(r"(?<!\[)\{([^{}]*)\}")
+_SET: Final = re.compile(r"\[\^?\]?[^\]/]*\]")
+_ANY_DEPTH: Final = "**"
+_DEPTHS: Final = re.compile(r"(?<![^/])\*\*(/\*\*)+(?![^/])")
 _LOGIN: Final = re.compile(r"(?<=://)[^/@]*@")
+# Only characters that mean the same to whoever opens the URI: a `#` would end it there.
+_ADDRESS: Final = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<login>[\w.~%!$&'()*+,;=:-]*@)?(?P<bucket>[\w.~:-]*)(/(?P<path>.*))?",
+    re.ASCII | re.DOTALL | re.IGNORECASE,
+)
 _ENDPOINT: Final = "endpoint_override"
 
 
@@ -27,19 +42,23 @@ class InputFile:
     """One file.
 
     Attributes:
-        uri: a local path, or a URI that `pyarrow.fs` understands.
+        uri: what it is known by: a local path, or a URI with all that opens it.
         size: bytes.
         path_fields: fields its path tells, in the order of COLUMNS FROM PATH AS.
+        server: of a remote file, the URI without its path, which `pyarrow.fs` understands.
+        key: of a remote file, its path on the server, as the server lists it.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     size: int
     path_fields: tuple[tuple[str, str], ...] = ()
+    server: str = field(default="", repr=False)
+    key: str = ""
 
     @property
     def name(self) -> str:
         """What users are told: the URI without the keys that open it."""
-        return shown(self.uri)
+        return f"{shown(self.server)}/{self.key}" if self.server else shown(self.uri)
 
     def open(self) -> BinaryIO:
         """The file's bytes, from the beginning.
@@ -47,10 +66,45 @@ class InputFile:
         Raises:
             OSError: it cannot be read.
         """
-        if not is_remote(self.uri):
+        if not self.server:
             return open(self.uri, "rb")
-        filesystem, path = pafs.FileSystem.from_uri(self.uri)
-        return cast(BinaryIO, filesystem.open_input_file(path))
+        filesystem, root = pafs.FileSystem.from_uri(self.server)
+        return cast(BinaryIO, filesystem.open_input_file(_below(root, self.key)))
+
+
+@dataclass(frozen=True)
+class _Address:
+    """A remote URI in its parts.
+
+    Attributes:
+        head: scheme, login and bucket.
+        path: below the bucket.
+        query: parameters as they were given.
+        parameters: the same, each once: nobody else is asked than the server that was checked.
+    """
+
+    head: str
+    path: str
+    query: str
+    parameters: dict[str, str]
+
+    @property
+    def server(self) -> str:
+        """The URI without its path."""
+        return self.head + (f"?{urlencode(self.parameters, quote_via=quote)}" if self.parameters else "")
+
+    @property
+    def endpoint(self) -> str:
+        """The server, where it is not the usual one."""
+        return self.parameters.get(_ENDPOINT, "")
+
+    def place(self, path: str) -> str:
+        """Where a path on the server is, whoever opens it."""
+        place = f"{shown(self.head)}/{path}"
+        # What a server makes of them is its business, even of escaped ones.
+        if ".." in [*place.split("/"), *unquote(place).split("/")]:
+            raise InvalidInputError(f"{place}: '..' cannot be in the URI of a file", kind="bad_uri")
+        return place
 
 
 def is_remote(uri: str) -> bool:
@@ -59,7 +113,7 @@ def is_remote(uri: str) -> bool:
 
 def shown(uri: str) -> str:
     """A URI without login and parameters."""
-    return _LOGIN.sub("", _parts(uri)[0]) if is_remote(uri) else uri
+    return _LOGIN.sub("", _parts(uri)[0], count=1) if is_remote(uri) else uri
 
 
 def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
@@ -69,23 +123,24 @@ def find_files(description: DataDescription, allowed: Sequence[str]) -> list[Inp
         allowed: directories and URIs below which files may be read.
 
     Raises:
-        AccessDeniedError: a file is not below any of them.
+        AccessDeniedError: a pattern or file is not below any of them.
         NotFoundError: a pattern matches no file.
         InvalidInputError: a path lacks a field of COLUMNS FROM PATH AS.
     """
     found: dict[str, InputFile] = {}
     for given in description.paths:
-        pattern = _local_path(given)
-        if is_remote(pattern):
-            check_allowed(_folder(pattern), allowed)  # before anybody is asked
-        matches = _remote(pattern) if is_remote(pattern) else _local(pattern)
-        if not matches:
+        check_pattern(given, allowed)  # before anybody is asked
+        pattern = _rooted(given, allowed)
+        files = _remote(pattern) if is_remote(pattern) else _local(pattern)
+        if not files:
             raise NotFoundError(
-                f"{shown(pattern)}: no file matches; expected files, not directories", kind="no_files"
+                f"{shown(_local_path(given))}: no file matches; expected files, not directories",
+                kind="no_files",
             )
-        for uri, size in matches:
-            check_allowed(uri, allowed)
-            found.setdefault(uri, InputFile(uri, size, _path_fields(uri, description.columns_from_path)))
+        for file in files:
+            _check(file.name, *_place_of(file), allowed)  # a link leads elsewhere
+            fields = _path_fields(file.name, description.columns_from_path)
+            found.setdefault(file.uri, replace(file, path_fields=fields))
     return list(found.values())
 
 
@@ -94,65 +149,144 @@ def _local_path(uri: str) -> str:
     return unquote(urlsplit(uri).path) if uri.lower().startswith("file:") else uri
 
 
-def _local(pattern: str) -> list[tuple[str, int]]:
-    paths = [p for each in _braces(pattern) for p in glob.glob(each, recursive=True)]
-    if not paths and os.path.isfile(pattern):  # a name with brackets in it
-        paths = [pattern]
-    return [(path, os.path.getsize(path)) for path in sorted(set(paths)) if os.path.isfile(path)]
+def _rooted(pattern: str, allowed: Sequence[str]) -> str:
+    """A pattern whose beginning, where it is the name of an allowed directory, is no pattern."""
+    pattern = _local_path(pattern)
+    roots = [root for root in map(_local_path, allowed) if not is_remote(root)]
+    names = [name.rstrip("/") for root in roots for name in (root, os.path.realpath(root))]
+    root = max((name for name in names if pattern.startswith(f"{name}/")), key=len, default="")
+    return glob.escape(root).replace("{", "[{]") + pattern[len(root) :]
+
+
+def _local(pattern: str) -> list[InputFile]:
+    paths = {p for each in _globs(pattern) for p in glob.glob(each, recursive=True) if os.path.isfile(p)}
+    if not paths:  # a name with brackets in it
+        paths = set(filter(os.path.isfile, (pattern, _ESCAPED.sub(r"\1", pattern))))
+    return [InputFile(path, os.path.getsize(path)) for path in sorted(paths)]
 
 
 def _parts(uri: str) -> tuple[str, str]:
-    """A URI and its parameters; the `?` of a pattern is not followed by `name=`."""
-    match = re.search(r"\?(?=\w+=)", uri)
-    return (uri, "") if match is None else (uri[: match.start()], uri[match.start() :])
+    """A URI and its parameters: they begin at the last `?` that `name=` follows, others are of the path."""
+    starts = [match.start() for match in re.finditer(r"\?(?=\w+=)", uri)]
+    return (uri[: starts[-1]], uri[starts[-1] :]) if starts else (uri, "")
 
 
-def _folder(pattern: str) -> str:
-    """What is below is listed: the pattern up to its first part with a wildcard."""
-    plain, query = _parts(pattern)
-    wildcard = _PATTERN.search(plain, _after_login(plain))
-    return pattern if wildcard is None else plain[: plain.rfind("/", 0, wildcard.start())] + query
+def _address(uri: str) -> _Address:
+    plain, query = _parts(uri)
+    match = _ADDRESS.fullmatch(plain)
+    if match is None:
+        raise InvalidInputError(
+            f"{shown(uri)}: expected a URI such as s3://bucket/path, a bucket without wildcards",
+            kind="bad_uri",
+        )
+    head = plain[: match.end("bucket")]
+    return _Address(head, match["path"] or "", query, dict(parse_qsl(query[1:], keep_blank_values=True)))
 
 
-def _after_login(uri: str) -> int:
-    login = _LOGIN.search(uri)
-    return login.end() if login else 0
-
-
-def _remote(pattern: str) -> list[tuple[str, int]]:
+def _remote(pattern: str) -> list[InputFile]:
     """Objects of a bucket: those below the part of the pattern that has no wildcard, matched by name."""
-    plain, query = _parts(pattern)
-    folder, _ = _parts(_folder(pattern))
+    address = _address(pattern)
+    found: dict[str, int] = {}
     try:
-        filesystem, root = pafs.FileSystem.from_uri(folder + query)
-        if folder == plain:
-            found = [filesystem.get_file_info(root)]
-        else:
-            found = filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True))
+        filesystem, root = pafs.FileSystem.from_uri(address.server)
+        for each in _globs(address.path):
+            found.update(_objects(filesystem, root, each))
+        if not found:  # a name with brackets in it
+            found.update(_object(filesystem, root, address.path))
     except (pa.ArrowException, OSError, ValueError) as error:
         why = _LOGIN.sub("", str(error))
         raise InvalidInputError(f"{shown(pattern)}: cannot be listed: {why}", kind="bad_uri") from None
-    wanted = [root + each for each in _braces(plain[len(folder) :])]
     return [
-        (folder + info.path[len(root) :] + query, info.size)
-        for info in sorted(found, key=lambda info: str(info.path))
-        if info.type == pafs.FileType.File and any(_matches(info.path, each) for each in wanted)
+        InputFile(f"{address.head}/{key}{address.query}", size, server=address.server, key=key)
+        for key, size in sorted(found.items())
     ]
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path is of a pattern, part by part: `*` does not cross a slash."""
-    parts, patterns = path.split("/"), pattern.split("/")
-    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
+def _objects(filesystem: pafs.FileSystem, root: str, pattern: str) -> Iterator[tuple[str, int]]:
+    """Paths below `root` that a pattern without braces matches, and their sizes."""
+    folder, wanted = _split(pattern)
+    if not wanted:
+        yield from _object(filesystem, root, folder)
+        return
+    base = _below(root, folder) if folder else root
+    is_deep = len(wanted) > 1 or wanted[0] == _ANY_DEPTH
+    for info in filesystem.get_file_info(pafs.FileSelector(base, recursive=is_deep, allow_not_found=True)):
+        path = info.path.removeprefix(base).removeprefix("/")
+        if info.type == pafs.FileType.File and _matches(path.split("/"), wanted):
+            yield _below(folder, path), info.size
+
+
+def _object(filesystem: pafs.FileSystem, root: str, path: str) -> Iterator[tuple[str, int]]:
+    info = filesystem.get_file_info(_below(root, path))
+    if info.type == pafs.FileType.File:
+        yield path, info.size
+
+
+def _below(folder: str, path: str) -> str:
+    return f"{folder}{'' if not folder or folder.endswith('/') else '/'}{path}"
+
+
+def _split(pattern: str) -> tuple[str, list[str]]:
+    """The folder whose files are looked at, and the parts below it from the first with a wildcard on."""
+    parts = pattern.split("/")
+    plain = list(takewhile(lambda part: not _WILDCARD.search(_ESCAPED.sub("", part)), parts))
+    folder = "/".join(_ESCAPED.sub(r"\1", part) for part in plain)
+    return folder or ("/" if pattern.startswith("/") else ""), parts[len(plain) :]
+
+
+def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a path is of a pattern, part by part: `*` does not cross a slash, `**` is any folders or none.
+
+    As on the local disk, `**` leaves out folders whose name begins with a dot.
+    """
+    if not patterns or not parts:
+        return not patterns and not parts
+    first, *rest = patterns
+    if first != _ANY_DEPTH:
+        return fnmatch.fnmatchcase(parts[0], first) and _matches(parts[1:], rest)
+    if _matches(parts, rest or ["*"]):
+        return True
+    return not parts[0].startswith(".") and _matches(parts[1:], patterns)
+
+
+def _globs(pattern: str) -> list[str]:
+    """A pattern of Hadoop as those of `glob`: braces resolved, `[^b]` as `[!b]`, `**/**` as `**`."""
+    return [_DEPTHS.sub(_ANY_DEPTH, _SET.sub(_negated, each)) for each in _braces(pattern)]
+
+
+def _negated(found: re.Match[str]) -> str:
+    return re.sub(r"^\[\^", "[!", found[0])
 
 
 def _braces(pattern: str) -> list[str]:
     """`a{b,c}` as `ab` and `ac`."""
-    match = re.search(r"\{([^{}]*)\}", pattern)
+    match = _BRACES.search(pattern)
     if match is None:
         return [pattern]
     head, tail = pattern[: match.start()], pattern[match.end() :]
     return [each for choice in match.group(1).split(",") for each in _braces(head + choice + tail)]
+
+
+def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
+    """Whether all that a pattern could match may be read; nobody looks what is there.
+
+    Raises:
+        AccessDeniedError: a folder it would look into is not below any of the allowed ones.
+        InvalidInputError: `..` leads out of what its wildcards match.
+    """
+    name = shown(_local_path(pattern))
+    pattern = _rooted(pattern, allowed)
+    if is_remote(pattern):
+        address = _address(pattern)
+        for each in _globs(address.path):
+            place = address.place(_split(each)[0])
+            _check(name, place, address.endpoint, allowed)
+        return
+    for each in _globs(pattern):
+        folder, wanted = _split(each)
+        _check(name, os.path.realpath(folder), "", allowed)
+        if ".." in wanted:
+            raise InvalidInputError(f"{name}: '..' cannot follow a wildcard", kind="bad_uri")
 
 
 def check_allowed(uri: str, allowed: Sequence[str]) -> None:
@@ -163,15 +297,18 @@ def check_allowed(uri: str, allowed: Sequence[str]) -> None:
     Raises:
         AccessDeniedError: it is not below any of the allowed ones.
     """
-    place, endpoint = _place(uri)
+    _check(shown(uri), *_place(uri), allowed)
+
+
+def _check(name: str, place: str, endpoint: str, allowed: Sequence[str]) -> None:
     for root in allowed:
-        if is_remote(root) != is_remote(uri):
+        if is_remote(_local_path(root)) != is_remote(place):
             continue
         base, its_endpoint = _place(root)
-        if endpoint == its_endpoint and (place == base or place.startswith(base.rstrip("/") + "/")):
+        if endpoint == its_endpoint and f"{place.rstrip('/')}/".startswith(f"{base.rstrip('/')}/"):
             return
     raise AccessDeniedError(
-        f"{shown(uri)}: not below a directory or bucket that loads may read "
+        f"{name}: not below a directory or bucket that loads may read "
         f"({', '.join(_told(root) for root in allowed) or 'there is none'}); add it to load_paths in the "
         "configuration" + (f", with ?{_ENDPOINT}={endpoint}" if endpoint else ""),
         kind="path_not_allowed",
@@ -183,11 +320,15 @@ def _place(uri: str) -> tuple[str, str]:
     uri = _local_path(uri)
     if not is_remote(uri):
         return os.path.realpath(uri), ""
-    plain, query = _parts(uri)
-    if ".." in plain.split("/"):  # what a server makes of it is its business
-        raise InvalidInputError(f"{shown(uri)}: '..' cannot be in the URI of a file", kind="bad_uri")
-    endpoint = dict(parse_qsl(query[1:])).get(_ENDPOINT, "")
-    return _LOGIN.sub("", plain), endpoint
+    address = _address(uri)
+    return address.place(address.path), address.endpoint
+
+
+def _place_of(file: InputFile) -> tuple[str, str]:
+    if not file.server:
+        return _place(file.uri)
+    address = _address(file.server)
+    return address.place(file.key), address.endpoint
 
 
 def _told(root: str) -> str:
@@ -195,13 +336,13 @@ def _told(root: str) -> str:
     return shown(root) + (f" at {endpoint}" if endpoint else "")
 
 
-def _path_fields(uri: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _path_fields(name: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Values of `name=value` parts, escapes kept (B7)."""
-    parts = dict(part.split("=", 1) for part in _parts(uri)[0].split("/")[:-1] if "=" in part)
-    missing = [name for name in names if name not in parts]
+    parts = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
+    missing = [each for each in names if each not in parts]
     if missing:
         raise InvalidInputError(
-            f"{shown(uri)}: no part {missing[0]}=... in the path, which COLUMNS FROM PATH AS asks for",
+            f"{name}: no part {missing[0]}=... in the path, which COLUMNS FROM PATH AS asks for",
             kind="bad_path",
         )
-    return tuple((name, parts[name]) for name in names)
+    return tuple((each, parts[each]) for each in names)

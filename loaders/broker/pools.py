@@ -2,11 +2,12 @@
 
 Spark starts in some ten seconds, so a load that a few processes can read in about that time does not go
 there. Either way a file that cannot be read just now is tried again, one that can never be loaded is not
-(B18).
+(B18). A job that is to end does not wait for its files: each ends at the next piece it reads.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import threading
@@ -72,8 +73,10 @@ def run_locally(tasks: Sequence[FileTask], processes: int, watch: Watch) -> list
         return _run_here(tasks, watch)
     context = get_context("spawn")
     counts = context.Array("Q", len(tasks))
+    # Without a lock: a worker that is killed while it holds one would stop all others.
+    stop = context.RawValue(ctypes.c_bool, False)
     with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin_worker, initargs=(counts,)
+        workers, mp_context=context, initializer=_begin_worker, initargs=(counts, stop)
     ) as pool:
         try:
             return _Pool(pool, tasks, counts, watch).run()
@@ -84,6 +87,7 @@ def run_locally(tasks: Sequence[FileTask], processes: int, watch: Watch) -> list
                 kind="worker",
             ) from error
         except BaseException:
+            stop.value = True
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
@@ -142,12 +146,14 @@ class _Pool:
             self._submit(number)
 
 
-_counts: SynchronizedArray[int] | None = None  # of a worker process: bytes read, by task
+# Of a worker process: bytes read, by task, and whether nobody wants them any more.
+_counts: SynchronizedArray[int] | None = None
+_stop: ctypes.c_bool | None = None
 
 
-def _begin_worker(counts: SynchronizedArray[int]) -> None:
-    global _counts
-    _counts = counts
+def _begin_worker(counts: SynchronizedArray[int], stop: ctypes.c_bool) -> None:
+    global _counts, _stop
+    _counts, _stop = counts, stop
     threading.Thread(target=_end_with_parent, name="parent watch", daemon=True).start()
 
 
@@ -161,7 +167,10 @@ def _end_with_parent() -> None:
 
 def _run_in_worker(number: int, task: FileTask) -> FileResult:
     def note(count: int) -> None:
+        if _stop is not None and _stop.value:
+            raise Cancelled("the job ends")
         if _counts is not None:
             _counts[number] = count
 
+    note(0)  # it may have waited in the queue of the pool, which gives no task back
     return task.run(note)

@@ -124,23 +124,66 @@ def _cause(error: BaseException) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
+@dataclass
+class _OwnSession:
+    """The session that jobs of this process made, and how many of them use it."""
+
+    session: SparkSession | None = None
+    jobs: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_own = _OwnSession()
+
+
 @contextmanager
 def spark_session(name: str, master: str) -> Iterator[SparkSession]:
-    """The active session, or one of its own that ends with the job.
+    """The session of this process, or one of its own that ends with the last job that uses it.
 
     Args:
         master: of its own; empty: that of `spark-submit` or SPARK_CONF_DIR, else local[*].
     """
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
-    session = (builder.master(master) if master else builder).getOrCreate()
+    with _own.lock:
+        if _own.session is None:
+            session = running_session()
+            if session is None:
+                session = _own.session = _new_session(name, master)
+        else:
+            session = _own.session
+        is_own = session is _own.session
+        _own.jobs += is_own
     try:
         yield session
     finally:
-        session.stop()
+        if is_own:
+            _leave()
+
+
+def _leave() -> None:
+    with _own.lock:
+        _own.jobs -= 1
+        if not _own.jobs and _own.session is not None:
+            session, _own.session = _own.session, None
+            session.stop()
+
+
+def running_session() -> SparkSession | None:
+    """The session that is there already, whichever thread made it: a process has one SparkContext, and who
+    stops it stops it for all."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()  # of this thread alone
+    if active is not None:
+        return active
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.builder.getOrCreate()  # on that context
+
+
+def _new_session(name: str, master: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
+    return (builder.master(master) if master else builder).getOrCreate()

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from loaders.headers import StreamLoadOptions, parse_headers
+from loaders.headers import UPDATE_MODES, StreamLoadOptions, parse_headers
 from store.errors import InvalidInputError
 
 PRIORITIES: Final = ("HIGH", "NORMAL", "LOW")
 _TIMEOUT_SECONDS: Final = 14_400
 _TIMEOUT_MAX: Final = 259_200
+_PARALLELISM_MAX: Final = 1024
 # Properties of a job that mean to every file what the header of a stream load means.
 _HEADERS: Final = {
     "strict_mode": "strict_mode",
@@ -39,6 +40,24 @@ _FLAGS: Final = (
     "num_as_string",
     "fuzzy_parse",
 )
+# What an empty value is told to be instead; flags have an answer of their own.
+_EXPECTED: Final = {
+    "strict_mode": "true or false",
+    "timezone": "a time zone such as Asia/Shanghai or +08:00",
+    "unique_key_update_mode": f"one of {', '.join(UPDATE_MODES)}",
+    "partial_update_new_key_behavior": "APPEND or ERROR",
+    "skip_lines": "a number of lines",
+    "enclose": "one character",
+    "escape": "one character",
+    "jsonpaths": "a list of JSON paths",
+    "json_root": "a JSON path",
+    "timeout": f"an integer from 1 to {_TIMEOUT_MAX}",
+    "max_filter_ratio": "a number from 0 to 1",
+    "priority": f"one of {', '.join(PRIORITIES)}",
+    "load_parallelism": f"an integer from 1 to {_PARALLELISM_MAX}",
+    "engine": "auto, spark or local",
+}
+_CHARACTERS: Final = ("enclose", "escape")
 _OF_JOB: Final = frozenset(["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine"])
 # Known to Doris and of no meaning here: there are no backends whose memory and tablets to divide.
 _WITHOUT_EFFECT: Final = frozenset(["exec_mem_limit", "send_batch_parallelism", "load_to_single_tablet"])
@@ -105,20 +124,24 @@ class LoadSpec:
 
     @property
     def timeout_seconds(self) -> int:
-        return int(self.properties.get("timeout", _TIMEOUT_SECONDS))
+        return int(self._given("timeout") or _TIMEOUT_SECONDS)
 
     @property
     def max_filter_ratio(self) -> float:
-        return float(self.properties.get("max_filter_ratio", 0))
+        return float(self._given("max_filter_ratio") or 0)
 
     @property
     def priority(self) -> str:
-        return self.properties.get("priority", "NORMAL").upper()
+        return (self._given("priority") or "NORMAL").upper()
 
     @property
     def parallelism(self) -> int:
         """How many tasks may run at once; 0 means as many as there are cores."""
-        return int(self.properties.get("load_parallelism", 0))
+        return int(self._given("load_parallelism") or 0)
+
+    def _given(self, name: str) -> str:
+        """Without blanks. Jobs that were recorded before empty values were refused can still have one."""
+        return self.properties.get(name, "").strip()
 
     def check(self) -> None:
         """What can be told before any file is looked at.
@@ -140,7 +163,7 @@ class LoadSpec:
                         kind="bad_property",
                     )
         self._check_number("timeout", 1, _TIMEOUT_MAX)
-        self._check_number("load_parallelism", 1, 1024)
+        self._check_number("load_parallelism", 1, _PARALLELISM_MAX)
         if self.priority not in PRIORITIES:
             raise InvalidInputError(
                 f"priority: expected one of {', '.join(PRIORITIES)}, found {self.priority!r}",
@@ -158,7 +181,7 @@ class LoadSpec:
 
     def _check_number(self, name: str, low: int, high: int) -> None:
         text = self.properties.get(name)
-        if text is not None and not (text.isdigit() and low <= int(text) <= high):
+        if text is not None and not (re.fullmatch(r"[0-9]{1,9}", text) and low <= int(text) <= high):
             raise InvalidInputError(
                 f"{name}: expected an integer from {low} to {high}, found {text!r}", kind="bad_property"
             )
@@ -190,14 +213,34 @@ class LoadSpec:
         headers["where"] = description.where
         headers["delete"] = description.delete_on
         headers["function_column.sequence_col"] = description.order_by
+        self._check_positions(description, headers)
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=description.preceding_filter)
+
+    def _check_positions(self, description: DataDescription, headers: Mapping[str, str]) -> None:
+        """Fields that go by their position are counted: one that comes from the path is none of them (B7)."""
+        file_format = headers["format"].lower()
+        if not file_format.startswith("csv") and (file_format != "json" or "jsonpaths" not in headers):
+            return
+        from_path = {name.lower() for name in description.columns_from_path}
+        for name in description.columns:
+            if name.lower() in from_path:
+                raise InvalidInputError(
+                    f"{description.table}: column {name!r} comes from the path; take it off the list of "
+                    "columns of the file",
+                    kind="bad_load",
+                )
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if name not in _HEADERS and name not in _OF_JOB and name not in _WITHOUT_EFFECT:
             raise InvalidInputError(f"Unknown property: {name}", kind="unknown_property")
+        # a blank is empty to all but those that may be one
+        if name not in _FLAGS and not (value if name in _CHARACTERS else value.strip()):
+            raise InvalidInputError(
+                f"{name}: expected {_EXPECTED.get(name, 'a value')}, found {value!r}", kind="bad_property"
+            )
         if name in _FLAGS and value.lower() not in ("true", "false"):
             raise InvalidInputError(
                 f"Invalid {name} format. Must be bool type: true or false, found {value!r}",

@@ -9,12 +9,11 @@ place whole (written elsewhere, then renamed).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from loaders.broker.files import InputFile, check_allowed, find_files
+from loaders.broker.files import InputFile, check_pattern, find_files
 from loaders.broker.spec import DataDescription
 from loaders.compress import open_compressed
 from loaders.routine.messages import bodies_of_lines
@@ -23,7 +22,6 @@ from loaders.routine.spec import RoutineSpec
 from store.errors import InvalidInputError, NotFoundError
 
 PARTITION: Final = "0"
-_WILDCARD: Final = re.compile(r"[*?\[{]")
 
 
 class FileSource:
@@ -130,7 +128,5 @@ def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
         raise InvalidInputError('FROM FILES needs "path" = "dir/*.json"', kind="bad_property")
     if "://" not in path:
         path = os.path.abspath(path)
-    wildcard = _WILDCARD.search(path)
-    folder = path if wildcard is None else path[: path.rfind("/", 0, wildcard.start())] or "/"
-    check_allowed(folder, allowed)
+    check_pattern(path, allowed)
     return path

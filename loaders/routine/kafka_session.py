@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from loaders.broker.spark_pool import running_session
 from loaders.spark.requirements import missing_requirement
 from store.errors import UnavailableError
 
@@ -97,9 +98,7 @@ def _forget(session: SparkSession) -> None:
 
 
 def _begin() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
+    running = running_session()
     if running is None and "SPARK_CONF_DIR" not in os.environ:
         running = _with_packages()
     if running is None:

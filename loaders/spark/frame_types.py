@@ -15,7 +15,7 @@ import pyarrow as pa
 from store import InvalidInputError, TableSchema
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _DECIMAL_DIGITS_MAX: Final = 38
 
@@ -49,6 +49,65 @@ def arrow_schema(frame: StructType) -> pa.Schema:
                 kind="bad_type",
             )
     return schema
+
+
+def written_schema(frame: StructType, table: TableSchema) -> pa.Schema:
+    """The Arrow schema in which Spark hands out rows of a frame that is to be written.
+
+    Raises:
+        InvalidInputError: a VARIANT, or a struct with a field that the table's column does not have.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for column in frame:
+        if _has_variant(column.dataType):
+            raise InvalidInputError(
+                f"column {column.name!r} is or holds a VARIANT, which no column of a table is; write "
+                f"to_json({column.name}) into a JSON column",
+                kind="bad_type",
+                column=column.name,
+            )
+    schema: pa.Schema = to_arrow_schema(frame, timezone="UTC")
+    for field in schema:
+        stored = table.find(field.name)
+        if stored is not None:
+            _refuse_unknown_fields(field.name, field.type, stored.type.arrow)
+    return schema
+
+
+def _has_variant(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(kind, ArrayType):
+        return _has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_variant(kind.keyType) or _has_variant(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_has_variant(field.dataType) for field in kind)
+    return isinstance(kind, VariantType)
+
+
+def _refuse_unknown_fields(path: str, given: pa.DataType, stored: pa.DataType) -> None:
+    """Arrow drops fields that a struct is not to have, where a column would be refused."""
+    if _is_list(given) and _is_list(stored):
+        _refuse_unknown_fields(path, given.value_type, stored.value_type)
+    elif pa.types.is_map(given) and pa.types.is_map(stored):
+        _refuse_unknown_fields(path, given.key_type, stored.key_type)
+        _refuse_unknown_fields(path, given.item_type, stored.item_type)
+    elif pa.types.is_struct(given) and pa.types.is_struct(stored):
+        known = {stored.field(i).name.lower(): stored.field(i).type for i in range(stored.num_fields)}
+        for field in (given.field(i) for i in range(given.num_fields)):
+            if field.name.lower() not in known:
+                raise InvalidInputError(
+                    f"unknown field {field.name!r} of {path!r}; the table has {', '.join(known)}",
+                    kind="unknown_column",
+                    column=path,
+                )
+            _refuse_unknown_fields(f"{path}.{field.name}", field.type, known[field.name.lower()])
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def is_kept(kind: pa.DataType) -> bool:

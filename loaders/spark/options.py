@@ -1,6 +1,6 @@
 """Options of the data source `seqstore`, case aside; read and write share `path` and `table`.
 
-path, table        the store's directory, and `database.table`
+path, table        the store's directory, also as a `file:` URI, and `database.table`
 version            read this version (`versionAsOf` is the same)
 columns            read only these, separated by commas: Spark does not tell a source what a query uses
 filter             a condition in SQL, comparisons of columns with constants and AND; zone maps prune by it
@@ -27,17 +27,21 @@ staged_to          of the sink: leave the shares in this local directory instead
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from store import InvalidInputError
 from store.app_ids import check_pair
 from store.check_partial import FIXED, UPSERT, parse_mode, parse_new_key_behavior
 
 ROWS_PER_PARTITION: Final = 1_000_000
+_SIZE: Final = re.compile(r"(?P<number>[0-9]+)(?P<unit>[kmgt]?)b?")
+_SHIFTS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _READ: Final = frozenset(
     [
         "version",
@@ -69,10 +73,17 @@ _STAGE: Final = frozenset(
     ]
 )
 STREAM_WRITE: Final = _STAGE | {"partitions"}
-_WRITE: Final = _STAGE | {"label", "txnappid", "txnversion", "partitions", "staged_to"}
+# What a batch read takes, and a batch write. A view made with USING seqstore OPTIONS (...) is read and
+# inserted into with one map, and nothing tells it from the map of a frame. So each passes over what only says
+# how the other works. What would narrow or name the other is refused, for whoever gives it expects that it
+# does: `partitions` narrows no read, `filter` and `version` nothing that is overwritten.
+SNAPSHOT_READ: Final = _READ - {"changes", "starting_version", "max_rows_per_batch"}
+SNAPSHOT_WRITE: Final = _STAGE | {"label", "txnappid", "txnversion", "partitions", "staged_to"}
+HOW_TO_READ: Final = frozenset(["columns", "hidden", "pushdown", "rows_per_partition"])
+HOW_TO_WRITE: Final = _STAGE
 # Spark hands its own options of a stream over too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
-_KNOWN: Final = _READ | _WRITE | _SPARK | {"path", "table"}
+_KNOWN: Final = _READ | SNAPSHOT_WRITE | _SPARK | {"path", "table"}
 
 
 @dataclass(frozen=True)
@@ -174,17 +185,20 @@ class SourceOptions:
     staged_to: Path | None = None
     given: frozenset[str] = frozenset()
 
-    def refuse_others(self, known: Collection[str], where: str) -> None:
+    def refuse_others(
+        self, known: Collection[str], where: str, passed_over: Collection[str] = frozenset()
+    ) -> None:
         """Raises unless all options that were given have a meaning for who asks.
 
         Args:
             known: those that have, beside path and table, in lower case.
             where: who asks, for messages.
+            passed_over: those that have none and may be there all the same.
 
         Raises:
             InvalidInputError: one has none.
         """
-        for name in sorted(self.given - {"path", "table", *_SPARK, *known}):
+        for name in sorted(self.given - {"path", "table", *_SPARK, *known, *passed_over}):
             raise InvalidInputError(
                 f"option {name!r} means nothing to {where}; it takes {', '.join(sorted(known))}",
                 kind="bad_option",
@@ -219,7 +233,7 @@ class SourceOptions:
         app = (given.get("txnappid"), _optional_integer("txnversion", given, least=0))
         check_pair(*app)
         return cls(
-            Path(given["path"]),
+            local_path(given["path"]),
             given["table"],
             None if version is None else _integer("version", version),
             _columns(given.get("columns")),
@@ -234,10 +248,43 @@ class SourceOptions:
             _boolean("changes", given.get("changes", "false")),
             _optional_integer("starting_version", given),
             _optional_integer("max_rows_per_batch", given),
-            _names(given.get("partitions", "")),
+            _partitions(given.get("partitions")),
             Path(given["staged_to"]) if "staged_to" in given else None,
             frozenset(given),
         )
+
+
+def local_path(given: str | Path) -> Path:
+    """A directory that may be given as a `file:` URI, as Spark's own sources take it.
+
+    Raises:
+        InvalidInputError: the URI names another host.
+    """
+    if not isinstance(given, str) or not given.lower().startswith("file:/"):
+        return Path(given)
+    parts = urlsplit(given)
+    if parts.netloc not in ("", "localhost"):
+        raise _bad_value("path", given, "a directory of this host")
+    return Path(unquote(parts.path))
+
+
+def bytes_of(name: str, given: object) -> int:
+    """A size as Spark's settings have it: bytes, or with a unit, such as `64m` or `1gb`.
+
+    Args:
+        name: of the setting or argument, for messages.
+
+    Raises:
+        InvalidInputError: no such size.
+    """
+    text = given.strip().lower() if isinstance(given, str) else repr(given)
+    size = _SIZE.fullmatch(text)
+    if size is None:
+        raise InvalidInputError(
+            f"{name}: expected bytes, or a size such as 64m, with k, m, g or t, found {given!r}",
+            kind="bad_option",
+        )
+    return int(size["number"]) << _SHIFTS[size["unit"]]
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
@@ -250,8 +297,14 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     return names
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _partitions(text: str | None) -> tuple[str, ...]:
+    """Those named. None named is no way to say all: an overwrite would take the whole table."""
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise _bad_value("partitions", text, "names of partitions, or no such option for all of them")
+    return names
 
 
 def _optional_integer(name: str, given: Mapping[str, str], least: int = 1) -> int | None:
@@ -259,7 +312,8 @@ def _optional_integer(name: str, given: Mapping[str, str], least: int = 1) -> in
 
 
 def _integer(name: str, text: str, least: int = 1) -> int:
-    if not text.strip().isdigit() or int(text) < least:
+    # Python knows more digits than it makes numbers of, such as a superscript 2.
+    if not text.strip().isdecimal() or int(text) < least:
         raise _bad_value(name, text, "a positive integer" if least else "an integer from 0")
     return int(text)
 

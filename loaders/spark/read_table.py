@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from loaders.spark.frame_types import frame_schema, is_kept
+from loaders.spark.options import local_path
 from loaders.spark.registration import register
 from store import InvalidInputError, Store
 from store.column import DELETE_SIGN, hidden_name
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 ROUTES: Final = ("auto", "native", "source")
 _FILE, _ROW, _WORDS = "__file", "__row", "__words"
+# Beside the table's columns in a frame with hidden rows; the first is Spark's.
+_TAKEN: Final = frozenset(["_metadata", _FILE, _ROW, _WORDS])
 
 
 def read_table(
@@ -68,6 +71,7 @@ def read_table(
             f"route {route!r} is not known; expected {', '.join(ROUTES)}", kind="bad_option"
         )
     register(spark)
+    path = local_path(path)
     with Store.open(path, create=False) as store:
         opened = store.table(table)
         state = opened.state(version)
@@ -90,6 +94,9 @@ def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> st
     hidden = [name for name in projection.names if hidden_name(name) is not None]
     if hidden:
         return f"{hidden[0]} is a hidden column"
+    taken = [name for name in projection.names if name.lower() in _TAKEN]
+    if taken:
+        return f"the name {taken[0]} is taken by what tells rows apart"
     foreign = [field.name for field in projection.arrow if not is_kept(field.type)]
     if foreign:
         return f"Spark has no type for {foreign[0]}"

@@ -41,7 +41,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from loaders.spark.counters import LoadCounters
-from loaders.spark.options import LoadOptions
+from loaders.spark.frame_types import written_schema
+from loaders.spark.options import LoadOptions, bytes_of, local_path
 from loaders.spark.staged_frame import StagedFrame, stage_frame
 from loaders.spark.zones import without_zones
 from store import InvalidInputError, LabelExistsError, Store, Table
@@ -117,7 +118,7 @@ def foreach_batch_sink(
     path: str | Path,
     table: str | Mapping[str, Select | Feed],
     *,
-    driver_bytes_max: int | None = None,
+    driver_bytes_max: int | str | None = None,
     counters: LoadCounters | None = None,
     **load_options: Any,
 ) -> Callable[[DataFrame, int], EpochReport]:
@@ -126,8 +127,8 @@ def foreach_batch_sink(
     Args:
         path: the store's data directory, on the driver's host.
         table: `database.table`, or several of one database with what each takes; they must exist.
-        driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; by default the
-            setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
+        driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
+            size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by what each epoch loaded.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
             loaders.spark.options that say how to load.
@@ -136,14 +137,12 @@ def foreach_batch_sink(
         The function. Spark ignores what it returns; a caller that wraps it need not.
 
     Raises:
-        InvalidInputError: an unknown load option, or tables of several databases; when called: no streaming
-            query runs, or the columns do not fit.
+        InvalidInputError: an unknown load option, no size, no tables, or tables of several databases; when
+            called: no streaming query runs, or the columns do not fit.
         NotFoundError: when called: no such store or table.
     """
-    feeds = {table: Feed(lambda df: df)} if isinstance(table, str) else table
     parts = []
-    for name, feed in feeds.items():
-        made = feed if isinstance(feed, Feed) else Feed(feed)
+    for name, made in _feeds(table).items():
         options = {**load_options, **made.load_options}
         parts.append(_Part(name, made.select, LoadOptions.named(options), options))
     databases = sorted({split_name(part.table)[0] for part in parts})
@@ -152,7 +151,8 @@ def foreach_batch_sink(
             f"a sink loads tables of one database in one switch; found {', '.join(databases) or 'no tables'}",
             kind="other_database",
         )
-    sink = _Sink(Path(path), tuple(parts), driver_bytes_max, counters)
+    bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
+    sink = _Sink(local_path(path), tuple(parts), bytes_max, counters)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -165,6 +165,32 @@ def foreach_batch_sink(
         return sink.load(df, query_id, epoch)
 
     return load_epoch
+
+
+def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
+    """The tables of a sink, each with what it takes.
+
+    Raises:
+        InvalidInputError: something else was given.
+    """
+    if isinstance(table, str):
+        return {table: Feed(lambda df: df)}
+    if not isinstance(table, Mapping):
+        raise _bad_feed(f"expected database.table, or a mapping of such names, found {table!r}")
+    feeds = {}
+    for name, given in table.items():
+        if not isinstance(name, str):
+            raise _bad_feed(f"expected names of tables, found {name!r}")
+        feeds[name] = given if isinstance(given, Feed) else Feed(given)
+        if not callable(feeds[name].select):
+            raise _bad_feed(
+                f"{name}: expected a function of the epoch's frame, or a Feed, found {feeds[name].select!r}"
+            )
+    return feeds
+
+
+def _bad_feed(found: str) -> InvalidInputError:
+    return InvalidInputError(f"tables of a sink: {found}", kind="bad_feed")
 
 
 @dataclass(frozen=True)
@@ -183,6 +209,7 @@ class _Part:
         """The part's rows: brought to the driver, or staged. What was staged goes unless it is published
         within the block."""
         frame = without_zones(self.select(df))
+        written_schema(frame.schema, table.schema)  # what is refused there would load as something else
         if _needs_driver(table, frame) or _estimated_bytes(frame) <= bytes_max:
             yield frame.toArrow()
             return
@@ -270,7 +297,8 @@ class _Sink:
     def _bytes_max(self, df: DataFrame) -> int:
         if self.driver_bytes_max is not None:
             return self.driver_bytes_max
-        return int(df.sparkSession.conf.get(DRIVER_BYTES_SETTING, str(DRIVER_BYTES_MAX)) or DRIVER_BYTES_MAX)
+        given = df.sparkSession.conf.get(DRIVER_BYTES_SETTING, None)
+        return bytes_of(DRIVER_BYTES_SETTING, given) if given else DRIVER_BYTES_MAX
 
 
 def _label(query_id: str, epoch: int, tables: list[Table]) -> str:

@@ -37,21 +37,28 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
-from loaders.spark.frame_types import arrow_schema, frame_schema
-from loaders.spark.options import SourceOptions
+from loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
+from loaders.spark.options import (
+    HOW_TO_READ,
+    HOW_TO_WRITE,
+    SNAPSHOT_READ,
+    SNAPSHOT_WRITE,
+    SourceOptions,
+)
 from loaders.spark.pushdown import arrow_filter
 from loaders.spark.staged_frame import StagedFrame, run_task
 from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from store import InvalidInputError, Store, Table, TableSchema
 from store.app_ids import DUPLICATE
+from store.column import hidden_name
 from store.partitions import any_partition_filter, partition_named, partitioned
 from store.recovery import end_loads, ending
 from store.scan import Projection
 from store.scan_task import ScanTask
+from store.transaction import check_label
 from store.write_task import StagedRows
 
 if TYPE_CHECKING:
@@ -129,9 +136,13 @@ class SnapshotReader(DataSourceReader):
 
     Args:
         schema: the columns and types Spark wants, the source's own or a narrower one given by the user.
+
+    Raises:
+        InvalidInputError: an option has no meaning for it.
     """
 
     def __init__(self, schema: StructType, asked: SourceOptions) -> None:
+        asked.refuse_others(SNAPSHOT_READ, "a read of one version", HOW_TO_WRITE)
         self._asked = asked
         self._wanted = arrow_schema(schema)
         with Store.open(asked.path, create=False) as store:
@@ -181,6 +192,24 @@ class PushdownReader(SnapshotReader):
                 self._filter = expression if self._filter is None else self._filter & expression
 
 
+def _refuse_other_columns(named: Sequence[str] | None, written: Sequence[str]) -> None:
+    """The option columns of a write: that of a view which is inserted into names what is written.
+
+    Raises:
+        InvalidInputError: it names others than the frame has, hidden ones aside.
+    """
+    if named is not None and _visible(named) != _visible(written):
+        raise InvalidInputError(
+            f"option columns says what to read, not what to write: it names {', '.join(named)}, the frame "
+            f"has {', '.join(written)}; select the columns of the frame",
+            kind="bad_option",
+        )
+
+
+def _visible(names: Sequence[str]) -> set[str]:
+    return {name.lower() for name in names if hidden_name(name) is None}
+
+
 @dataclass
 class StagedShare(WriterCommitMessage):
     """What a task tells the driver."""
@@ -192,7 +221,7 @@ class VersionWriter(DataSourceArrowWriter):
     """Writes a frame as one version of a table.
 
     Raises:
-        InvalidInputError: the frame's columns do not fit the table.
+        InvalidInputError: the frame's columns do not fit the table, or an option has no meaning for a write.
         NotFoundError: no such partition.
         LabelExistsError: the label names a running or finished load.
     """
@@ -205,6 +234,10 @@ class VersionWriter(DataSourceArrowWriter):
         overwrite: bool = False,
         counters: LoadCounters | None = None,
     ) -> None:
+        asked.refuse_others(SNAPSHOT_WRITE, "a write", HOW_TO_READ)
+        _refuse_other_columns(asked.columns, schema.names)
+        if asked.label is not None:
+            check_label(asked.label)
         self._asked = asked
         self._overwrite = overwrite
         self._counters = counters
@@ -215,7 +248,8 @@ class VersionWriter(DataSourceArrowWriter):
             if asked.label is not None:
                 table.refuse_label(asked.label)
             self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
-        self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
+            columns = written_schema(schema, table.schema)
+        self._task.check_columns(columns.empty_table())
         self._task.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedShare:

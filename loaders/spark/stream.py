@@ -6,10 +6,12 @@ Reading, offsets are versions of a table:
    leaves them out and starts with the changes of that version.
 2. Every later batch has the changes of some versions (store.changes), at most `max_rows_per_batch` of them
    unless one version has more. Versions that change no data, such as compactions, bring nothing.
-3. A version that changes the schema ends the query, once everything before it was delivered; the query that
-   is started next goes on behind it, with the new schema. A table that was made again ends it too.
+3. A version that changes the schema the query was started with ends it, once everything before it was
+   delivered; the query that is started next goes on behind it, with the new schema, in which it also reads
+   what is older. A table that was made again ends it too.
 
-Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks.
+Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks
+(loaders.spark.change_share).
 
 Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
 met by its label and skipped. The query id is read from the checkpoint; without one there is no stream. Spark
@@ -35,7 +37,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -43,9 +45,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from loaders.spark.change_share import ChangeShare, ChangeShares
 from loaders.spark.counters import LoadCounters, tell_load
 from loaders.spark.driver import driver_process
-from loaders.spark.frame_types import arrow_schema, frame_schema
+from loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
 from loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
 from loaders.spark.staged_frame import run_task
 from store import (
@@ -68,7 +71,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LOG: Final = logging.getLogger(__name__)
-_ROWS_PER_PARTITION: Final = 65_536
 _FEED_NAMES: Final = frozenset(field.name.lower() for field in FEED_FIELDS)
 
 
@@ -97,15 +99,6 @@ class SnapshotShare(InputPartition):
         self.task, self.version, self.time_ms = task, version, time_ms
 
 
-@dataclass
-class ChangeShare(InputPartition):
-    """Changes, as an Arrow stream."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(None)
-        self.data = data
-
-
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the change feed; see the module.
 
@@ -124,14 +117,35 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 kind="missing_option",
             )
         self._end: int | None = None
+        self._shares: ChangeShares | None = None
         with Store.open(asked.path, create=False) as store:
             table = store.table(asked.table)
             self._table_id, self._revision = table.id, table.schema.revision
+        known = {name.lower() for name in (*table.schema.names, *_FEED_NAMES)}
+        unknown = [name for name in self._wanted.names if name.lower() not in known]
+        if unknown:
+            raise InvalidInputError(
+                f"unknown column {unknown[0]!r} in the stream's schema; {asked.table} has "
+                f"{', '.join(table.schema.names)}, and its changes {', '.join(sorted(_FEED_NAMES))}",
+                kind="unknown_column",
+            )
 
     def initialOffset(self) -> dict[str, int]:
         first = self._asked.starting_version
+        if first is not None:
+            self._refuse_future(first)
         # 0 stands for the rows there are. A table's first version is its creation, which brings none.
         return self._at(0 if first is None else max(first - 1, 1))
+
+    def _refuse_future(self, first: int) -> None:
+        with Store.open(self._asked.path, create=False) as store:
+            newest = store.table(self._asked.table).version
+        if first > newest + 1:
+            raise InvalidInputError(
+                f"starting_version {first}: the newest version of {self._asked.table} is {newest}; name one "
+                f"up to {newest + 1}, which starts the stream at what comes next",
+                kind="bad_option",
+            )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._asked.max_rows_per_batch
@@ -211,15 +225,13 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     own or None, version=last, rows_per_task=self._asked.rows_per_partition
                 )
                 return [SnapshotShare(task, last, time_ms) for task in tasks]
-            return [
-                ChangeShare(_packed(batch.slice(at, _ROWS_PER_PARTITION)))
-                for batch in table.changes(first + 1, last)
-                for at in range(0, batch.num_rows, _ROWS_PER_PARTITION)
-            ]
+            if self._shares is None:
+                self._shares = ChangeShares(table, driver_process())
+            return self._shares.of(table.changes(first + 1, last), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, ChangeShare):
-            for batch in pa.ipc.open_stream(partition.data):
+            for batch in partition.read():
                 yield self._as_wanted(batch)
         elif isinstance(partition, SnapshotShare):
             moment = datetime.fromtimestamp(partition.time_ms / 1000, UTC).replace(tzinfo=None)
@@ -237,19 +249,20 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return named if named.schema.equals(self._wanted) else named.cast(self._wanted)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to do: retention decides what stays readable."""
+        """The batch is done. Which versions stay readable is decided by retention."""
+        if self._shares is not None:
+            self._shares.done(end["version"])
+
+    def stop(self) -> None:
+        if self._shares is not None:
+            self._shares.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shares": None}  # tasks read what they are given
 
 
 def _time_of(table: Table, version: int) -> datetime:
     return next(info.timestamp for info in table.history() if info.version == version)
-
-
-def _packed(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 @dataclass
@@ -293,10 +306,12 @@ class BatchWriter(DataSourceStreamArrowWriter):
         self._counters = counters
         self._query = query_id(asked)
         with Store.open(asked.path, create=False) as store:
-            self._task = store.table(asked.table).write_task(
+            table = store.table(asked.table)
+            columns = written_schema(schema, table.schema)
+            self._task = table.write_task(
                 driver_process(), partitions=asked.partitions, purpose=self._query, **asked.load.staging
             )
-        self._task.check_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
+        self._task.check_columns(columns.empty_table())
         self._task.begin()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatchShare:

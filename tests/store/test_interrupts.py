@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,3 +121,42 @@ def test_an_interrupt_before_the_switch_leaves_no_file(
         store.commit_transaction("db", label=table.name)
     assert table.version == version + 1
     assert table.check() == []
+
+
+@pytest.fixture
+def python_handles_interrupts() -> Iterator[None]:
+    """As it does unless somebody else wants to: Spark does, where a test before had a session."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_interrupts")
+def test_an_interrupt_within_a_transaction_of_the_catalog_waits_for_its_end(store: Store) -> None:
+    """Whatever it holds is given back."""
+
+    def interrupted(*, times: int) -> None:
+        with store.catalog.write() as tx:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            tx.put("config", f"interrupted {times}".encode(), times)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(times=1)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(times=2)  # the second one does not wait
+    with store.catalog.read() as tx:
+        assert tx.get("config", b"interrupted 1") == 1
+        assert tx.get("config", b"interrupted 2") is None
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_takes_care_of_interrupts_himself_is_left_to_it(store: Store) -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        with store.catalog.write():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]

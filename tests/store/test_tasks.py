@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import lmdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -30,6 +31,17 @@ from store.settings import Settings
 from store.write_task import StagedRows, WriteTask
 
 SMALL = Settings(inline_bytes_max=2_000, segment_rows=1_000, batch_rows_max=256, clustered_rows_min=500)
+
+
+def forbid_catalogs() -> None:
+    """In this process none can be opened from now on: executors do without."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a task opened the catalog")
+
+    lmdb.open = refuse
+    with pytest.raises(AssertionError):
+        lmdb.open()
 
 
 def begun(task: WriteTask) -> WriteTask:
@@ -111,7 +123,7 @@ def test_other_processes_read_shares_of_an_older_version(table: Table) -> None:
     version = table.version
     tasks = table.scan_tasks(rows_per_task=700)
     table.upsert(rows(0, 3_000, 9, "later"))
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(2, forbid_catalogs) as pool:
         parts = pool.map(read_elsewhere, [pickle.dumps(task) for task in tasks])
     read = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
     assert by_key(read) == by_key(table.scan(version=version).read_all())
@@ -127,7 +139,7 @@ def test_shares_staged_by_other_processes_become_one_version(table: Table) -> No
     """Rows of a key that several shares hold are resolved by sequence (SO4), whoever staged them."""
     table.upsert(rows(0, 100, 5, "before"))
     task = begun(table.write_task())
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(2, forbid_catalogs) as pool:
         shares = pool.starmap(
             stage_elsewhere, [(pickle.dumps(task), 0, 1_500, 3), (pickle.dumps(task), 500, 2_500, 7)]
         )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.orc as orc
+import pyarrow.parquet as pq
 import pytest
 
 from loaders.broker.file_task import FileTask
-from loaders.broker.files import InputFile, check_allowed, shown
+from loaders.broker.files import InputFile, check_allowed, find_files, shown
 from loaders.broker.job import CANCELLED, COMMITTED, FINISHED, LOADING, SHOW_COLUMNS, LoadJob, LoadJobs
-from loaders.broker.pools import TRIES, run_locally
+from loaders.broker.pools import TRIES, Cancelled, run_locally
 from loaders.broker.run import BrokerLoad
 from loaders.broker.spec import DataDescription, LoadSpec
 from loaders.broker.statements import spec_of
@@ -126,6 +129,59 @@ def test_b1_delete_loads_take_rows_away(store: Store, folder: Path) -> None:
     assert ask(store, "SELECT k FROM plain") == [(2,)]
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "orc", "json"])
+@pytest.mark.parametrize("name", ["n", "N"])
+def test_b7_the_path_beats_a_column_of_the_file(store: Store, folder: Path, suffix: str, name: str) -> None:
+    """In the row that is stored, and in SET, WHERE and PRECEDING FILTER."""
+    (folder / "n=7").mkdir()
+    path = folder / "n=7" / f"x.{suffix}"
+    rows = pa.table({name: [3], "k": [1]})
+    if suffix == "json":
+        path.write_text(f'{{"{name}": 3, "k": 1}}\n')
+    elif suffix == "orc":
+        orc.write_table(rows, str(path))
+    else:
+        pq.write_table(rows, path)
+    given = {"paths": (str(path),), "column_separator": "", "columns_from_path": ("n",), "where": "n = 7"}
+    job = load(
+        store, folder, "plain", assignments=("v = concat('p', n)",), preceding_filter="n = '7'", **given
+    )
+    assert (job.error, job.loaded, job.unselected) == ("", 1, 0)
+    assert ask(store, "SELECT k, v, n FROM plain") == [(1, "p7", 7)]
+    if suffix != "json":  # its list says where a key goes, not what the file has
+        load(store, folder, "plain", "listed", columns=("k", "n"), **given)
+        assert ask(store, "SELECT k, v, n FROM plain") == [(1, None, 7)]
+
+
+def test_b7_a_file_can_have_nothing_but_what_its_path_tells(store: Store, folder: Path) -> None:
+    (folder / "k=7").mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), folder / "k=7" / "x.parquet")
+    paths = (f"{folder}/k=7/x.parquet",)
+    job = load(store, folder, "plain", paths=paths, column_separator="", columns_from_path=("k",))
+    assert (job.error, job.loaded) == ("", 3)
+    assert ask(store, "SELECT k FROM plain") == [(7,)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "properties"), [("csv", {}), ("json", {"jsonpaths": '["$.k", "$.n"]'})], ids=["csv", "json"]
+)
+def test_b7_a_field_that_goes_by_its_position_is_not_of_the_path(
+    store: Store, folder: Path, suffix: str, properties: dict[str, str]
+) -> None:
+    paths = (f"{folder}/N=7/x.{suffix}",)
+    message = "plain: column 'n' comes from the path; take it off the list"
+    with pytest.raises(InvalidInputError, match=message):
+        load(
+            store,
+            folder,
+            "plain",
+            paths=paths,
+            columns=("k", "n"),
+            columns_from_path=("N",),
+            properties=properties,
+        )
+
+
 def test_b8_format_as_beats_the_suffix(store: Store, folder: Path) -> None:
     (folder / "rows.txt").write_text('[{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]')
     given = {"paths": (f"{folder}/rows.txt",), "format": "json"}
@@ -142,6 +198,42 @@ def test_b9_strict_mode_filters_what_else_becomes_null(store: Store, folder: Pat
     job = load(store, folder, "plain", properties={"strict_mode": "true"})
     assert (job.state, job.filtered) == (CANCELLED, 1)
     assert ask(store, "SELECT k, n FROM plain") == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_filter_ratio", "", "a number from 0 to 1"),
+        ("max_filter_ratio", " ", "a number from 0 to 1"),
+        ("timeout", "", "an integer from 1 to 259200"),
+        ("timeout", "\u00b2", "an integer from 1 to 259200"),
+        ("priority", "", "one of HIGH, NORMAL, LOW"),
+        ("strict_mode", "", "true or false"),
+        ("enclose", "", "one character"),
+        ("jsonpaths", "", "a list of JSON paths"),
+        ("exec_mem_limit", "", "a value"),
+    ],
+)
+def test_b9_an_empty_property_is_refused_by_its_name(
+    store: Store, folder: Path, name: str, value: str, expected: str
+) -> None:
+    """A number that is none, too: it would stay in the record and be read with every SHOW LOAD."""
+    with pytest.raises(InvalidInputError, match=f"^{name}: expected {expected}, found '{value}'$"):
+        load(store, folder, "plain", properties={name: value})
+    assert ask(store, "SHOW LOAD") == []
+
+
+def test_b12_show_load_shows_a_job_recorded_with_empty_properties(store: Store, folder: Path) -> None:
+    empty = dict.fromkeys(("max_filter_ratio", "timeout", "priority", "load_parallelism"), "")
+    spec = LoadSpec("db", "old", (), empty)
+    LoadJobs(store.catalog).add(LoadJob(spec, CANCELLED, this_process(), now_ms(), finished_ms=now_ms()))
+    (folder / "a.csv").write_text("1,a,1\n")
+    assert load(store, folder, "plain").state == FINISHED
+    shown = ask(store, "SHOW LOAD")
+    assert [line[SHOW_COLUMNS.index("Label")] for line in shown] == ["old", "job"]
+    assert shown[0][SHOW_COLUMNS.index("TaskInfo")] == (
+        "cluster:N/A; timeout(s):14400; max_filter_ratio:0.0; priority:NORMAL"
+    )
 
 
 def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, folder: Path) -> None:
@@ -223,6 +315,50 @@ def test_b17_a_job_of_one_file_is_cancelled_while_it_reads(store: Store, folder:
     job = load.run()[1]
     assert (job.state, job.error) == (CANCELLED, "type:USER_CANCEL; msg:user cancel")
     assert job.bytes_done < job.bytes_total
+
+
+class Endless(FileTask):
+    """A task that reads until it is told to end; who is not told leaves a file."""
+
+    def run(self, on_read: Any = None) -> Any:
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline:
+            on_read(1)
+            time.sleep(0.01)
+        Path(self.file.uri).touch()
+
+
+def test_b17_processes_that_read_end_at_their_next_batch(tmp_path: Path) -> None:
+    """Those that wait for a process do not begin."""
+    nothing: Any = None
+    names = [tmp_path / str(number) for number in range(4)]
+    tasks = [Endless(0, InputFile(str(name), 1), nothing, nothing, nothing, nothing) for name in names]
+
+    def watch(files_done: int, bytes_done: int) -> None:
+        if bytes_done:
+            raise Cancelled("user cancel")
+
+    with pytest.raises(Cancelled, match="user cancel"):
+        run_locally(tasks, 2, watch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_b17_a_file_that_is_read_as_a_whole_is_not_read_to_its_end(store: Store, folder: Path) -> None:
+    path = folder / "a.parquet"
+    pq.write_table(pa.table({"k": np.random.default_rng(1).integers(0, 2**62, 2_000_000)}), path)
+    description = DataDescription("plain", (str(path),))
+    files = find_files(description, [str(folder)])
+    (task,) = BrokerLoad(store, LoadSpec("db", "job", (description,)), [str(folder)]).tasks([files])
+    read: list[int] = []
+
+    def cancel(count: int) -> None:
+        read.append(count)
+        raise Cancelled("user cancel")
+
+    with pytest.raises(Cancelled):
+        task.run(cancel)
+    assert len(read) == 1
+    assert read[0] < path.stat().st_size
 
 
 class Flaky(FileTask):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from loaders.broker import spark_pool
 from loaders.broker.job import CANCELLED, FINISHED, LoadJob, LoadJobs
 from loaders.broker.run import BrokerLoad
 from loaders.broker.spec import DataDescription, LoadSpec
@@ -89,6 +90,50 @@ def test_spark_loads_what_local_processes_load(spark: SparkSession, store: Store
     assert f"line 201: Reason: {files}/2.csv:" in log
     assert seen == sorted(seen)
     assert seen[-1] == 100
+
+
+def test_a_load_in_another_thread_leaves_the_session_alone(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """Each thread has an active session of its own; the SparkContext is that of the process."""
+    files = tmp_path / "files"
+    ended: list[LoadJob] = []
+
+    def load() -> None:
+        ended.append(BrokerLoad(store, spec(files, "job", "spark"), [str(files)]).run()[1])
+
+    name = spark.conf.get("spark.app.name")
+    thread = threading.Thread(target=load)
+    thread.start()
+    thread.join(120)
+    assert [(job.state, job.error) for job in ended] == [(FINISHED, "")]
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.app.name") == name
+
+
+def test_a_session_of_their_own_ends_with_the_last_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to end must not take it from the other."""
+    said: list[str] = []
+
+    class Session:
+        def stop(self) -> None:
+            said.append("stopped")
+
+    def begin(name: str, master: str) -> Session:
+        said.append(f"{name} on {master}")
+        return Session()
+
+    monkeypatch.setattr(spark_pool, "running_session", lambda: None)
+    monkeypatch.setattr(spark_pool, "_new_session", begin)
+    first, second = (spark_pool.spark_session(name, "local[1]") for name in ("first", "second"))
+    assert first.__enter__() is second.__enter__()
+    first.__exit__(None, None, None)
+    assert said == ["first on local[1]"]
+    second.__exit__(None, None, None)
+    assert said == ["first on local[1]", "stopped"]
+    with spark_pool.spark_session("third", ""):
+        assert said[2:] == ["third on "]
+    assert said[3:] == ["stopped"]
 
 
 def test_a_job_on_spark_is_cancelled_and_leaves_nothing(

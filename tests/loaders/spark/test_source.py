@@ -253,9 +253,9 @@ def test_a_narrower_schema_reads_only_its_columns(session: SparkSession, store: 
 
 
 def test_sql_reads_and_inserts_through_a_view(session: SparkSession, store: Store, table: Table) -> None:
-    session.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW v USING seqstore OPTIONS (path '{store.path}', table 'db.t')"
-    )
+    """Both are handed all options of the view."""
+    options = f"path '{store.path.as_uri()}', table 'db.t', columns 'k,s,v,f', merge_type 'APPEND'"
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING seqstore OPTIONS ({options})")
     before = table.count()
     assert session.sql("SELECT count(*) FROM v").collect()[0][0] == before
     session.sql("INSERT INTO v SELECT 50000, 1, 'new', 0.5")
@@ -371,6 +371,7 @@ def test_an_empty_frame_makes_no_version(session: SparkSession, store: Store, ta
         ({"version": "x"}, "expected a positive integer, found 'x'"),
         ({"columns": "k,zz"}, "zz"),
         ({"hidden": "maybe"}, "expected true or false"),
+        ({"partitions": "p"}, "option 'partitions' means nothing to a read"),
     ],
 )
 def test_wrong_options_are_named(
@@ -380,18 +381,37 @@ def test_wrong_options_are_named(
         reading(session, store, **options).load().count()
 
 
-def test_columns_that_do_not_fit_fail_before_a_task_runs(
-    session: SparkSession, store: Store, table: Table
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("1 AS nope", {}, "unknown column 'nope'"),
+        ("parse_json('1') AS doc", {}, r"VARIANT.*to_json\(doc\)"),
+        ("array(map(1, parse_json('1'))) AS doc", {}, "'doc' is or holds a VARIANT"),
+        ("named_struct('X', 1, 'z', 2) AS pair", {}, "unknown field 'z' of 'pair'; the table has x, y"),
+        ("array(named_struct('X', named_struct('z', 2))) AS deep", {}, "unknown field 'z' of 'deep.X'"),
+        ("1 AS whole", {"label": "bad label"}, "label 'bad label': expected 1 to 128 bytes"),
+        ("1 AS whole", {"label": ""}, "label '': expected 1 to 128 bytes"),
+        ("1 AS whole", {"columns": "id"}, "says what to read, not what to write"),
+        ("1 AS whole", {"filter": "id = 1"}, "option 'filter' means nothing to a write"),
+    ],
+)
+def test_what_does_not_fit_fails_before_a_task_runs(
+    session: SparkSession, store: Store, columns: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(Exception, match="unknown column 'nope'"):
-        write(session.range(3).selectExpr("id AS k", "1 AS s", "1 AS nope"), store)
-    assert staged_files(store) == named_files(table)
+    types = {**TYPES, "deep": "ARRAY<STRUCT<x:STRUCT<y:INT>>>"}
+    made = [Column(name, parse_type(text), nullable=name != "id") for name, text in types.items()]
+    store.create_table("db.every", TableSchema.create(made, ["id"]))
+    frame = session.range(3).selectExpr("if(id < 9, raise_error('a task ran'), id) AS id", columns)
+    with pytest.raises(Exception, match=message):
+        write(frame, store, "db.every", **options)
+    assert staged_files(store) == set()
 
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Iterator[tuple[Store, Table]]:
     """20,000 rows in Parquet files, some replaced, a tenth deleted; the path looks like a pattern."""
     columns = [Column(name, parse_type(TYPES[name]), nullable=name != "id") for name in TYPES]
+    columns.append(Column("_metadata", parse_type("INT")))
     with Store.open(tmp_path / "da[ta]*", settings=SMALL) as opened:
         opened.create_database("db")
         schema = TableSchema.create(columns, ["id"], properties={"storage_format": "parquet"})
@@ -451,6 +471,9 @@ def test_what_spark_cannot_read_itself_goes_through_the_source(
         read_table(session, store.path, "db.t", ["id", "large"], route="native")
     frame = read_table(session, store.path, "db.t", ["id", "large"])
     assert frame.where("id = 4999").collect()[0]["large"] == str(2**100 + 4999)
+    with pytest.raises(InvalidInputError, match="the name _metadata is taken"):
+        read_table(session, store.path, "db.t", ["id", "_metadata"], route="native")
+    assert read_table(session, store.path, "db.t", ["_METADATA"]).count() == table.count()
     alter(table, [add_column(Column("extra", parse_type("INT")))])
     with pytest.raises(InvalidInputError, match="column extra was changed after segment"):
         read_table(session, store.path, "db.t", ["id", "extra"], route="native")

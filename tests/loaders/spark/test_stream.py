@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ from store.write_task import StagedRows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from loaders.spark.stream import BatchWriter
+    from loaders.spark.stream import BatchWriter, ChangeReader
 
 pytestmark = pytest.mark.spark
 
@@ -463,3 +464,58 @@ def test_an_unknown_partition_is_refused_before_a_task_runs(
     row = "SELECT DATE'2024-01-05' AS day, raise_error('a task ran') AS k, 'new' AS v"
     with pytest.raises(Exception, match="partition 'c' does not exist"):
         write_parted(session, store, row, "append", "c")
+
+
+def reader(store: Store, **options: str) -> ChangeReader:
+    """As Spark makes one for a query, of the columns the table has."""
+    from loaders.spark.stream import ChangeReader, feed_frame_schema
+
+    given = {"path": str(store.path), "table": "db.t", "changes": "true", **options}
+    return ChangeReader(feed_frame_schema(store.table("db.t")), SourceOptions.parse(given))
+
+
+def test_many_changes_travel_by_files_that_go_with_their_batch(store: Store, table: Table) -> None:
+    """A plan passes through the driver's JVM, which has not the memory for a large version."""
+    keys = pa.array(range(400_000), pa.int64())
+    table.upsert(pa.table({"k": keys, "v": ["some 20 characters !"] * len(keys)}))
+    segments = files_of(table)
+    feed = reader(store, starting_version="2")
+    start, end = feed.initialOffset(), feed.reportLatestOffset()
+    planned = [pickle.dumps(share) for share in feed.partitions(start, end)]
+    assert sum(map(len, planned)) < 10 * 2**20
+    assert len(files_of(table)) > len(segments) + 1
+    Store.open(store.path).close()  # sweeps what is nobody's
+    task = pickle.loads(pickle.dumps(feed))
+    read = [batch["k"] for share in planned for batch in task.read(pickle.loads(share))]
+    assert pc.count_distinct(pa.chunked_array(read)).as_py() == sum(map(len, read)) == len(keys)
+    feed.commit(end)
+    assert len(files_of(table)) == len(segments) + 1
+    feed.partitions(start, end)
+    feed.stop()
+    assert files_of(table) == segments
+
+
+def test_few_changes_travel_with_the_plan(store: Store, table: Table) -> None:
+    table.upsert(rows(k1="a", k2="b"))
+    before = files_of(table)
+    feed = reader(store, starting_version="2")
+    (share,) = feed.partitions(feed.initialOffset(), feed.reportLatestOffset())
+    assert files_of(table) == before
+    assert sum(batch.num_rows for batch in feed.read(share)) == 2
+
+
+def test_a_stream_starts_no_later_than_at_what_comes_next(store: Store, table: Table) -> None:
+    table.upsert(rows(k1="a"))
+    assert reader(store, starting_version="3").initialOffset()["version"] == 2
+    with pytest.raises(InvalidInputError, match=r"starting_version 4: the newest version of db\.t is 2"):
+        reader(store, starting_version="4").initialOffset()
+
+
+def test_a_schema_with_an_unknown_column_is_refused_before_a_task_runs(store: Store, table: Table) -> None:
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    from loaders.spark.stream import ChangeReader
+
+    frame = StructType([StructField("zz", LongType()), StructField("_change_type", StringType())])
+    with pytest.raises(InvalidInputError, match="unknown column 'zz' in the stream's schema"):
+        ChangeReader(frame, SourceOptions.parse({"path": str(store.path), "table": "db.t"}))

@@ -1,0 +1,103 @@
+"""Changes that the planner of a stream has computed, on their way to the tasks.
+
+A plan travels through the driver's JVM, whose memory a version of millions of rows would fill. So the first
+few megabytes of a batch travel with its plan, and the rest by files beside the table's segments, which tasks
+read wherever they run. The files belong to a load that is never published (store.staging): they go when
+their batch is done, when the query ends, and at the latest when the application is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from store import Table
+from store.disk import Disk
+from store.staging import StagingId
+
+ROWS_PER_SHARE: Final = 65_536
+_PLAN_BYTES_MAX: Final = 8 * 2**20
+
+
+class ChangeShare(InputPartition):
+    """Changes, as an Arrow stream.
+
+    Attributes:
+        data: the stream, empty when it is in a file.
+        disk, name: where that is.
+    """
+
+    def __init__(self, data: bytes, disk: Disk | None = None, name: str = "") -> None:
+        super().__init__(None)
+        self.data, self.disk, self.name = data, disk, name
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The changes.
+
+        Raises:
+            CorruptionError: the file is gone: the query has ended.
+        """
+        stream = pa.py_buffer(self.data) if self.disk is None else self.disk.map(self.name)
+        yield from pa.ipc.open_stream(stream)
+
+
+class ChangeShares:
+    """What one query has planned and not done.
+
+    Args:
+        owner: process id and start time of the application's driver.
+    """
+
+    def __init__(self, table: Table, owner: tuple[int, int]) -> None:
+        self._disk, self._directory = table.loader.disk, table.loader.directory
+        self._load = StagingId.of(owner)
+        self._attempt = self._load.attempt()
+        self._files: list[tuple[int, str]] = []  # the version at which its batch ends, and the name
+        self._has_begun = False
+
+    def of(self, batches: Iterable[pa.RecordBatch], end: int) -> list[ChangeShare]:
+        """Shares of the changes of a batch.
+
+        Args:
+            end: version at which the batch ends.
+        """
+        shares, held = [], 0
+        for batch in batches:
+            for at in range(0, batch.num_rows, ROWS_PER_SHARE):
+                data = _packed(batch.slice(at, ROWS_PER_SHARE))
+                held += data.size
+                few = held <= _PLAN_BYTES_MAX
+                shares.append(ChangeShare(data.to_pybytes()) if few else self._filed(data, end))
+        return shares
+
+    def done(self, version: int) -> None:
+        """Batches up to a version will not be read again."""
+        for _, name in (kept for kept in self._files if kept[0] <= version):
+            self._disk.delete(name)
+        self._files = [kept for kept in self._files if kept[0] > version]
+
+    def close(self) -> None:
+        """The query has ended."""
+        if self._has_begun:
+            self._disk.delete(f"{self._directory}/{self._load.announcement}")
+            self._attempt.remove_files(self._disk, self._directory)
+
+    def _filed(self, data: pa.Buffer, end: int) -> ChangeShare:
+        if not self._has_begun:
+            self._load.begin(self._disk, self._directory)
+            self._has_begun = True
+        name = f"{self._directory}/{self._attempt.new_segment_id()}.feed"
+        with self._disk.create(name) as file:
+            file.write(data)
+        self._files.append((end, name))
+        return ChangeShare(b"", self._disk, name)
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
