@@ -19,7 +19,7 @@ from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
 
 FAILS = "fails"  # the attempt that is the first to have its share staged
 FAILS_ALWAYS = "fails always"  # once the other partitions are staged
-IS_OVERTAKEN = "is overtaken"  # fails always, and the other partitions are staged once that was cleaned up
+IS_OVERTAKEN = "is overtaken"  # the others fail always, and it is staged once that was cleaned up
 COMMIT_FAILS = "commit fails"  # when the rows are published
 COMMIT_DIES = "commit dies"  # its process, then
 EXECUTOR_DIES = "executor dies"  # so do the tasks beside it
@@ -80,10 +80,10 @@ class FaultyWriter(VersionWriter):
             self._marker.touch()
 
     def _write_late(self, iterator: Iterator[pa.RecordBatch], partition: int) -> StagedShare:
-        """Partition 1 fails while others are at work, which go on when the write was aborted."""
-        if partition == 1:
-            while not any(self._mark("at work", n).exists() for n in range(PARTITIONS)):
-                time.sleep(0.05)
+        """Partition 0 is at work while the others fail, and goes on when the write was aborted. If others
+        waited with it, or were done, so that Spark ran it twice, no slot might be left for those that fail."""
+        if partition != 0:
+            _wait_for(self._mark("at work", 0))
             raise OSError("attempt 0 fails")
         _tell(self._mark("at work", partition), str(os.getpid()))
         _wait_for(self._marker)

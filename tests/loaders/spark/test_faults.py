@@ -103,7 +103,7 @@ def test_a_write_that_fails_for_good_leaves_nothing(
 def test_tasks_that_outlive_a_failed_write_leave_nothing(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
-    """They stage their shares when the write was aborted already: Spark does not wait for them."""
+    """One stages its share when the write was aborted already: Spark does not wait for it."""
     with pytest.raises(Exception, match=r"attempt \d fails"):
         write(spark, table, tmp_path, IS_OVERTAKEN)
     at_work = list(tmp_path.glob("at work ?"))
