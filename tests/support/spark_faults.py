@@ -81,7 +81,7 @@ class FaultyWriter(VersionWriter):
 
     def _write_late(self, iterator: Iterator[pa.RecordBatch], partition: int) -> StagedShare:
         """Partition 0 is at work while the others fail, and goes on when the write was aborted. If others
-        waited with it, or were done, so that Spark ran it twice, no slot might be left for those that fail."""
+        waited with it, or were done, so that Spark ran it twice, those that fail might find no slot."""
         if partition != 0:
             _wait_for(self._mark("at work", 0))
             raise OSError("attempt 0 fails")
