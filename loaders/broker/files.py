@@ -116,6 +116,11 @@ def shown(uri: str) -> str:
     return _LOGIN.sub("", _parts(uri)[0], count=1) if is_remote(uri) else uri
 
 
+def without_login(uri: str) -> str:
+    """A URI that may be shown, with stars for the keys that open it."""
+    return _LOGIN.sub("******@", uri, count=1) if is_remote(uri) else uri
+
+
 def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
     """Files that the patterns of a description match (B6), each once, in the order of patterns and names.
 

@@ -74,6 +74,8 @@ def _description(file: TomlFile, given: Mapping[str, Any]) -> DataDescription:
     for name in ("table", "paths"):
         if not values.get(name):
             raise file.bad(f"{name} is missing{_WHERE}")
+    if values.get("partitions") == ():
+        raise file.bad(f"partitions is empty{_WHERE}: name some, or leave it out for all")
     values["paths"] = tuple(file.beside(each) for each in values["paths"])
     values["merge_type"] = values.get("merge_type", "APPEND").upper()
     return DataDescription(**values)

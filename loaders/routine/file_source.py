@@ -67,7 +67,7 @@ class FileSource:
             for offset, file in zip(offsets, waiting, strict=False):
                 bodies = partial(self._bodies, file)
                 yield Piece(
-                    Span(span.partition, offset, offset + 1), bodies, file.size, file.uri, (file.uri,)
+                    Span(span.partition, offset, offset + 1), bodies, file.size, file.name, (file.uri,)
                 )
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
     if not spec.is_multi:
         yield Body(file.open)
         return
-    options = spec.options(file.uri)
+    options = spec.options(file.name)
     if options.format not in ("csv", "json"):
         raise InvalidInputError(
             f"{file.name}: expected lines of csv or json, which name their tables, found {options.format}",

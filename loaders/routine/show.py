@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from loaders.broker.files import without_login
 from loaders.routine.job import CANCELLED, PAUSED, RoutineJob
-from loaders.routine.kafka_properties import shown
+from loaders.routine.kafka_properties import shown as without_secrets
 from loaders.routine.properties import EXEC_MEM_LIMIT
 from loaders.routine.spec import KAFKA, RoutineSpec
 
@@ -56,7 +57,7 @@ def job_line(job_id: int, job: RoutineJob) -> tuple[str | None, ...]:
     spec = job.spec
     custom = {
         name.removeprefix("property."): value
-        for name, value in shown(spec.source_properties).items()
+        for name, value in without_secrets(spec.source_properties).items()
         if name.startswith("property.")
     }
     return (
@@ -136,7 +137,7 @@ def create_text(job: RoutineJob) -> str:
         lines.append(",\n".join(clauses))
     if spec.properties:
         lines.append(f"PROPERTIES\n({_pairs(spec.properties)})")
-    lines.append(f"FROM {spec.source}\n({_pairs(shown(spec.source_properties))})")
+    lines.append(f"FROM {spec.source}\n({_pairs(_shown(spec))})")
     if spec.comment:
         lines.append(f"COMMENT {_quoted(spec.comment)}")
     return "\n".join(lines) + ";"
@@ -176,10 +177,18 @@ def _job_properties(spec: RoutineSpec) -> dict[str, str]:
     return {name: str(value) for name, value in {**spec.properties, **effective}.items()}
 
 
+def _shown(spec: RoutineSpec) -> dict[str, str]:
+    """What was said of the source, without what opens it."""
+    given = spec.source_properties
+    if spec.source == KAFKA:
+        return without_secrets(given)
+    return {name: without_login(value) for name, value in given.items()}
+
+
 def _source_properties(job: RoutineJob) -> dict[str, str]:
     given = job.spec.source_properties
     if job.spec.source != KAFKA:
-        return dict(given)
+        return _shown(job.spec)
     return {
         "topic": given.get("kafka_topic", ""),
         "currentKafkaPartitions": ",".join(sorted(job.progress, key=int)),

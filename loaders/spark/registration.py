@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,9 +25,22 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
     """
     from loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
 
+    _use_this_python()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if counters is not None:
         _counters[spark.sparkContext.applicationId] = counters
     elif _counters:  # else the application is not asked for: sessions that are only connected have none
         counters = _counters.get(spark.sparkContext.applicationId)
     spark.dataSource.register(SeqstoreSource.counting(counters))
+
+
+def _use_this_python() -> None:
+    """Gives workers on this host the driver's Python, unless PYSPARK_PYTHON names one.
+
+    Spark would take the first python3 of PATH, which has no seqstore where its environment is not activated.
+    """
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # a session that is only connected has none
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable

@@ -11,8 +11,10 @@ from store.sql.tokens import TokenStream
 
 _Clause = Callable[[TokenStream, LoadClauses], LoadClauses]
 MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
-_STOPS: Final = ("PRECEDING", "WHERE", "DELETE", "ORDER", "PROPERTIES", "SET", "FROM", "PARTITION",
-                 "PARTITIONS", "COLUMNS", "WITH", "COMMENT", "LINES", "FORMAT", "COMPRESS_TYPE")  # fmt: skip
+# What ends an expression. Alone most of these words name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
+_STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDER BY", "PROPERTIES (",
+                 "SET (", "PARTITION (", "PARTITIONS (", "COLUMNS (", "COLUMNS TERMINATED", "COLUMNS FROM",
+                 "COMMENT ''", "LINES TERMINATED", "FORMAT AS", "COMPRESS_TYPE AS")  # fmt: skip
 
 
 def parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:

@@ -287,17 +287,27 @@ class TokenStream:
         return self.tokens[self.at - 1].text
 
     def slice_to(self, *stops: str) -> tuple[int, int]:
-        """Steps over an expression, up to an outermost `,`, `)` or stop word; returns its offsets."""
+        """Steps over an expression, up to an outermost `,`, `)` or stop; returns its offsets.
+
+        A stop is a word, or several with a blank between them, of which `''` is any string.
+        """
         start, depth, first = self.offset, 0, self.at
+        ends = [stop.split() for stop in stops]
         while not self.is_done:
             word = self.word()
-            if depth == 0 and (word == "," or word in _CLOSING or word in stops):
+            if depth == 0 and (word == "," or word in _CLOSING or any(map(self._stands, ends))):
                 break
             depth += (word in _OPENING) - (word in _CLOSING)
             self.at += 1
         if self.at == first:
             self.fail("an expression")
         return start, self.tokens[self.at - 1].end + 1
+
+    def _stands(self, words: list[str]) -> bool:
+        return all(
+            self.kind(i) is TokenType.STRING if word == "''" else self.word(i) == word
+            for i, word in enumerate(words)
+        )
 
     def expression(self, *stops: str) -> exp.Expr:
         """An expression up to an outermost `,`, `)` or stop word, as a tree."""

@@ -423,6 +423,10 @@ def test_a_terminal_sees_a_bar_with_percent_and_files(store: Store, files: Path,
         ("database = 'd'\nlabel = 'l'\nnope = 1", "unknown name 'nope'"),
         ("database = 'd'\nlabel = 'l'\n[[load]]\ntable = 't'", r"paths is missing in \[\[load\]\]"),
         ("database = 'd'\nlabel = 'l'\n[[load]]\ntable = 't'\npaths = 'x'", "expected a list of texts"),
+        (
+            "database = 'd'\nlabel = 'l'\n[[load]]\ntable = 't'\npaths = ['x']\npartitions = []",
+            r"partitions is empty in \[\[load\]\]: name some, or leave it out",
+        ),
         ("database = ", "not TOML"),
     ],
 )

@@ -140,6 +140,25 @@ def test_s3_properties_become_part_of_the_uri() -> None:
     )
 
 
+def test_b1_words_that_start_a_clause_may_be_columns() -> None:
+    """B1: what stands behind them tells."""
+    (statement,) = parse(
+        'LOAD LABEL db.l (DATA INFILE ("/x") INTO TABLE t (comment, format, lines) SET (s = order + delete) '
+        "PRECEDING FILTER comment = 'a' WHERE format <> comment AND lines IN (1, 2) AND s > set "
+        'FORMAT AS "csv" DELETE ON delete = 1 ORDER BY partition) WITH LOCAL () COMMENT "c"'
+    )
+    assert isinstance(statement, LoadLabel)
+    (description,) = spec_of(statement, "db").descriptions
+    assert description.preceding_filter == "comment = 'a'"
+    assert description.where == "format <> comment AND lines IN (1, 2) AND s > set"
+    assert (description.format, description.delete_on, description.order_by) == (
+        "csv",
+        "delete = 1",
+        "partition",
+    )
+    assert description.assignments == ("`s` = order + delete",)
+
+
 @pytest.mark.parametrize("prefix", ["", "s3.", "AWS.", "AWS_"])
 def test_s3_properties_have_several_prefixes(prefix: str) -> None:
     assert s3_paths("s3://b/x.csv", f'"{prefix}ENDPOINT" = "http://h:9", "{prefix}REGION" = "r"') == (

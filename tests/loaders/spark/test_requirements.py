@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from loaders.spark import missing_requirement
 from loaders.spark.requirements import java_version
+from store import Store, TableSchema
+
+ROOT = Path(__file__).resolve().parents[3]
+_WRITE_AND_READ = """
+import sys
+from pyspark.sql import SparkSession
+from loaders.spark import register
+
+address = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+spark = SparkSession.builder.master("local[1]").config(map=address).getOrCreate()
+register(spark)
+options = {"path": sys.argv[1], "table": "db.t"}
+spark.range(3).write.format("seqstore").mode("append").options(**options).save()
+print([row[0] for row in spark.read.format("seqstore").options(**options).load().orderBy("id").collect()])
+"""
 
 
 def fake_java(home: Path, told: str) -> str:
@@ -54,3 +73,27 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert missing_requirement() == "pyspark is not installed; pip install 'seqstore[spark]'"
+
+
+@pytest.mark.spark
+def test_workers_of_this_host_run_the_python_of_the_driver(tmp_path: Path) -> None:
+    """Spark takes the first python3 of PATH: another one, where no environment is activated."""
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("db")
+        store.create_table("db.t", TableSchema.from_arrow(pa.schema([("id", pa.int64())]), ["id"]))
+    other = tmp_path / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho 'not this one' >&2\nexit 3\n")
+    other.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    path = f"{other.parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITE_AND_READ, str(tmp_path / "data")],
+        cwd=tmp_path,
+        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[0, 1, 2]"), done.stderr
