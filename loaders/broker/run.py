@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,9 +28,10 @@ from loaders.broker.spark_pool import run_on_spark, spark_session
 from loaders.broker.spec import LoadSpec
 from loaders.error_log import ErrorLog
 from loaders.row_source import Target, moment_in
+from loaders.spark.registration import registered_counters
 from store.check_partial import check_flexible
-from store.errors import InvalidInputError, LoadRejectedError, StoreError
-from store.multi_transaction import MultiTransaction
+from store.errors import InvalidInputError, LoadRejectedError, NotFoundError, StoreError
+from store.multi_transaction import MultiTransaction, TransactionResult
 from store.recovery import ending
 from store.schema import TableSchema
 from store.store import Store
@@ -157,6 +158,7 @@ class _Running:
         self._transaction = transaction
         self._deadline = time.monotonic() + load.spec.timeout_seconds
         self._noted = time.monotonic()
+        self._is_on_spark = False
 
     def change(self, change: Callable[[LoadJob], LoadJob]) -> LoadJob:
         job = self._jobs.change(self._job_id, change)
@@ -180,10 +182,22 @@ class _Running:
             self._count(results)
             self._join(tasks, results)
             self._enter_commit()
-            self._transaction.commit(
+            done = self._transaction.commit(
                 also=lambda tx, done: self._jobs.change_within(tx, self._job_id, LoadJob.finished)
             )
+        if self._is_on_spark:
+            self._raise_counters(done)
         self._load.on_progress(self._jobs.get(self._job_id))
+
+    def _raise_counters(self, done: TransactionResult) -> None:
+        """Those that the application's `register` was given."""
+        counters = registered_counters()
+        if counters is None:
+            return
+        for name, version in done.versions.items():
+            with suppress(NotFoundError):  # dropped since
+                history = self._load.store.table(name).history()
+                counters.add(next(info.figures for info in history if info.version == version))
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):
@@ -214,6 +228,7 @@ class _Running:
         self._check()
         if choose_engine(spec.properties.get("engine", "auto"), size) == "local":
             return run_locally(tasks, spec.parallelism, self._watch)
+        self._is_on_spark = True
         name = f"seqstore broker load {spec.label}"
         with spark_session(name, self._load.spark_master) as spark:
             group = f"{name} ({self._transaction.txn_id})"

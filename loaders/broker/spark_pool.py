@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from loaders.broker.file_task import FileResult, FileTask
 from loaders.broker.pools import POLL_SECONDS, Watch
+from loaders.spark.registration import use_this_python
 from store.errors import StoreError, UnavailableError
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def run_on_spark(
         StoreError: of a file that cannot be loaded.
         UnavailableError: what Spark could not do.
     """
+    use_this_python()
     return _SparkRun(spark, tasks, group, watch).run(min(parallelism or len(tasks), len(tasks)))
 
 

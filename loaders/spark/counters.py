@@ -3,7 +3,7 @@
     counters = LoadCounters(spark)
     query = events.writeStream.foreachBatch(foreach_batch_sink(path, "shop.orders", counters=counters))
     counters.values()                # {"rows_total": 1200, "rows_loaded": 1198, ...}, while the query runs
-    register(spark, counters)        # df.write and writeStream of format("seqstore") raise them too
+    register(spark, counters)        # df.write, writeStream and broker loads of this session raise them too
 
 Accumulators raised by tasks count a share as often as it was staged. These are raised when a version was
 published: once, whatever Spark ran twice. A data source publishes in a process beside the driver, whose

@@ -20,12 +20,12 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
     """Makes `format("seqstore")` known to a session and lets filters reach it; see `loaders.spark.source`.
 
     Args:
-        counters: raised by what `df.write` and `writeStream` publish from now on. None keeps those that the
-            application was given before.
+        counters: raised by what `df.write`, `writeStream` and broker loads on Spark publish from now on. None
+            keeps those that the application was given before.
     """
     from loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
 
-    _use_this_python()
+    use_this_python()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if counters is not None:
         _counters[spark.sparkContext.applicationId] = counters
@@ -34,7 +34,17 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
     spark.dataSource.register(SeqstoreSource.counting(counters))
 
 
-def _use_this_python() -> None:
+def registered_counters() -> LoadCounters | None:
+    """Those that the application of this process was given."""
+    if not _counters:
+        return None
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return None if context is None else _counters.get(context.applicationId)
+
+
+def use_this_python() -> None:
     """Gives workers on this host the driver's Python, unless PYSPARK_PYTHON names one.
 
     Spark would take the first python3 of PATH, which has no seqstore where its environment is not activated.

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loaders.broker.job import FINISHED
+from loaders.broker.run import BrokerLoad
+from loaders.broker.spec import DataDescription, LoadSpec
 from loaders.spark import LoadCounters, register
 from loaders.spark.registration import _counters
 from store import Store, Table
@@ -67,3 +70,18 @@ def test_they_are_kept_when_others_register_the_source(
     register(spark)
     spark.range(4).selectExpr("id AS k").write.format("seqstore").mode("append").options(**options).save()
     assert counters.values()["rows_loaded"] == 4
+
+
+def test_a_broker_load_of_the_application_raises_them(
+    counters: LoadCounters, table: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("1\n2\n")
+    (tmp_path / "b.csv").write_text("2\n3\n")
+    files = DataDescription("t", (str(tmp_path / "*.csv"),))
+    with Store.open(tmp_path / "data") as store:
+        for label, engine in (("a", "spark"), ("b", "local")):
+            spec = LoadSpec("db", label, (files,), {"engine": engine})
+            _, job = BrokerLoad(store, spec, [str(tmp_path)]).run()
+            assert (job.state, job.loaded) == (FINISHED, 4), job.error
+    found = counters.values()
+    assert (found["versions"], found["rows_total"], found["rows_superseded"]) == (1, 4, 1)
