@@ -293,9 +293,12 @@ class TokenStream:
         """
         start, depth, first = self.offset, 0, self.at
         ends = [stop.split() for stop in stops]
+        firsts = {each[0] for each in ends}
         while not self.is_done:
             word = self.word()
-            if depth == 0 and (word == "," or word in _CLOSING or any(map(self._stands, ends))):
+            if depth == 0 and (word == "," or word in _CLOSING):
+                break
+            if depth == 0 and word in firsts and any(map(self._stands, ends)):
                 break
             depth += (word in _OPENING) - (word in _CLOSING)
             self.at += 1
