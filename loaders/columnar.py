@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
-from loaders.source import Place, SourceBatch
+from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
 from store.errors import InvalidInputError
+from store.shown import shown_value
 
 _ROWS: Final = 64 * 1024
 _COPY_BYTES: Final = 4 << 20
@@ -62,7 +65,7 @@ class ColumnarReader:
         before = 0
         while (batch := self._next(batches)) is not None:
             if batch.num_rows:
-                yield SourceBatch(pa.Table.from_batches([batch]), _places(before, batch))
+                yield _sourced(batch, before)
             before += batch.num_rows
 
     def close(self) -> None:
@@ -76,6 +79,7 @@ class ColumnarReader:
                 self._opened = {"parquet": self._parquet, "orc": self._orc, "arrow": self._arrow}[
                     self._format
                 ]()
+                _check_names(self._opened[0])
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise self._unreadable(error) from error
         return self._opened
@@ -89,7 +93,8 @@ class ColumnarReader:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
-        first = str(error).split("\n")[0][:300]
+        is_name = isinstance(error, UnicodeDecodeError)  # values are looked at by their rows
+        first = "the name of a column is not UTF-8" if is_name else str(error).split("\n")[0][:300]
         return InvalidInputError(f"the body cannot be read as {self._format}: {first}", kind="data_quality")
 
     def _spooled(self, head: bytes = b"") -> Any:
@@ -141,7 +146,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, once its buffers are known to hold what it says.
 
     IPC is taken as it comes, and touching what is not there would end the process. Text that is no UTF-8 is
-    left to the rows (V10).
+    left to the rows.
     """
     for column in batch.columns:
         if pa.types.is_string(column.type):
@@ -153,13 +158,70 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Names of columns, and within them, are texts: Arrow takes any bytes for one until it is looked at.
+
+    Raises:
+        UnicodeDecodeError: one is no UTF-8.
+    """
+    for field in fields:
+        _ = field.name
+        if pa.types.is_nested(field.type):
+            _check_names(field.type.field(i) for i in range(field.type.num_fields))
+
+
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
+def _sourced(batch: pa.RecordBatch, before: int) -> SourceBatch:
+    """The rows whose texts are UTF-8; others are bad (V10), and DuckDB could not bear them."""
+    places = _places(before, batch)
+    spoiled = _spoiled(batch)
+    if not spoiled.any():
+        return SourceBatch(pa.Table.from_batches([batch]), places)
+    lost, kept = np.flatnonzero(spoiled), np.flatnonzero(~spoiled)
+    described = places(lost[:BAD_ROWS_DESCRIBED].tolist())
+    return SourceBatch(
+        pa.Table.from_batches([batch.take(pa.array(kept))]),
+        lambda rows: places(kept[list(rows)].tolist()),
+        len(lost),
+        [BadRow(place, "the row is not encoded in UTF-8") for place in described],
+    )
+
+
+def _spoiled(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    lost = np.zeros(batch.num_rows, dtype=np.bool_)
+    for column in batch.columns:
+        if not _is_utf8(column):  # else row by row, each for itself: within lists all would be looked at
+            lost |= [not _is_utf8(column.take(pa.array([row]))) for row in range(len(column))]
+    return lost
+
+
+def _is_utf8(column: pa.Array) -> bool:
+    if not (_is_text(column.type) or pa.types.is_nested(column.type)):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return "UTF8" not in str(error)
+    return True
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        check(kind) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
+
+
 def _places(before: int, batch: pa.RecordBatch) -> Any:
     def places(rows: Sequence[int]) -> list[Place]:
-        return [Place(before + row + 1, str(batch.slice(row, 1).to_pylist()[0])[:2000]) for row in rows]
+        return [Place(before + row + 1, _shown(batch.slice(row, 1))[:2000]) for row in rows]
 
     return places
+
+
+def _shown(row: pa.RecordBatch) -> str:
+    """A row for the error log."""
+    return str({name: shown_value(cell[0]) for name, cell in zip(row.schema.names, row.columns, strict=True)})

@@ -35,6 +35,7 @@ from store.cast import Cast, try_cast
 from store.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
 from store.errors import InvalidInputError
 from store.schema import TableSchema
+from store.shown import shown_value
 from store.sql.calls import Surroundings
 from store.types import INTEGER_RANGES, ColumnType, type_from_arrow
 
@@ -430,7 +431,7 @@ def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _shown(value: pa.Scalar) -> str:
     """A value for a message, cut to a readable length."""
-    text = repr(value.as_py())
+    text = repr(shown_value(value))
     return text if len(text) <= 100 else text[:97] + "..."
 
 

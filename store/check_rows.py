@@ -40,6 +40,7 @@ from store.errors import InvalidInputError
 from store.partitions import rows_outside
 from store.rows_in import pieces_of
 from store.schema import TableSchema
+from store.shown import shown_value
 from store.stage import CheckedRows
 from store.zero import fill_zero
 
@@ -121,7 +122,7 @@ class RowChecker:
         names = self.schema.partitioning.columns
         where = f"partitions {', '.join(self.partitions)}" if self.partitions else "any partition"
         for row in pc.indices_nonzero(outside).to_pylist():
-            values = ", ".join(str(columns[name][row].as_py()) for name in names)
+            values = ", ".join(str(shown_value(columns[name][row])) for name in names)
             reject(rejected, row, names[0], f"no partition for this tuple: ({values}) is not in {where}")
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -304,7 +305,7 @@ class RowChecker:
         if result.failed is not None:
             flat = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
             for row in np.flatnonzero(np.asarray(result.failed)):
-                shown = _shown(flat[int(row)])
+                shown = str(shown_value(flat[int(row)]))[:80]
                 reason = f"column({name}) value {shown!r} is no {column.type}"
                 reject(rejected, int(row), name, reason)
         return result.values
@@ -324,16 +325,6 @@ class RowChecker:
                 f"schema length: {limit}; actual length: {actual}"
             )
             reject(rejected, int(row), column.name, reason)
-
-
-def _shown(value: pa.Scalar) -> str:
-    """A value for a message; not every one has a form in Python."""
-    try:
-        return str(value.as_py())[:80]
-    except UnicodeDecodeError:
-        return str(value.as_buffer().to_pybytes()[:80].decode(errors="backslashreplace"))
-    except (ValueError, OverflowError):  # a date that Python has not
-        return str(value.cast(pa.string()).as_py())[:80]
 
 
 def reject(rejected: dict[int, RejectedRow], row: int, column: str, reason: str) -> None:

@@ -81,7 +81,7 @@ def _dispatch(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
     return _to_text(source, zone)
 
 
-def _to_text(source: pa.Array, zone: str) -> Cast:
+def _to_text(source: pa.Array, zone: str) -> Cast | None:
     kind = source.type
     if pa.types.is_string(kind):
         return Cast(source)
@@ -90,8 +90,15 @@ def _to_text(source: pa.Array, zone: str) -> Cast:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         source = pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
     if pa.types.is_nested(kind):
-        return Cast(to_text(source))
-    return Cast(source.cast(pa.string()))
+        return to_text(source)
+    try:
+        text = source.cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        return None
+    if not pa.types.is_temporal(kind):
+        return Cast(text)
+    beyond = pc.starts_with(text, "<value out of range")  # what Arrow writes for times it cannot write
+    return outcome(source, masked(text, pc.invert(beyond))) if beyond.true_count else Cast(text)
 
 
 def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import duckdb
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store.cast.outcome import Cast, all_failed, masked, merge_masks, outcome
+from store.shown import has_python_form
 from store.types import INTEGER_RANGES, ColumnType
 
 CastChild = Callable[[pa.Array, ColumnType], Cast]
@@ -47,12 +49,34 @@ def to_json(source: pa.Array, to: ColumnType) -> Cast | None:
     if pa.types.is_string(source.type):
         valid = evaluate(source, "json_valid(c)").cast(pa.bool_())
         return Cast(source) if pc.all(valid).as_py() is not False else outcome(source, masked(source, valid))
-    return Cast(evaluate(source, "to_json(c)::VARCHAR"))
+    return _as_json(source)
 
 
-def to_text(source: pa.Array) -> pa.Array:
+def to_text(source: pa.Array) -> Cast:
     """Nested values as JSON text (J11)."""
-    return masked(evaluate(source, "to_json(c)::VARCHAR"), pc.is_valid(source))
+    made = _as_json(source)
+    return Cast(masked(made.values, pc.is_valid(source)), made.failed)
+
+
+def _as_json(source: pa.Array) -> Cast:
+    """DuckDB's JSON of any values. It gives up on all where one is a time beyond its own; such values have no
+    form in Python either, nor have texts that are no UTF-8, which it would take for empty ones."""
+    if _is_valid(source):
+        with suppress(duckdb.Error):
+            return Cast(evaluate(source, "to_json(c)::VARCHAR"))
+    ordinary = masked(source, pa.array([has_python_form(value) for value in source]))
+    try:
+        return outcome(source, evaluate(ordinary, "to_json(c)::VARCHAR"))
+    except duckdb.Error:
+        return all_failed(source, pa.string())
+
+
+def _is_valid(source: pa.Array) -> bool:
+    try:
+        source.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def to_nested(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast | None:
@@ -112,13 +136,14 @@ def _skeleton(to: ColumnType) -> str:
 def evaluate(source: pa.Array, expression: str) -> pa.Array:
     """One expression of our own over column `c`; the connection can reach no file and change no setting."""
     connection = _connection()
-    connection.register("source", pa.table({"c": source}))
     try:
-        result = (
-            connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"].combine_chunks()
-        )
-    finally:
+        connection.register("source", pa.table({"c": source}))
+        found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
         connection.unregister("source")
+    except duckdb.Error:  # an internal one has ended the database; the next call makes another
+        _connections.process = None
+        raise
+    result = found.combine_chunks()
     return result.chunk(0) if isinstance(result, pa.ChunkedArray) else result
 
 

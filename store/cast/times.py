@@ -80,7 +80,9 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
     if pa.types.is_integer(kind):
         return _from_digits(source, digits, zone)
     if pa.types.is_date(kind):
-        return _checked(source, source.cast(pa.date32()).cast(_MICROS))
+        is_short = pa.types.is_date32(kind)  # either way wide enough for every day
+        local = source.cast(pa.timestamp("s")) if is_short else source.view(pa.timestamp("ms"))
+        return _round_checked(source, local, digits)
     if pa.types.is_timestamp(kind):
         local = source if kind.tz is None else pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
         return _round_checked(source, local, digits)

@@ -33,9 +33,10 @@ _CONFIG: Final = {
     "error_on_division_by_zero": "false",
 }
 _lock: Final = new_lock()
-_databases: Final[dict[int, duckdb.DuckDBPyConnection]] = {}
 # What DuckDB adds behind its message: the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
+_INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
+_ENDED: Final = re.compile(r"\bFATAL Error: .*database has been invalidated")
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
@@ -44,17 +45,47 @@ _UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied a
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
+@dataclass
+class _Databases:
+    """The database of each process, and how many an internal error has ended."""
+
+    of_process: dict[int, duckdb.DuckDBPyConnection] = field(default_factory=dict)
+    ended: int = 0
+
+
+_databases: Final = _Databases()
+
+
 def connect() -> duckdb.DuckDBPyConnection:
     """A connection that evaluates and can do nothing else; its configuration is locked.
 
     All of a process share one empty database, for making its macros takes longer than most queries; what a
-    connection registers it alone sees.
+    connection registers it alone sees. An internal error of DuckDB ends it for all who use it; the next to
+    connect gets another.
     """
     with _lock:
-        database = _databases.get(os.getpid())  # its threads do not survive a fork
+        database = _databases.of_process.get(os.getpid())  # its threads do not survive a fork
         if database is None:
-            database = _databases[os.getpid()] = _new_database()
+            database = _databases.of_process[os.getpid()] = _new_database()
         return database.cursor()
+
+
+def databases_ended() -> int:
+    """How many databases internal errors have ended: connections that were made before are of no use."""
+    return _databases.ended
+
+
+def _forget_ended() -> None:
+    """Another database for the next to connect, if that of this process answers no more."""
+    with _lock:
+        database = _databases.of_process.get(os.getpid())
+        if database is None:
+            return
+        try:
+            database.cursor().execute("SELECT 1")
+        except duckdb.Error:
+            del _databases.of_process[os.getpid()]
+            _databases.ended += 1
 
 
 def _new_database() -> duckdb.DuckDBPyConnection:
@@ -155,6 +186,13 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     text = str(error)
     if "INTERRUPT" in text.upper()[:60]:
         return KeyboardInterrupt()
+    if _INTERNAL.search(text[:200]):
+        _forget_ended()
+    if _ENDED.search(text[:200]):
+        return UnavailableError(
+            "the query was ended by an internal error of DuckDB that another one met; run it again",
+            kind="engine",
+        )
     message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
     unknown = _UNKNOWN_COLUMN.search(text)
     if unknown is not None:

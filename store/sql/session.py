@@ -106,6 +106,7 @@ class Session:
         self.load_jobs = load_jobs
         self._clock = clock
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._databases_ended = 0  # when it was made
         self.transaction: MultiTransaction | None = None
 
     def execute(self, text: str) -> Iterator[Result]:
@@ -303,7 +304,8 @@ class Session:
     def _connect(self) -> duckdb.DuckDBPyConnection:
         from store.sql import duck
 
-        if self._connection is None:
+        if self._connection is None or self._databases_ended != duck.databases_ended():
+            self._databases_ended = duck.databases_ended()
             self._connection = duck.connect()
         return self._connection
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
 import pytest
 
 from loaders.reply import StreamLoadReply
@@ -14,6 +18,18 @@ from store import Store
 from tests.support.rows import rows_of, schema_of
 
 LONG = "x" * 10_000_000
+
+
+def columnar_bytes(rows: pa.Table, kind: str) -> bytes:
+    out = io.BytesIO()
+    if kind == "parquet":
+        pq.write_table(rows, out, compression="none", store_schema=False)
+    elif kind == "orc":
+        orc.write_table(rows, out, compression="uncompressed")
+    else:
+        with pa.ipc.new_stream(out, rows.schema) as writer:
+            writer.write_table(rows)
+    return out.getvalue()
 
 
 @pytest.fixture
@@ -57,6 +73,57 @@ def test_a_bad_row_is_counted_with_its_line_and_reason(store: Store, line: bytes
     refused = load(store, body, strict_mode="true")
     assert refused["Status"] == "Fail"
     assert store.table("db.t").version == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "arrow"])
+@pytest.mark.parametrize("name", [b"spoiled", b"within"], ids=["column", "field"])
+def test_names_of_a_file_that_are_no_texts_are_refused(store: Store, kind: str, name: bytes) -> None:
+    rows = pa.table({"k": ["a"], "d": [date(2024, 1, 1)], "spoiled": [1], "pair": [{"within": 1}]})
+    body = columnar_bytes(rows, kind)
+    assert name in body
+    reply = load(store, body.replace(name, b"\xc4" * len(name)), format=kind)
+    assert reply["Status"] == "Fail"
+    assert f"cannot be read as {kind}: the name of a column is not UTF-8" in reply["Message"]
+    assert store.table("db.t").version == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_rows_of_a_file_that_are_no_texts_are_bad(store: Store, kind: str) -> None:
+    """V10: also where an expression would have read them, and where another column of the row is bad."""
+    spoiled = pa.array([b"x", b"\xff\xfe", b"\xff", b"y"])
+    texts = pa.StringArray.from_buffers(4, *spoiled.buffers()[1:])
+    days = pa.array([date(2024, 1, 1), date(2024, 1, 1), None, None])
+    body = columnar_bytes(pa.table({"k": ["a", "b", "c", "d"], "d": days, "t": texts}), kind)
+    reply = load(store, body, format=kind, max_filter_ratio="1", columns="k,d,t,text=upper(t)")
+    assert (reply["Status"], reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == ("Success", 1, 3)
+    logged = Path(reply["ErrorURL"]).read_text().splitlines()
+    assert [line.split(": Reason: ")[0] for line in logged] == ["line 2", "line 3", "line 4"]
+    assert sum("the row is not encoded in UTF-8" in line for line in logged) == 2
+    assert rows_of(store.table("db.t")) == [("a", None, date(2024, 1, 1), "X")]
+
+
+def test_texts_within_lists_are_looked_at_too(store: Store) -> None:
+    spoiled = pa.array([b"x", b"y", b"\xff", b"z"])
+    texts = pa.StringArray.from_buffers(4, *spoiled.buffers()[1:])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), texts)
+    rows = pa.table({"k": ["a", "b", "c"], "d": [date(2024, 1, 1)] * 3, "text": lists})
+    reply = load(store, columnar_bytes(rows, "parquet"), format="parquet", max_filter_ratio="1")
+    assert (reply["Status"], reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == ("Success", 2, 1)
+    assert [row[3] for row in rows_of(store.table("db.t"))] == ['["x","y"]', '["z"]']
+
+
+def test_a_bad_row_is_told_whatever_its_values_are(store: Store) -> None:
+    """Python has no year 20,000 and no zone Nowhere; the row is bad for something else, or for them."""
+    far = pa.array([568_971_820_800, 0], pa.timestamp("s"))
+    zone = pa.array([0, 0], pa.timestamp("us", tz="Nowhere/Here"))
+    rows = pa.table({"k": ["a", None], "d": far, "at": zone})
+    reply = load(
+        store, columnar_bytes(rows, "arrow"), format="arrow", max_filter_ratio="1", strict_mode="true"
+    )
+    assert (reply["Status"], reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == ("Success", 0, 2)
+    first, second = Path(reply["ErrorURL"]).read_text().splitlines()
+    assert "column d: '20000-01-01 00:00:00' cannot be converted to DATE" in first
+    assert "'k': None" in second
 
 
 def test_a_field_of_10_mb_and_a_key_over_511_bytes_are_ordinary(store: Store) -> None:

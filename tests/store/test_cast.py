@@ -307,6 +307,50 @@ def test_text_columns_take_any_value_as_its_text() -> None:
     assert convert(["x" * 100], "CHAR(1)").values.to_pylist() == ["x" * 100]
 
 
+def test_times_that_nothing_can_write_fail_their_rows_alone() -> None:
+    """What Arrow writes for them is no text of theirs, and DuckDB's JSON gives up on a whole array."""
+    times = pa.array([0, 10**18, None], pa.timestamp("s"))
+    text = try_cast(times, parse_type("STRING"))
+    assert text.values.to_pylist() == ["1970-01-01 00:00:00", None, None]
+    assert text.failed is not None
+    assert text.failed.to_pylist() == [False, True, False]
+    nested = pa.StructArray.from_arrays([times], ["at"])
+    for to in ("JSON", "STRING"):
+        cast = try_cast(nested, parse_type(to))
+        assert cast.values.to_pylist()[1] is None
+        assert '"1970-01-01 00:00:00"' in cast.values.to_pylist()[0]
+        assert cast.failed is not None
+        assert cast.failed.to_pylist() == [False, True, False]
+    assert convert([{"a": 1}], "JSON").values.to_pylist() == ['{"a":1}'], (
+        "what ended the evaluator has not stayed"
+    )
+
+
+def test_texts_within_values_fail_their_rows_alone() -> None:
+    """V10."""
+    texts = pa.StringArray.from_buffers(2, *pa.array([b"x", b"\xff"]).buffers()[1:])
+    cast = try_cast(pa.StructArray.from_arrays([texts], ["t"]), parse_type("JSON"))
+    assert cast.values.to_pylist() == ['{"t":"x"}', None]
+    assert cast.failed is not None
+    assert cast.failed.to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+@pytest.mark.parametrize("to", ["DATE", "DATETIME(3)"])
+def test_days_beyond_the_calendar_fail_their_rows_alone(kind: pa.DataType, to: str) -> None:
+    days = [19_723, 2**30, None]
+    source = pa.array([d if d is None or kind == pa.date32() else d * 86_400_000 for d in days])
+    cast = try_cast(source.cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind), parse_type(to))
+    assert [None if v is None else str(v)[:10] for v in cast.values.to_pylist()] == ["2024-01-01", None, None]
+    assert cast.failed is not None
+    assert cast.failed.to_pylist() == [False, True, False]
+
+
+def test_a_type_without_a_text_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="month_day_nano_interval cannot become STRING"):
+        try_cast(pa.array([(1, 2, 3)], pa.month_day_nano_interval()), parse_type("STRING"))
+
+
 def test_bytes_are_read_as_utf8_and_other_bytes_fail() -> None:
     """V10."""
     assert convert([b"\xc3\xa9", b"\xff", None], "STRING").values.to_pylist() == ["é", None, None]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from store import AlreadyExistsError, InvalidInputError, NotFoundError, Store
-from store.sql import Session
+from store import AlreadyExistsError, InvalidInputError, NotFoundError, Store, UnavailableError
+from store.sql import Session, duck
 
 Run = Callable[[str], Any]
 SEQUENCED = (
@@ -128,3 +129,21 @@ def test_variables_are_set_read_and_reset(rows: Run) -> None:
 def test_values_a_variable_cannot_take_are_refused(session: Session, text: str) -> None:
     with pytest.raises(InvalidInputError):
         list(session.execute(text))
+
+
+def test_an_internal_error_of_the_evaluator_ends_one_statement_of_nobody_else(store: Store) -> None:
+    """DuckDB ends its whole database then, which all sessions of a process share."""
+    schema = pa.schema([("c", pa.struct([("at", pa.timestamp("s"))]))])
+    beyond = pa.record_batch([pa.array([{"at": 10**18}], schema.field(0).type)], schema=schema)
+    source = duck.Source(schema, lambda: pa.RecordBatchReader.from_batches(schema, [beyond]))
+    with Session(store) as other, Session(store) as third:
+        list(other.execute("SELECT 1"))
+        connection = duck.connect()
+        with pytest.raises(InvalidInputError, match="cannot be evaluated"):
+            duck.run(connection, "SELECT to_json(c)::VARCHAR FROM s", {"s": source}, has_largeint=False)
+        with pytest.raises(UnavailableError, match="run it again"):
+            duck.run(connection, "SELECT 1", {}, has_largeint=False)
+        for session in (other, third):
+            (result,) = session.execute("SELECT 2 AS two")
+            assert result.rows is not None
+            assert result.rows.to_pylist() == [{"two": 2}]
