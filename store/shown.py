@@ -8,14 +8,16 @@ import pyarrow as pa
 
 
 def shown_value(value: pa.Scalar) -> Any:
-    """A value as Python has it; a text as Arrow shows it where Python has none.
+    """A value as Python has it; a text where Python has none, as for what is no UTF-8, times beyond the year
+    9999 and time zones nobody knows.
 
-    Texts that are no UTF-8, times beyond the year 9999, time zones nobody knows: what pyarrow raises for them
-    is of many types, and none of them must hide what the message is about.
+    What pyarrow raises for those is of many types, and none must hide what the message is about.
     """
     try:
         return value.as_py()
     except Exception:
+        if isinstance(value, pa.StringScalar):
+            return value.as_buffer().to_pybytes().decode(errors="backslashreplace")
         return " ".join(pa.repeat(value, 1).to_string().split()).removeprefix("[ ").removesuffix(" ]")
 
 
