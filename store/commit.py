@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from store import failpoint
 from store.catalog import Catalog, Transaction, segment_key
-from store.errors import AlreadyExistsError
+from store.errors import AlreadyExistsError, CorruptionError
 from store.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from store.table_writer import TableWriter
 from store.transaction import TransactionRecord
@@ -46,9 +46,25 @@ def commit(
 
     Raises:
         ConflictError, AlreadyExistsError, ClosedError: nothing was stored.
+        NotFoundError: a table was dropped.
         CommitUnknownError: the outcome is not known.
     """
+    try:
+        return _commit(catalog, transaction, writers, label_keep_seconds, elapsed, also)
+    except CorruptionError:
+        for writer in writers:
+            writer.hold()  # a file is missing, but for no damage, where its table was dropped: that is told
+        raise
 
+
+def _commit(
+    catalog: Catalog,
+    transaction: TransactionRecord,
+    writers: Sequence[TableWriter],
+    label_keep_seconds: int,
+    elapsed: Callable[[], int],
+    also: Also | None,
+) -> tuple[TransactionRecord, list[TableWrite]]:
     def switch(tx: Transaction) -> tuple[TransactionRecord, list[TableWrite]]:
         require_unpublished(tx, writers)
         writes = [writer.table_write(elapsed()) for writer in writers]

@@ -160,7 +160,7 @@ class TableWriter:
         """Does everything but the switch, against the newest version; no-op when that was done."""
         if self._plan is not None:
             return
-        state, self._lease = self._hold()
+        state, self._lease = self.hold()
         self._check(state, None)
         if self._snapshot is None:
             self._prepare(state)
@@ -191,7 +191,7 @@ class TableWriter:
         else:
             self.align(self.table.state())
 
-    def _hold(self) -> tuple[TableState, Lease]:
+    def hold(self) -> tuple[TableState, Lease]:
         """The newest state.
 
         Raises:

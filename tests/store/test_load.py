@@ -20,6 +20,8 @@ from store import (
     Store,
     Table,
 )
+from store.key_index import KeyIndex
+from store.segment import Segment
 from tests.support.rows import rows_of, schema_of
 
 
@@ -267,6 +269,24 @@ def test_a_load_into_a_dropped_table_is_refused(store: Store, table: Table) -> N
     again = store.create_table("db.t", schema)
     assert (again.version, again.count()) == (1, 0)
     assert again.upsert(pa.table({"k": [1]}), label="a").version == 2
+
+
+def test_a_table_that_is_dropped_while_a_load_looks_its_keys_up_is_no_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Settings(inline_bytes_max=1)
+    Store.open(store.path, settings=files).create_table("db.t", schema_of("k BIGINT NOT NULL"))
+    Store.open(store.path, settings=files).upsert("db.t", pa.table({"k": [1]}))
+    afresh = Store.open(store.path, settings=files).table("db.t")
+    read_index = Segment.read_index
+
+    def drop_and_read(segment: Segment) -> KeyIndex:
+        store.drop_table("db.t", if_exists=True)
+        return read_index(segment)
+
+    monkeypatch.setattr(Segment, "read_index", drop_and_read)
+    with pytest.raises(NotFoundError, match=r"Unknown table 'db\.t': it was dropped"):
+        afresh.upsert(pa.table({"k": [1]}))
 
 
 def test_every_use_of_a_dropped_table_says_so(store: Store, table: Table) -> None:
