@@ -194,9 +194,24 @@ def _sourced(batch: pa.RecordBatch, before: int) -> SourceBatch:
 def _spoiled(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     lost = np.zeros(batch.num_rows, dtype=np.bool_)
     for column in batch.columns:
-        if not _is_utf8(column):  # else row by row, each for itself: within lists all would be looked at
-            lost |= [not _is_utf8(column.take(pa.array([row]))) for row in range(len(column))]
+        _mark_spoiled(column, lost)
     return lost
+
+
+def _mark_spoiled(column: pa.Array, lost: npt.NDArray[np.bool_]) -> None:
+    """Halves the column until only spoiled values are left: few rows cost little, whatever the others are."""
+    if not len(column) or _is_utf8(column):
+        return
+    if pa.types.is_nested(column.type):  # of a slice of lists all that the whole has was looked at
+        column = column.take(pa.array(np.arange(len(column))))
+        if _is_utf8(column):
+            return
+    if len(column) == 1:
+        lost[0] = True
+        return
+    half = len(column) // 2
+    _mark_spoiled(column.slice(0, half), lost[:half])
+    _mark_spoiled(column.slice(half), lost[half:])
 
 
 def _is_utf8(column: pa.Array) -> bool:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from store.cast.nested import evaluate, to_json, to_nested, to_text
 from store.cast.numbers import to_boolean, to_decimal, to_float, to_integer
-from store.cast.outcome import Cast, by_slices, is_ascii, masked, outcome
+from store.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
 from store.cast.times import check_zone, to_date, to_datetime
 from store.errors import InvalidInputError
 from store.types import INTEGER_RANGES, ColumnType
@@ -42,7 +42,7 @@ def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "
             INT.
     """
     source = _flat(array)
-    if pa.types.is_string(source.type) and not _is_text(source):
+    if pa.types.is_string(source.type) and not (is_ascii(source) or is_valid(source)):
         source = source.view(pa.binary())
     if source.type.equals(to.arrow) and _needs_no_check(to):
         return Cast(source)
@@ -121,17 +121,6 @@ def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind):
         return array.cast(pa.binary())
     return array
-
-
-def _is_text(source: pa.Array) -> bool:
-    """Whether the bytes of a string array are UTF-8, which a producer need not have looked at."""
-    if is_ascii(source):
-        return True
-    try:
-        source.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _decoded(source: pa.Array) -> Cast:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.cast.outcome import Cast, all_failed, masked, merge_masks, outcome
+from store.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
 from store.shown import has_python_form
 from store.types import INTEGER_RANGES, ColumnType
 
@@ -61,7 +61,7 @@ def to_text(source: pa.Array) -> Cast:
 def _as_json(source: pa.Array) -> Cast:
     """DuckDB's JSON of any values. It gives up on all where one is a time beyond its own; such values have no
     form in Python either, nor have texts that are no UTF-8, which it would take for empty ones."""
-    if _is_valid(source):
+    if is_valid(source):
         with suppress(duckdb.Error):
             return Cast(evaluate(source, "to_json(c)::VARCHAR"))
     ordinary = masked(source, pa.array([has_python_form(value) for value in source]))
@@ -69,14 +69,6 @@ def _as_json(source: pa.Array) -> Cast:
         return outcome(source, evaluate(ordinary, "to_json(c)::VARCHAR"))
     except duckdb.Error:
         return all_failed(source, pa.string())
-
-
-def _is_valid(source: pa.Array) -> bool:
-    try:
-        source.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def to_nested(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast | None:
@@ -140,7 +132,7 @@ def evaluate(source: pa.Array, expression: str) -> pa.Array:
         connection.register("source", pa.table({"c": source}))
         found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
         connection.unregister("source")
-    except duckdb.Error:  # an internal one has ended the database; the next call makes another
+    except BaseException:  # an internal one has ended the database: the next call makes another
         _connections.process = None
         raise
     result = found.combine_chunks()

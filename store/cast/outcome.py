@@ -104,6 +104,15 @@ def is_ascii(text: pa.Array) -> bool:
     return not len(content) or int(content.max()) < 128
 
 
+def is_valid(array: pa.Array) -> bool:
+    """Whether texts are UTF-8, also those within other values, which a producer need not have looked at."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _content(text: pa.Array) -> pa.Buffer:
     """The bytes of all values, one behind the other; those of NULLs too."""
     _, offsets, data = text.buffers()

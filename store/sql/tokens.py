@@ -313,7 +313,7 @@ class TokenStream:
         )
 
     def expression(self, *stops: str) -> exp.Expr:
-        """An expression up to an outermost `,`, `)` or stop word, as a tree."""
+        """An expression up to an outermost `,`, `)` or stop, as a tree."""
         start, end = self.slice_to(*stops)
         return parse_tree(self.text, start, end)
 

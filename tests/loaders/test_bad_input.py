@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
+from loaders.columnar import _spoiled
 from loaders.reply import StreamLoadReply
 from loaders.stream_load import stream_load
 from store import Store
@@ -30,6 +32,11 @@ def columnar_bytes(rows: pa.Table, kind: str) -> bytes:
         with pa.ipc.new_stream(out, rows.schema) as writer:
             writer.write_table(rows)
     return out.getvalue()
+
+
+def texts_of(values: list[bytes]) -> pa.StringArray:
+    """Texts, whether they are UTF-8 or not."""
+    return pa.StringArray.from_buffers(len(values), *pa.array(values, pa.binary()).buffers()[1:])
 
 
 @pytest.fixture
@@ -90,8 +97,7 @@ def test_names_of_a_file_that_are_no_texts_are_refused(store: Store, kind: str, 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_rows_of_a_file_that_are_no_texts_are_bad(store: Store, kind: str) -> None:
     """V10: also where an expression would have read them, and where another column of the row is bad."""
-    spoiled = pa.array([b"x", b"\xff\xfe", b"\xff", b"y"])
-    texts = pa.StringArray.from_buffers(4, *spoiled.buffers()[1:])
+    texts = texts_of([b"x", b"\xff\xfe", b"\xff", b"y"])
     days = pa.array([date(2024, 1, 1), date(2024, 1, 1), None, None])
     body = columnar_bytes(pa.table({"k": ["a", "b", "c", "d"], "d": days, "t": texts}), kind)
     reply = load(store, body, format=kind, max_filter_ratio="1", columns="k,d,t,text=upper(t)")
@@ -103,13 +109,31 @@ def test_rows_of_a_file_that_are_no_texts_are_bad(store: Store, kind: str) -> No
 
 
 def test_texts_within_lists_are_looked_at_too(store: Store) -> None:
-    spoiled = pa.array([b"x", b"y", b"\xff", b"z"])
-    texts = pa.StringArray.from_buffers(4, *spoiled.buffers()[1:])
+    texts = texts_of([b"x", b"y", b"\xff", b"z"])
     lists = pa.ListArray.from_arrays(pa.array([0, 2, 3, 4], pa.int32()), texts)
     rows = pa.table({"k": ["a", "b", "c"], "d": [date(2024, 1, 1)] * 3, "text": lists})
     reply = load(store, columnar_bytes(rows, "parquet"), format="parquet", max_filter_ratio="1")
     assert (reply["Status"], reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == ("Success", 2, 1)
     assert [row[3] for row in rows_of(store.table("db.t"))] == ['["x","y"]', '["z"]']
+
+
+@pytest.mark.parametrize("kind", ["plain", "list", "struct"])
+@pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
+def test_exactly_the_spoiled_rows_are_found_also_in_slices(kind: str, share: float) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    chosen = random.Random(seed)
+    for _ in range(20):
+        rows = chosen.randrange(1, 300)
+        bad = [chosen.random() < share for _ in range(rows)]
+        column: pa.Array = texts_of([b"\xff" if each else b"text" for each in bad])
+        if kind == "list":
+            column = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), column)
+        elif kind == "struct":
+            column = pa.StructArray.from_arrays([column], ["x"])
+        start = chosen.randrange(rows)
+        batch = pa.record_batch([column.slice(start)], names=["c"])
+        assert _spoiled(batch).tolist() == bad[start:]
 
 
 def test_a_bad_row_is_told_whatever_its_values_are(store: Store) -> None:
