@@ -196,8 +196,9 @@ class _Running:
             return
         for name, version in done.versions.items():
             with suppress(NotFoundError):  # dropped since
-                history = self._load.store.table(name).history()
-                counters.add(next(info.figures for info in history if info.version == version))
+                for info in self._load.store.table(name).history():
+                    if info.version == version:
+                        counters.add(info.figures)
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):
