@@ -37,13 +37,15 @@ test: lint mariadb ## lint, format, types and all tests
 	@echo '== pytest'
 	@$(BIN)/pytest
 
-lint: setup ## ruff, format check and mypy --strict
+lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'
 	@$(BIN)/ruff check
 	@echo '== ruff format --check'
 	@$(BIN)/ruff format --check
 	@echo '== mypy --strict'
 	@$(BIN)/mypy
+	@echo '== import-linter'
+	@$(BIN)/lint-imports --no-cache
 
 format: setup ## sort imports and lay out the code
 	@$(BIN)/ruff check --fix --select I

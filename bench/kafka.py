@@ -30,12 +30,12 @@ from pyarrow.dataset import dataset
 from bench import machine
 from bench.kafka_broker import KafkaBroker, running_broker
 from bench.kafka_peer import REPLY
-from loaders.routine import manage
-from loaders.routine.kafka_session import SETTINGS, kafka_session
-from loaders.routine.runner import RoutineRunner
-from loaders.routine.spec import KAFKA, RoutineSpec
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.loaders.routine import manage
+from seqstore.loaders.routine.kafka_session import SETTINGS, kafka_session
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.store.sql import Session
 
 _PARTITIONS: Final = 4
 _WARM_UP: Final = 20_000

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
 
 BASE_ROWS: Final = 1_000_000
 LOAD_ROWS: Final = 1_000

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from bench.rows import base_rows, table_schema, update_batch
 from bench.site import NAME
-from store import Store
+from seqstore import Store
 
 _STATUS: Final = Path("/proc/self/status")
 _SAMPLE_SECONDS: Final = 0.002

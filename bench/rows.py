@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from store import Column, TableSchema, parse_type
+from seqstore import Column, TableSchema, parse_type
 
 KEY: Final = "order_id"
 SEQUENCE: Final = "updated_at"

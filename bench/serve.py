@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from store import Column, Store, TableSchema, parse_type
+from seqstore import Column, Store, TableSchema, parse_type
 
 _TYPES: Final = {
     "k": "BIGINT",
@@ -76,7 +76,7 @@ class Server:
             store.create_database("db")
             for name in ("empty", "filled", "small"):
                 store.create_table(f"db.{name}", TableSchema.create(_COLUMNS, key=["k"]))
-        command = [sys.executable, "-m", "cli.main", "--data-dir", str(self.path), "serve"]
+        command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(self.path), "serve"]
         self._process = subprocess.Popen(
             [*command, "--http-port", "0", "--mysql-port", "0"],
             stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bench.oracle import LoadedRows, Oracle
 from bench.peers import KeyedDuckDB
 from bench.rows import KEY, Keys, base_rows, key_count, rows_of_keys, table_schema, update_batches
-from store import LoadResult, Store
+from seqstore import LoadResult, Store
 
 NAME: Final = "bench.orders"
 _DELETED_SHARE: Final = 0.025

@@ -56,8 +56,8 @@ class Seqstore:
 
     def __init__(self, spark: SparkSession, work: Path) -> None:
         from bench.rows import table_schema
-        from loaders.spark import register
-        from store import Store
+        from seqstore import Store
+        from seqstore.loaders.spark import register
 
         register(spark)
         self._spark, self._path = spark, work / "seqstore"
@@ -93,13 +93,13 @@ class Seqstore:
 
     def read_column(self, name: str, route: str) -> DataFrame:
         """One column, by a route of `read_table`."""
-        from loaders.spark import read_table
+        from seqstore.loaders.spark import read_table
 
         return read_table(self._spark, self._path, f"db.{self._table_of(route)}", [name], route=route)
 
     def read_natively(self) -> DataFrame:
         """All rows, by Spark's own Parquet reader."""
-        from loaders.spark import read_table
+        from seqstore.loaders.spark import read_table
 
         return read_table(self._spark, self._path, f"db.{NATIVE}", route="native")
 

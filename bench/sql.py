@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.store.sql import Session
 
 _ROUNDS: Final = 11
 _CITIES: Final = 50
@@ -121,7 +121,7 @@ def _rounded(row: dict[str, object]) -> list[object]:
 def _over_the_wire(store: Store, rows: int) -> None:
     import pymysql
 
-    from cli.mysql import MysqlServer
+    from seqstore.cli.mysql import MysqlServer
 
     with MysqlServer(store) as server:
         connection = pymysql.connect(host="127.0.0.1", port=server.port, user="root", database="b")

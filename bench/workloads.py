@@ -23,7 +23,7 @@ from bench.rows import KEY
 from bench.site import OurTable, Site
 from bench.trial import Contender, Goal, Trial
 from bench.writers import disjoint_writers
-from store.check_partial import FIXED
+from seqstore.store.check.partial_checker import FIXED
 
 _SLOW_ROUNDS: Final = 3
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bench.site import Site
 from bench.trial import Contender, Goal, Trial
-from store import Column, Store, TableSchema, parse_type
+from seqstore import Column, Store, TableSchema, parse_type
 
 _PROCESSES: Final = 4
 _LOADS: Final = 32  # of each process in a round

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import output
-from cli.context import open_store
+from seqstore.cli import output
+from seqstore.cli.context import open_store
 
 if TYPE_CHECKING:
-    from loaders.broker.job import LoadJob
-    from loaders.broker.run import OnProgress
+    from seqstore.loaders.broker.job import LoadJob
+    from seqstore.loaders.broker.run import OnProgress
 
 
 class Engine(StrEnum):
@@ -51,8 +51,8 @@ def broker_load(
     ] = None,
 ) -> None:
     """Load files as a job describes, several tables at once, all or nothing."""
-    from loaders.broker.run import BrokerLoad
-    from loaders.broker.toml_spec import read_spec
+    from seqstore.loaders.broker.run import BrokerLoad
+    from seqstore.loaders.broker.toml_spec import read_spec
 
     spec = read_spec(file, label=label)
     if engine is not None:
@@ -67,7 +67,7 @@ def broker_load(
 
 
 def _report(job: LoadJob) -> None:
-    from loaders.broker.job import CANCELLED
+    from seqstore.loaders.broker.job import CANCELLED
 
     rows = {
         "Label": job.spec.label,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from store import Store
+    from seqstore.store import Store
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
     Args:
         create: make the directory when it is not there.
     """
-    from store import Store
+    from seqstore.store import Store
 
     return Store.open(data_dir(ctx), create=create)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.context import data_dir
+from seqstore.cli.context import data_dir
 
 
 def demo(
@@ -20,6 +20,6 @@ def demo(
 ) -> None:
     """Show the worked example of the documentation, then a year of flights as late and repeated events."""
     directory = data_dir(ctx)
-    from cli.demo import run
+    from seqstore.cli.demo import run
 
     run(directory, flights=flights, with_spark=spark)

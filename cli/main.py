@@ -14,16 +14,16 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from cli import output
-from cli.broker_load import broker_load
-from cli.context import Settings
-from cli.demo_command import demo
-from cli.load import stream_load
-from cli.maintenance import optimize, vacuum
-from cli.routine_load import app as routine_load
-from cli.serve import serve
-from cli.sql import sql
-from cli.tables import check, history
+from seqstore.cli import output
+from seqstore.cli.broker_load import broker_load
+from seqstore.cli.context import Settings
+from seqstore.cli.demo_command import demo
+from seqstore.cli.load import stream_load
+from seqstore.cli.maintenance import optimize, vacuum
+from seqstore.cli.routine_load import app as routine_load
+from seqstore.cli.serve import serve
+from seqstore.cli.sql import sql
+from seqstore.cli.tables import check, history
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -57,7 +57,7 @@ def _message(error: Exception) -> str:
 
 def exit_code(error: Exception) -> int | None:
     """The exit code of an error, None for those that are no fault of the user or the data."""
-    errors = sys.modules.get("store.errors")  # not loaded: it cannot have been raised
+    errors = sys.modules.get("seqstore.store.errors")  # not loaded: it cannot have been raised
     if errors is not None and isinstance(error, errors.StoreError):
         codes = ((errors.ConflictError, 3), (errors.LoadRejectedError, 4), (errors.CorruptionError, 5))
         return next((code for kind, code in codes if isinstance(error, kind)), FAILED)

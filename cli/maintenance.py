@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import output
-from cli.context import open_store, split_table
+from seqstore.cli import output
+from seqstore.cli.context import open_store, split_table
 
 if TYPE_CHECKING:
-    from store import Store
+    from seqstore.store import Store
 
 _Tables = Annotated[
     list[str] | None, typer.Argument(metavar="[DB.TABLE]...", help="Tables; all when none is named.")

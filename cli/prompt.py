@@ -21,13 +21,13 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 
-from cli import output
-from cli.output import Format
-from store.errors import StoreError
-from store.sql import Result, Session
-from store.sql.functions import function_names
-from store.sql.statement_kind import all_kinds
-from store.sql.tokens import is_complete
+from seqstore.cli import output
+from seqstore.cli.output import Format
+from seqstore.store.errors import StoreError
+from seqstore.store.sql import Result, Session
+from seqstore.store.sql.parse.tokens import is_complete
+from seqstore.store.sql.session.statement_kind import all_kinds
+from seqstore.store.sql.translate.functions import function_names
 
 _HISTORY: Final = ".seqstore_history"
 _FAREWELLS: Final = frozenset(["quit", "exit", "\\q"])

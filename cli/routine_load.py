@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli import output
-from cli.context import open_store, split_table
-from cli.output import Format
+from seqstore.cli import output
+from seqstore.cli.context import open_store, split_table
+from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
-    from loaders.routine.job import RoutineJob
-    from store.sql.result import Result
+    from seqstore.loaders.routine.job import RoutineJob
+    from seqstore.store.sql.result import Result
 
 _FAILED = 1
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -36,8 +36,8 @@ def create(
     ] = None,
 ) -> None:
     """Make a job as a file describes it; `start` and `serve` run it."""
-    from loaders.routine import manage
-    from loaders.routine.toml_spec import read_spec
+    from seqstore.loaders.routine import manage
+    from seqstore.loaders.routine.toml_spec import read_spec
 
     spec = read_spec(file, name=name)
     with open_store(ctx) as store:
@@ -57,8 +57,8 @@ def start(
     ] = False,
 ) -> None:
     """Run jobs here until a signal ends it. A job runs in one process at a time; others wait for that."""
-    from loaders.routine.jobs import RoutineJobs
-    from loaders.routine.runner import RoutineRunner
+    from seqstore.loaders.routine.jobs import RoutineJobs
+    from seqstore.loaders.routine.runner import RoutineRunner
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     with open_store(ctx) as store:
@@ -78,8 +78,8 @@ def start(
 
 
 def _report(jobs: list[RoutineJob]) -> None:
-    from loaders.routine.job import PAUSED
-    from loaders.routine.show import lag
+    from seqstore.loaders.routine.job import PAUSED
+    from seqstore.loaders.routine.show import lag
 
     for job in jobs:
         counts = job.statistic
@@ -118,8 +118,8 @@ def stop(ctx: typer.Context, job: Job) -> None:
 
 
 def _control(ctx: typer.Context, action: str, job: str) -> None:
-    from loaders.routine import manage
-    from loaders.routine.jobs import RoutineJobs
+    from seqstore.loaders.routine import manage
+    from seqstore.loaders.routine.jobs import RoutineJobs
 
     database, name = split_table(job)
     with open_store(ctx) as store:
@@ -139,7 +139,7 @@ def show(
     """Show jobs: state, progress, lag, counts, why they are paused."""
     database, name = split_table(job) if job is not None else (None, None)
     with open_store(ctx) as store:
-        from loaders.routine.jobs import RoutineJobs
+        from seqstore.loaders.routine.jobs import RoutineJobs
 
         found = RoutineJobs(store.catalog)
         if database is not None and name is not None:
@@ -151,8 +151,8 @@ def show(
 
 
 def _lines(jobs: dict[int, RoutineJob], *, tasks: bool) -> Result:
-    from loaders.routine.show import JOB_COLUMNS, TASK_COLUMNS, job_line, task_lines
-    from store.sql.result import text_rows
+    from seqstore.loaders.routine.show import JOB_COLUMNS, TASK_COLUMNS, job_line, task_lines
+    from seqstore.store.sql.result import text_rows
 
     if tasks:
         return text_rows(TASK_COLUMNS, [line for i, job in jobs.items() for line in task_lines(i, job)])

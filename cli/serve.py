@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import output
-from cli.context import data_dir
+from seqstore.cli import output
+from seqstore.cli.context import data_dir
 
 if TYPE_CHECKING:
-    from cli.server.service import Service
+    from seqstore.cli.server.service import Service
 
 
 def serve(
@@ -46,15 +46,15 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_aiohttp()
-    from cli.server.http import HttpService
-    from cli.server.load_service import LoadService
-    from cli.server.maintenance_service import MaintenanceService
-    from cli.server.memory import keep_little_freed_memory
-    from cli.server.mysql_service import MysqlService
-    from cli.server.routine_service import RoutineService
-    from cli.server.service import run_services
-    from cli.server.settings import ServerSettings
-    from store import Settings, Store
+    from seqstore.cli.server.http import HttpService
+    from seqstore.cli.server.load_service import LoadService
+    from seqstore.cli.server.maintenance_service import MaintenanceService
+    from seqstore.cli.server.memory import keep_little_freed_memory
+    from seqstore.cli.server.mysql_service import MysqlService
+    from seqstore.cli.server.routine_service import RoutineService
+    from seqstore.cli.server.service import run_services
+    from seqstore.cli.server.settings import ServerSettings
+    from seqstore.store import Settings, Store
 
     keep_little_freed_memory()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
@@ -79,7 +79,7 @@ def serve(
 
 
 def _need_aiohttp() -> None:
-    from store.errors import InvalidInputError
+    from seqstore.store.errors import InvalidInputError
 
     if importlib.util.find_spec("aiohttp") is None:
         raise InvalidInputError(

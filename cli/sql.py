@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from cli import output
-from cli.context import open_store
-from cli.output import Format
+from seqstore.cli import output
+from seqstore.cli.context import open_store
+from seqstore.cli.output import Format
 
 
 def sql(
@@ -34,19 +34,19 @@ def sql(
     if execute and file:
         raise typer.BadParameter("give either -e or -f")
     text = _text(execute, file)
-    from loaders.load_jobs import StoreLoadJobs
-    from store.sql import Session
+    from seqstore.loaders.load_jobs import StoreLoadJobs
+    from seqstore.store.sql import Session
 
     with (
         open_store(ctx, create=True) as store,
         Session(store, load_jobs=StoreLoadJobs(store)) as session,
     ):
         if database is not None:
-            from store.sql.statements import UseDatabase
+            from seqstore.store.sql.parse.statement_values import UseDatabase
 
             session.run(UseDatabase(database))
         if text is None:
-            from cli.prompt import Prompt
+            from seqstore.cli.prompt import Prompt
 
             Prompt(session, form).run()
             return

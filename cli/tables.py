@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli import output
-from cli.context import open_store, split_table
-from cli.output import Format
+from seqstore.cli import output
+from seqstore.cli.context import open_store, split_table
+from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
-    from store import Table
+    from seqstore.store import Table
 
 _UNSOUND: Final = 5
 
@@ -30,7 +30,7 @@ def history(
     """Show what made each version of a table, oldest first; with --key, what became of one key and why."""
     split_table(table)
     with open_store(ctx) as store:
-        from store.history import history_table, key_history_table
+        from seqstore.store.history.history_rows import history_table, key_history_table
 
         opened = store.table(table)
         lines = key_history_table(opened, _key(opened, key)) if key else history_table(opened)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from loaders.headers import StreamLoadOptions
-from store.load import Load
-from store.table import Table
-from store.transaction_table import TransactionTable
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.store.load.load import Load
+from seqstore.store.table import Table
+from seqstore.store.transaction.transaction_table import TransactionTable
 
 
 def begin(

@@ -8,11 +8,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from loaders.expressions import tokens
-from loaders.headers import StreamLoadOptions
-from store.column import DELETE_SIGN, SEQUENCE_COL
-from store.errors import InvalidInputError
-from store.schema import TableSchema
+from seqstore.loaders.expressions import tokens
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
+from seqstore.store.schema.table_schema import TableSchema
 
 _COLUMNS_MAX: Final = 10_000
 

@@ -22,9 +22,9 @@ import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
-from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
-from store.errors import InvalidInputError
-from store.shown import shown_value
+from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.format_value import shown_value
 
 _ROWS: Final = 64 * 1024
 _COPY_BYTES: Final = 4 << 20

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
 
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
 
 _PIECE_BYTES: Final = 1 << 20
 _BLOCK_BYTES_MAX: Final = 64 << 20  # Hadoop writes 256 KiB

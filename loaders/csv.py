@@ -29,12 +29,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from loaders.headers import CsvOptions
-from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
-from loaders.stand_ins import StandIns
-from store.cast import try_cast
-from store.errors import InvalidInputError
-from store.types import ColumnType
+from seqstore.loaders.headers import CsvOptions
+from seqstore.loaders.sentinel_bytes import StandIns
+from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import ColumnType
 
 BLOCK_BYTES: Final = 8 << 20
 LINE_BYTES_MAX: Final = 100 << 20

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from store import InvalidInputError, Store, StoreError
+from seqstore.store import InvalidInputError, Store, StoreError
 
 _MESSAGE_MAX: Final = 2_000  # it may quote what the client sent
 

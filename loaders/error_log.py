@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
-from loaders.source import BadRow
+from seqstore.loaders.source import BadRow
 
 ROWS_MAX: Final = 1_000
 FILES_MAX: Final = 1_000

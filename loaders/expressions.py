@@ -15,12 +15,12 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from store.errors import InvalidInputError
-from store.sql import duck
-from store.sql.calls import Surroundings
-from store.sql.tokens import TokenStream, split_statements
-from store.sql.translate import check, render, source_name, translate
-from store.types import INTEGER_RANGES, ColumnType
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.parse.tokens import TokenStream, split_statements
+from seqstore.store.sql.translate.calls import Surroundings
+from seqstore.store.sql.translate.translate import check, render, source_name, translate
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _NUMBER, _TEXT, _TIME, _STRING = "number", "text", "time", "string"  # a string is a literal, of either kind
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow)

@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from store import Load, LoadResult, WriteResult
-from store.errors import StoreError, UnavailableError
-from store.forks import new_lock
-from store.stage import CheckedRows
-from store.table import Table
+from seqstore.store import Load, LoadResult, WriteResult
+from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.runtime.forks import new_lock
+from seqstore.store.segment.checked_rows import CheckedRows
+from seqstore.store.table import Table
 
 LABEL_PREFIX: Final = "group_commit_"
 RATIO_ROWS_MAX: Final = 10_000  # G10

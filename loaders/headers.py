@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from store.cast import check_zone
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast import check_zone
 
 FORMATS: Final = ("csv", "csv_with_names", "csv_with_names_and_types", "json", "parquet", "orc", "arrow")
 UPDATE_MODES: Final = ("UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS")
@@ -103,7 +103,7 @@ class StreamLoadOptions:
         preceding_filter: a condition on the fields as they come; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
         sequence: the field that gives the sequence (SL1), or None.
-        time_zone: a name that `store.cast.check_zone` gave back.
+        time_zone: a name that `types.cast.check_zone` gave back.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".

@@ -19,13 +19,13 @@ from typing import Any, BinaryIO, Final, cast
 
 from sqlglot import exp
 
-from loaders.compress import open_compressed
-from loaders.expressions import parse
-from loaders.headers import StreamLoadOptions, parse_headers
-from loaders.reply import StreamLoadReply, refusal
-from loaders.stream_load import stream_load
-from store.errors import InvalidInputError, StoreError
-from store.store import Store
+from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.expressions import parse
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.reply import StreamLoadReply, refusal
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.errors import InvalidInputError, StoreError
+from seqstore.store.store import Store
 
 _STATEMENT: Final = re.compile(
     r"\s*insert\s+into\s+(?P<table>[\w`.]+)\s*(?:with\s+label\s+(?P<label>[\w`:-]+)\s*)?"

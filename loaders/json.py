@@ -22,13 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loaders.headers import JsonOptions
-from loaders.json_paths import duckdb_path, key_path
-from loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
-from store.cast import evaluate, try_cast
-from store.column import hidden_name
-from store.errors import InvalidInputError
-from store.types import ColumnType
+from seqstore.loaders.headers import JsonOptions
+from seqstore.loaders.json_paths import duckdb_path, key_path
+from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import hidden_name
+from seqstore.store.types.cast import evaluate, try_cast
+from seqstore.store.types.column_types import ColumnType
 
 BLOCK_BYTES: Final = 2 << 20
 LINE_BYTES_MAX: Final = 100 << 20

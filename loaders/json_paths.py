@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
 
 _STEP: Final = re.compile(
     r"""\.\s*"(?P<quoted>[^"]+)" | \.(?P<plain>[^.\[\]"]+) | \[\s*(?P<index>\d{1,9}|\*)\s*\]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loaders.broker.statements import BrokerStatements
-from loaders.routine.statements import RoutineStatements
-from store.store import Store
+from seqstore.loaders.broker.statements import BrokerStatements
+from seqstore.loaders.routine.statements import RoutineStatements
+from seqstore.store.store import Store
 
 
 class StoreLoadJobs(BrokerStatements, RoutineStatements):

@@ -27,17 +27,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from loaders.column_list import ColumnList
-from loaders.expressions import Evaluator, Field, bind, parse
-from loaders.headers import StreamLoadOptions
-from loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
-from store.cast import Cast, try_cast
-from store.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
-from store.errors import InvalidInputError
-from store.schema import TableSchema
-from store.shown import shown_value
-from store.sql.calls import Surroundings
-from store.types import INTEGER_RANGES, ColumnType, type_from_arrow
+from seqstore.loaders.column_list import ColumnList
+from seqstore.loaders.expressions import Evaluator, Field, bind, parse
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.format_value import shown_value
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.translate.calls import Surroundings
+from seqstore.store.types.cast import Cast, try_cast
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, type_from_arrow
 
 _SIGN: Final = ColumnType("TINYINT")
 _NUMERIC: Final = (*INTEGER_RANGES, "FLOAT", "DOUBLE", "DECIMAL")

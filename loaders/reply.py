@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from store.errors import (
+from seqstore.store.errors import (
     AccessDeniedError,
     ConflictError,
     InvalidInputError,

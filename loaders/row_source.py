@@ -15,18 +15,18 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from loaders.column_list import ColumnList, field_names, parse_columns
-from loaders.columnar import ColumnarReader
-from loaders.compress import open_compressed
-from loaders.csv import CsvReader
-from loaders.headers import StreamLoadOptions
-from loaders.json import JsonReader
-from loaders.mapping import RowMapping
-from loaders.source import Reader
-from store.column import hidden_name
-from store.errors import InvalidInputError
-from store.schema import TableSchema
-from store.sql.calls import Moment, Surroundings
+from seqstore.loaders.column_list import ColumnList, field_names, parse_columns
+from seqstore.loaders.columnar import ColumnarReader
+from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.csv import CsvReader
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.json import JsonReader
+from seqstore.loaders.mapping import RowMapping
+from seqstore.loaders.source import Reader
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import hidden_name
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.translate.calls import Moment, Surroundings
 
 
 @dataclass(frozen=True)

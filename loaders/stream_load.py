@@ -22,21 +22,21 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from loaders.begin import begin
-from loaders.error_log import ROWS_MAX, ErrorLog
-from loaders.gathered import Gathered
-from loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
-from loaders.headers import StreamLoadOptions, parse_headers
-from loaders.mapping import MappedBatch
-from loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
-from loaders.row_source import Target, moment_in, open_rows
-from loaders.source import BadRow, Reader, SourceBatch
-from store.check_partial import check_flexible
-from store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
-from store.freed_memory import give_back_freed_memory
-from store.load import Load
-from store.store import Store
-from store.table import Table
+from seqstore.loaders.begin import begin
+from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
+from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.mapping import MappedBatch
+from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
+from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_source import Target, moment_in, open_rows
+from seqstore.loaders.source import BadRow, Reader, SourceBatch
+from seqstore.store.check.partial_checker import check_flexible
+from seqstore.store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
+from seqstore.store.load.load import Load
+from seqstore.store.runtime.freed_memory import give_back_freed_memory
+from seqstore.store.store import Store
+from seqstore.store.table import Table
 
 
 def stream_load(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from store.errors import InvalidInputError, NotFoundError
+from seqstore.store.errors import InvalidInputError, NotFoundError
 
 
 class TomlFile:

@@ -1,14 +1,11 @@
 """The engine of seqstore: unique-key tables with versions, sequences and snapshots, embedded in one process.
 
-from store import Store, TableSchema
+from seqstore import Store, TableSchema
 """
 
-from store.accounts import Account, Accounts
-from store.check_rows import RejectedRow
-from store.column import Column, Default
-from store.compaction import CompactionResult
-from store.dml import DmlResult
-from store.errors import (
+from seqstore.store.catalog.accounts import Account, Accounts
+from seqstore.store.check.row_checker import RejectedRow
+from seqstore.store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     ClosedError,
@@ -30,18 +27,32 @@ from store.errors import (
     UnavailableError,
     VersionExpiredError,
 )
-from store.key_history import KeyEvent
-from store.load import Load, LoadResult, WriteResult
-from store.multi_transaction import MultiTransaction, TransactionResult
-from store.retention import VacuumResult
-from store.schema import TableSchema
-from store.settings import Settings
-from store.snapshot import Snapshot
-from store.store import Store
-from store.table import Table
-from store.table_versions import VersionInfo
-from store.transaction_table import TransactionTable
-from store.types import ColumnType, parse_type
+from seqstore.store.history.key_history import KeyEvent
+from seqstore.store.load.load import Load, LoadResult, WriteResult
+from seqstore.store.load.write_options import WriteArguments, WriteOptions
+from seqstore.store.maintenance.compaction import CompactionResult
+from seqstore.store.maintenance.retention import VacuumResult
+from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.versioned_table import VersionInfo
+from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.settings import Settings
+from seqstore.store.store import Store
+from seqstore.store.table import Table
+from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
+from seqstore.store.transaction.merge import MergeBuilder, MergeLanguage, use_language
+from seqstore.store.transaction.transaction import Transaction, TransactionResult
+from seqstore.store.transaction.transaction_table import TransactionTable
+from seqstore.store.types.column_types import ColumnType, parse_type
+
+
+def _sql_merge_language() -> MergeLanguage:
+    from seqstore.store.sql.write.merge_language import SqlMergeLanguage  # only merges need SQL
+
+    return SqlMergeLanguage()
+
+
+use_language(_sql_merge_language)
 
 __all__ = [
     "AccessDeniedError",
@@ -60,6 +71,8 @@ __all__ = [
     "ConflictError",
     "CorruptionError",
     "Default",
+    "DmlArguments",
+    "DmlOptions",
     "DmlResult",
     "FormatError",
     "InvalidInputError",
@@ -68,8 +81,8 @@ __all__ = [
     "Load",
     "LoadRejectedError",
     "LoadResult",
+    "MergeBuilder",
     "MetadataChangedException",
-    "MultiTransaction",
     "NotFoundError",
     "ProtocolChangedException",
     "RejectedRow",
@@ -79,12 +92,15 @@ __all__ = [
     "StoreError",
     "Table",
     "TableSchema",
+    "Transaction",
     "TransactionResult",
     "TransactionTable",
     "UnavailableError",
     "VacuumResult",
     "VersionExpiredError",
     "VersionInfo",
+    "WriteArguments",
+    "WriteOptions",
     "WriteResult",
     "parse_type",
 ]

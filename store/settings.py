@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _MAY_BE_ZERO = frozenset(["auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"])

@@ -1,7 +1,7 @@
 """The store: one data directory, its databases and tables.
 
-    DATA_DIR/catalog/              LMDB, the one switch (store.catalog)
-    DATA_DIR/tables/<table id>/    segment files (store.segment)
+    DATA_DIR/catalog/              LMDB, the one switch (catalog.catalog)
+    DATA_DIR/tables/<table id>/    segment files (segment.segment)
 
 Any number of processes of one host may have a directory open at once. A store handle is safe to share
 between threads.
@@ -18,35 +18,35 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import catalog as records
-from store import table_records
-from store.accounts import Accounts
-from store.catalog import Catalog
-from store.disk import Disk
-from store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
-from store.forks import new_lock
-from store.load import LoadResult
-from store.maintenance import Maintainer
-from store.multi_transaction import MultiTransaction, TransactionResult
-from store.object_disk import ObjectDisk
-from store.records import unpack
-from store.recovery import sweep_orphans
-from store.retry import retried
-from store.schema import TableSchema
-from store.schema_checks import check_name
-from store.settings import Settings
-from store.snapshot import Snapshot
-from store.table import Table
-from store.table_state import StateLoader
-from store.transaction import (
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog import table_records
+from seqstore.store.catalog.accounts import Accounts
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     abandoned_reason,
     abort_abandoned,
     find_label,
     read_transaction,
 )
-from store.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
-from store.uniform import iceberg_directory
+from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
+from seqstore.store.iceberg.location import iceberg_directory
+from seqstore.store.load.load import LoadResult
+from seqstore.store.maintenance.recovery import sweep_orphans
+from seqstore.store.maintenance.scheduler import Maintainer
+from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
+from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.table_state import StateLoader
+from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.records import unpack
+from seqstore.store.runtime.retry import retried
+from seqstore.store.schema.declaration import check_name
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.object_disk import ObjectDisk
+from seqstore.store.settings import Settings
+from seqstore.store.table import Table
+from seqstore.store.transaction.transaction import Transaction, TransactionResult
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Store:
         Args:
             create: make the directory when there is none.
             segments: URI of an object store for segment files, such as `s3://bucket/prefix`
-                (store.object_disk). Said once, while the store has no tables; it is remembered.
+                (segment.object_disk). Said once, while the store has no tables; it is remembered.
 
         Raises:
             NotFoundError: no such directory, and `create` is False.
@@ -339,13 +339,13 @@ class Store:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
         database: str | None = None,
-    ) -> MultiTransaction:
-        """Starts a transaction over the tables of a database; see `store.multi_transaction`.
+    ) -> Transaction:
+        """Starts a transaction over the tables of a database; see `transaction.transaction`.
 
         Args:
             isolation: `Serializable` or `WriteSerializable`; a table's own level holds where it is stricter.
             label: makes it idempotent: a second one with the same label is refused.
-            concurrency: `serial`, `optimistic` or `unchecked`, see `store.update_lock`; None means the
+            concurrency: `serial`, `optimistic` or `unchecked`, see `catalog.update_lock`; None means the
                 setting `enable_concurrent_update`.
             timeout_seconds: after which it is rolled back, None for never.
             operation: what history calls it.
@@ -364,7 +364,7 @@ class Store:
         if database is not None:
             with self._read() as tx:
                 home = records.require_database(tx, database)
-        return MultiTransaction(
+        return Transaction(
             self.catalog,
             self.settings,
             self.table,
@@ -379,7 +379,7 @@ class Store:
         )
 
     def run_transaction(
-        self, work: Callable[[MultiTransaction], T], *, retries: int = 0, **options: Any
+        self, work: Callable[[Transaction], T], *, retries: int = 0, **options: Any
     ) -> tuple[T, TransactionResult]:
         """Runs a function in a transaction, again on a new snapshot when it meets a conflict.
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from loaders.spark import missing_requirement
-from store.maintenance import Maintainer
+from seqstore.loaders.spark import missing_requirement
+from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.spark_cluster import CLUSTERS, spark_master
 
 if TYPE_CHECKING:

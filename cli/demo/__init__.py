@@ -18,15 +18,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from cli.demo.broker_run import run_broker
-from cli.demo.feeds_run import run_feeds
-from cli.demo.flights import event_stream, read_flights
-from cli.demo.flights_run import run_flights
-from cli.demo.routine_run import run_routine
-from cli.demo.screen import Screen
-from cli.demo.spark_run import run_spark
-from cli.demo.worked_example import run_worked_example
-from store import AlreadyExistsError, CorruptionError, Store
+from seqstore.cli.demo.broker_run import run_broker
+from seqstore.cli.demo.feeds_run import run_feeds
+from seqstore.cli.demo.flights import event_stream, read_flights
+from seqstore.cli.demo.flights_run import run_flights
+from seqstore.cli.demo.routine_run import run_routine
+from seqstore.cli.demo.screen import Screen
+from seqstore.cli.demo.spark_run import run_spark
+from seqstore.cli.demo.worked_example import run_worked_example
+from seqstore.store import AlreadyExistsError, CorruptionError, Store
 
 __all__ = ["run"]
 

@@ -15,14 +15,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cli.demo.flights import CREATE_TABLE, EventStream, to_csv
-from cli.demo.flights_run import show_comparison
-from cli.demo.screen import Screen
-from loaders.broker.job import FINISHED, LoadJob, LoadJobs
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.worker import resume, submit
-from store import Store, StoreError
-from store.sql import Session
+from seqstore.cli.demo.flights import CREATE_TABLE, EventStream, to_csv
+from seqstore.cli.demo.flights_run import show_comparison
+from seqstore.cli.demo.screen import Screen
+from seqstore.loaders.broker.job import FINISHED, LoadJob, LoadJobs
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.worker import resume, submit
+from seqstore.store import Store, StoreError
+from seqstore.store.sql import Session
 
 DATABASE: Final = "flights"
 TABLE: Final = "flights_by_broker"

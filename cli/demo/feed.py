@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
-from cli.demo.flights import ARRIVED, DEPARTED, KEY, SCHEDULED, events, read_flights
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import Store, StoreError
+from seqstore.cli.demo.flights import ARRIVED, DEPARTED, KEY, SCHEDULED, events, read_flights
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store import Store, StoreError
 
 DATABASE: Final = "flights"
 TABLE: Final = "feeds"

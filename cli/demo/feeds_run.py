@@ -11,11 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from cli.demo.feed import DATABASE, FEEDS, TABLE, schedule_rows, send
-from cli.demo.flights_run import show_comparison
-from cli.demo.screen import Screen
-from store import Store, StoreError, Table
-from store.sql import Session
+from seqstore.cli.demo.feed import DATABASE, FEEDS, TABLE, schedule_rows, send
+from seqstore.cli.demo.flights_run import show_comparison
+from seqstore.cli.demo.screen import Screen
+from seqstore.store import Store, StoreError, Table
+from seqstore.store.sql import Session
 
 CREATE_TABLE: Final = """\
 CREATE TABLE flights.feeds (
@@ -55,7 +55,7 @@ PROPERTIES(
 _FEED: Final = """
 import sys
 from pathlib import Path
-from cli.demo.feed import run_feed
+from seqstore.cli.demo.feed import run_feed
 run_feed(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
 """
 _TIMEOUT_SECONDS: Final = 600

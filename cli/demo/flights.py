@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
 
 KEY: Final = ("time_hour", "carrier", "flight", "origin")
 """What no two flights share: a carrier uses a number once an hour at an airport (`read_flights` checks)."""

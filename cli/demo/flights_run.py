@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from cli.demo.flights import (
+from seqstore.cli.demo.flights import (
     CREATE_TABLE,
     DEPARTED,
     FLIGHT_COLUMNS,
@@ -23,10 +23,10 @@ from cli.demo.flights import (
     to_csv,
     to_json_lines,
 )
-from cli.demo.screen import Screen
-from loaders.stream_load import stream_load
-from store import Store, StoreError, Table
-from store.sql import Session
+from seqstore.cli.demo.screen import Screen
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store import Store, StoreError, Table
+from seqstore.store.sql import Session
 
 DATABASE: Final = "flights"
 TABLE: Final = "flights"

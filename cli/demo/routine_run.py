@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from cli.demo.flights import CREATE_TABLE, EventStream, event_stream, read_flights, to_json_lines
-from cli.demo.flights_run import show_comparison
-from cli.demo.screen import Screen
-from loaders.routine import manage
-from loaders.routine.job import RoutineJob
-from loaders.routine.runner import RoutineRunner
-from loaders.routine.show import lag
-from loaders.routine.spec import FILES, RoutineSpec
-from store import Store, StoreError, Table
-from store.sql import Session
+from seqstore.cli.demo.flights import CREATE_TABLE, EventStream, event_stream, read_flights, to_json_lines
+from seqstore.cli.demo.flights_run import show_comparison
+from seqstore.cli.demo.screen import Screen
+from seqstore.loaders.routine import manage
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.loaders.routine.show import lag
+from seqstore.loaders.routine.spec import FILES, RoutineSpec
+from seqstore.store import Store, StoreError, Table
+from seqstore.store.sql import Session
 
 DATABASE: Final = "flights"
 TABLE: Final = "flights_from_files"

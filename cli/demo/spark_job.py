@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from cli.demo.spark_run import spark_session, stream_files
-from loaders.spark import EpochReport
+from seqstore.cli.demo.spark_run import spark_session, stream_files
+from seqstore.loaders.spark import EpochReport
 
 
 def main(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.errors import StoreError
+from seqstore.store.errors import StoreError
 
 
 class JobProcess:
@@ -55,7 +55,7 @@ def start_job(
     arguments += [] if driver_bytes_max is None else [str(driver_bytes_max)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
-        [sys.executable, "-m", "cli.demo.spark_job", *arguments],
+        [sys.executable, "-m", "seqstore.cli.demo.spark_job", *arguments],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
-from cli.demo.flights import CREATE_TABLE, EventStream
-from cli.demo.flights_run import show_comparison
-from cli.demo.screen import Screen
-from cli.demo.spark_process import start_job
-from loaders.spark import EpochReport, foreach_batch_sink, missing_requirement
-from store import Store, Table
-from store.sql import Session
+from seqstore.cli.demo.flights import CREATE_TABLE, EventStream
+from seqstore.cli.demo.flights_run import show_comparison
+from seqstore.cli.demo.screen import Screen
+from seqstore.cli.demo.spark_process import start_job
+from seqstore.loaders.spark import EpochReport, foreach_batch_sink, missing_requirement
+from seqstore.store import Store, Table
+from seqstore.store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,11 +10,11 @@ import io
 from dataclasses import dataclass
 from typing import Final
 
-from cli.demo.screen import Screen
-from cli.output import box
-from loaders.stream_load import stream_load
-from store import Store, StoreError
-from store.sql import Session
+from seqstore.cli.demo.screen import Screen
+from seqstore.cli.output import box
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store import Store, StoreError
+from seqstore.store.sql import Session
 
 DATABASE: Final = "test"
 TABLE: Final = "test_table"

@@ -8,6 +8,6 @@ connection.py    one client: handshake, password, commands
 server.py        accepts clients, a thread for each
 """
 
-from cli.mysql.server import MysqlServer
+from seqstore.cli.mysql.server import MysqlServer
 
 __all__ = ["MysqlServer"]

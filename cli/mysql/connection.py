@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from cli.mysql import wire
-from cli.mysql.prepared import Prepared
-from cli.mysql.refusal import number_and_state
-from cli.mysql.rows import column_definition, send_rows
-from cli.mysql.wire import Channel, Payload, ProtocolError
-from store.accounts import Account, matches_scramble
-from store.errors import AccessDeniedError, InvalidInputError, StoreError
-from store.sql import Session, parse
-from store.sql.functions import SERVER_VERSION
-from store.sql.result import Result
-from store.sql.statements import Query, TableName, UseDatabase
+from seqstore.cli.mysql import wire
+from seqstore.cli.mysql.prepared import Prepared
+from seqstore.cli.mysql.refusal import number_and_state
+from seqstore.cli.mysql.rows import column_definition, send_rows
+from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError
+from seqstore.store.catalog.accounts import Account, matches_scramble
+from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
+from seqstore.store.sql import Session, parse
+from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
+from seqstore.store.sql.result import Result
+from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable

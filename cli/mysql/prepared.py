@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlglot.tokens import TokenType
 
-from cli.mysql.wire import Payload, ProtocolError
-from store.errors import InvalidInputError
-from store.sql.tokens import split_statements
+from seqstore.cli.mysql.wire import Payload, ProtocolError
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.tokens import split_statements
 
 _UNSIGNED: Final = 0x80
 _INTEGERS: Final = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 8, 0x09: 4, 0x0D: 2}

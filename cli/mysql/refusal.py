@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from store.errors import (
+from seqstore.store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
     ConflictError,

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cli.mysql import wire
-from store.cast import try_cast
-from store.types import parse_type
+from seqstore.cli.mysql import wire
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import parse_type
 
 _BATCH_BYTES: Final = 1 << 24
 _BINARY_CHARSET: Final = 63

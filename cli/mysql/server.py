@@ -13,11 +13,11 @@ import threading
 from types import TracebackType
 from typing import Final
 
-from cli.mysql.connection import Connection
-from loaders.load_jobs import StoreLoadJobs
-from store.sql import Session
-from store.sql.processes import Processes
-from store.store import Store
+from seqstore.cli.mysql.connection import Connection
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.sql import Session
+from seqstore.store.sql.session.processes import Processes
+from seqstore.store.store import Store
 
 _HANDSHAKE_SECONDS_MAX: Final = 20
 _STOP_SECONDS_MAX: Final = 10

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 
 HELD_BYTES_MAX: Final = 4 << 20
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from cli.server.replies import failure
+from seqstore.cli.server.replies import failure
 
 logger = logging.getLogger("seqstore.http")
 _LOGGED_CHARACTERS: Final = 200

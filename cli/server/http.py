@@ -26,14 +26,14 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from cli.server.connection import Server
-from cli.server.metrics import Metrics
-from cli.server.replies import failure
-from cli.server.service import check_exposure
-from cli.server.settings import ServerSettings
-from cli.server.status_api import StatusApi
-from cli.server.stream_load_api import StreamLoadApi
-from store import AccessDeniedError, Store, StoreError, UnavailableError
+from seqstore.cli.server.connection import Server
+from seqstore.cli.server.metrics import Metrics
+from seqstore.cli.server.replies import failure
+from seqstore.cli.server.service import check_exposure
+from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.server.status_api import StatusApi
+from seqstore.cli.server.stream_load_api import StreamLoadApi
+from seqstore.store import AccessDeniedError, Store, StoreError, UnavailableError
 
 logger = logging.getLogger("seqstore.http")
 _IDLE_CONNECTION_SECONDS: Final = 75

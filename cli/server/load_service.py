@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from loaders.broker.worker import resume
-from store import Store
+from seqstore.loaders.broker.worker import resume
+from seqstore.store import Store
 
 
 class LoadService:

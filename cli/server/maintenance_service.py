@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import Final
 
-from store import Store, StoreError
+from seqstore.store import Store, StoreError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ _log: Final = logging.getLogger(__name__)
 class MaintenanceService:
     """Calls `Store.maintain` again and again, in a thread; it listens nowhere.
 
-    Loads of this process are followed by compactions of their own (store.maintenance). This is for tables
+    Loads of this process are followed by compactions of their own (maintenance.scheduler). This is for tables
     that other processes load and leave, and for what only time brings: old versions, labels, abandoned
     transactions.
 

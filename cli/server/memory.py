@@ -24,7 +24,7 @@ _ARENAS: Final = 4
 
 def keep_little_freed_memory() -> None:
     """Makes the process give large blocks back as soon as they are freed; of no effect without glibc. Small
-    ones are given back by large loads (`store.freed_memory`)."""
+    ones are given back by large loads (`runtime.freed_memory`)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return

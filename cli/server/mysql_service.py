@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from cli.mysql.server import MysqlServer
-from cli.server.service import check_exposure
-from cli.server.settings import ServerSettings
-from store import Store, UnavailableError
+from seqstore.cli.mysql.server import MysqlServer
+from seqstore.cli.server.service import check_exposure
+from seqstore.cli.server.settings import ServerSettings
+from seqstore.store import Store, UnavailableError
 
 
 class MysqlService:

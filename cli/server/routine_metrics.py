@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cli.server.metrics import add_metric
-from loaders.routine.job import RoutineJob
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.show import lag
-from store import Store
+from seqstore.cli.server.metrics import add_metric
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.show import lag
+from seqstore.store import Store
 
 
 def routine_text(store: Store) -> str:

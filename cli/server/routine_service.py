@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from loaders.routine.runner import RoutineRunner
-from store import Store
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.store import Store
 
 
 class RoutineService:

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from store import InvalidInputError, Store
-from store.accounts import ROOT
+from seqstore.store import InvalidInputError, Store
+from seqstore.store.catalog.accounts import ROOT
 
 # Loads hand turns to each other while others parse. Each time Python lets the one that parses go on for this
 # long; with its usual 5 ms 64 clients that share commits were three times as slow.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from store import InvalidInputError
+from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
 _MAY_BE_ZERO = frozenset(["maintenance_seconds"])

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from cli.server.metrics import Metrics
-from cli.server.replies import failure, json_reply, manager_reply
-from cli.server.routine_metrics import routine_text
-from loaders.error_log import log_path
-from store import Store
-from store.transaction import TransactionRecord
+from seqstore.cli.server.metrics import Metrics
+from seqstore.cli.server.replies import failure, json_reply, manager_reply
+from seqstore.cli.server.routine_metrics import routine_text
+from seqstore.loaders.error_log import log_path
+from seqstore.store import Store
+from seqstore.store.catalog.transaction_record import TransactionRecord
 
 DORIS_VERSION: Final = (4, 0, 0)  # whose behaviour clients may expect
 _LOG_NAME: Final = re.compile(r"(?:__shard_\d+/)?(error_log_\w{1,80})")

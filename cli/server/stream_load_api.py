@@ -23,15 +23,15 @@ from typing import Any, BinaryIO, Final, cast
 
 from aiohttp import HttpVersion11, web
 
-from cli.server.body import BodyPipe
-from cli.server.metrics import Metrics
-from cli.server.replies import failure, json_reply
-from cli.server.settings import ServerSettings
-from loaders.end_transaction import end_transaction
-from loaders.http_stream import http_stream, table_of
-from loaders.reply import StreamLoadReply, refusal
-from loaders.stream_load import stream_load
-from store import InvalidInputError, Store, StoreError, UnavailableError
+from seqstore.cli.server.body import BodyPipe
+from seqstore.cli.server.metrics import Metrics
+from seqstore.cli.server.replies import failure, json_reply
+from seqstore.cli.server.settings import ServerSettings
+from seqstore.loaders.end_transaction import end_transaction
+from seqstore.loaders.http_stream import http_stream, table_of
+from seqstore.loaders.reply import StreamLoadReply, refusal
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store import InvalidInputError, Store, StoreError, UnavailableError
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10

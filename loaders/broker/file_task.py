@@ -15,15 +15,15 @@ from typing import BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 
-from loaders.broker.files import InputFile
-from loaders.gathered import Gathered
-from loaders.headers import StreamLoadOptions
-from loaders.row_source import Target, open_rows
-from loaders.source import BadRow, SourceBatch
-from store.check_rows import Mask, RejectedRow
-from store.errors import InvalidInputError, StoreError, UnavailableError
-from store.sql.calls import Moment
-from store.write_task import StagedRows, WriteTask
+from seqstore.loaders.broker.files import InputFile
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_source import Target, open_rows
+from seqstore.loaders.source import BadRow, SourceBatch
+from seqstore.store.check.row_checker import Mask, RejectedRow
+from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.load.write_task import StagedRows, WriteTask
+from seqstore.store.sql.translate.calls import Moment
 
 _BAD_ROWS_MAX = 1_000
 _NOTED_BYTES = 4 << 20

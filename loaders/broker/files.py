@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from loaders.broker.spec import DataDescription
-from store.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from seqstore.loaders.broker.spec import DataDescription
+from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from loaders.broker.spec import LoadSpec
-from store.catalog import Catalog, Transaction
-from store.errors import InvalidInputError, NotFoundError
-from store.jobs import Jobs, Record
-from store.transaction import is_alive, now_ms
+from seqstore.loaders.broker.spec import LoadSpec
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.jobs import Jobs, Record
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import InvalidInputError, NotFoundError
+from seqstore.store.runtime.process_identity import is_alive
 
 PENDING: Final = "PENDING"
 LOADING: Final = "LOADING"
@@ -225,7 +226,7 @@ class LoadJobs:
         """Replaces a job by what a function makes of it; nothing is written when that is the same."""
         return LoadJob.from_record(self._jobs.change(job_id, _on_record(change)))
 
-    def change_within(self, tx: Transaction, job_id: int, change: Change) -> None:
+    def change_within(self, tx: CatalogTransaction, job_id: int, change: Change) -> None:
         """`change` as a part of a larger transaction."""
         self._jobs.change_within(tx, job_id, _on_record(change))
 

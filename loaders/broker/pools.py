@@ -19,9 +19,9 @@ from multiprocessing import get_context
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Final, Protocol
 
-from loaders.broker.file_task import FileResult, FileTask
-from loaders.spark.requirements import missing_requirement
-from store.errors import InvalidInputError, UnavailableError
+from seqstore.loaders.broker.file_task import FileResult, FileTask
+from seqstore.loaders.spark.requirements import missing_requirement
+from seqstore.store.errors import InvalidInputError, UnavailableError
 
 SPARK_BYTES_MIN: Final = 2**30
 TRIES: Final = 4  # as Spark's own spark.task.maxFailures

@@ -20,22 +20,23 @@ from typing import Final
 
 import pyarrow as pa
 
-from loaders.broker.file_task import FileResult, FileTask
-from loaders.broker.files import InputFile, find_files
-from loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob, LoadJobs
-from loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
-from loaders.broker.spark_pool import run_on_spark, spark_session
-from loaders.broker.spec import LoadSpec
-from loaders.error_log import ErrorLog
-from loaders.row_source import Target, moment_in
-from loaders.spark.registration import registered_counters
-from store.check_partial import check_flexible
-from store.errors import InvalidInputError, LoadRejectedError, NotFoundError, StoreError
-from store.multi_transaction import MultiTransaction, TransactionResult
-from store.recovery import ending
-from store.schema import TableSchema
-from store.store import Store
-from store.transaction import now_ms, this_process
+from seqstore.loaders.broker.file_task import FileResult, FileTask
+from seqstore.loaders.broker.files import InputFile, find_files
+from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
+from seqstore.loaders.broker.spark_pool import run_on_spark, spark_session
+from seqstore.loaders.broker.spec import LoadSpec
+from seqstore.loaders.error_log import ErrorLog
+from seqstore.loaders.row_source import Target, moment_in
+from seqstore.loaders.spark.registration import registered_counters
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.check.partial_checker import check_flexible
+from seqstore.store.errors import InvalidInputError, LoadRejectedError, NotFoundError, StoreError
+from seqstore.store.maintenance.recovery import ending
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.store import Store
+from seqstore.store.transaction.transaction import Transaction, TransactionResult
 
 RUNNING_MAX: Final = 2  # loads at once; each uses every core it is given
 _NOTE_SECONDS: Final = 0.5  # between notes of the progress; each is a durable write
@@ -99,7 +100,7 @@ class BrokerLoad:
         jobs.change(job_id, lambda job: replace(job, txn_id=transaction.txn_id))
         return self._finish(job_id, transaction)
 
-    def _begin(self) -> MultiTransaction:
+    def _begin(self) -> Transaction:
         """Takes the label."""
         self.spec.check()
         tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
@@ -110,7 +111,7 @@ class BrokerLoad:
         transaction.table(tables[0].name)
         return transaction
 
-    def _finish(self, job_id: int, transaction: MultiTransaction) -> LoadJob:
+    def _finish(self, job_id: int, transaction: Transaction) -> LoadJob:
         jobs = LoadJobs(self.store.catalog)
         running = _Running(self, jobs, job_id, transaction)
         try:
@@ -151,7 +152,7 @@ class BrokerLoad:
 class _Running:
     """A job that has its label."""
 
-    def __init__(self, load: BrokerLoad, jobs: LoadJobs, job_id: int, transaction: MultiTransaction) -> None:
+    def __init__(self, load: BrokerLoad, jobs: LoadJobs, job_id: int, transaction: Transaction) -> None:
         self._load = load
         self._jobs = jobs
         self._job_id = job_id

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loaders.broker.file_task import FileResult, FileTask
-from loaders.broker.pools import POLL_SECONDS, Watch
-from loaders.spark.registration import use_this_python
-from store.errors import StoreError, UnavailableError
+from seqstore.loaders.broker.file_task import FileResult, FileTask
+from seqstore.loaders.broker.pools import POLL_SECONDS, Watch
+from seqstore.loaders.spark.registration import use_this_python
+from seqstore.store.errors import StoreError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -120,7 +120,7 @@ def _merging_dicts() -> Any:
 def _cause(error: BaseException) -> str:
     """What a task said last; the rest is where in Spark it happened."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith("store.errors.")]
+    told = [line for line in lines if line.startswith("seqstore.store.errors.")]
     if told:
         return told[0].partition(": ")[2]
     return next((line for line in lines if line), type(error).__name__)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from loaders.headers import UPDATE_MODES, StreamLoadOptions, parse_headers
-from store.errors import InvalidInputError
+from seqstore.loaders.headers import UPDATE_MODES, StreamLoadOptions, parse_headers
+from seqstore.store.errors import InvalidInputError
 
 PRIORITIES: Final = ("HIGH", "NORMAL", "LOW")
 _TIMEOUT_SECONDS: Final = 14_400

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from loaders.broker.job import SHOW_COLUMNS, LoadJob, LoadJobs
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.worker import submit
-from store.errors import InvalidInputError
-from store.sql import load_jobs as sql
-from store.sql.result import Result, text_rows
-from store.store import Store
+from seqstore.loaders.broker.job import SHOW_COLUMNS, LoadJob, LoadJobs
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.worker import submit
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse import load_jobs as sql
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.store import Store
 
 # Where Doris's names of S3 properties go in a URI of pyarrow.fs.
 _S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}

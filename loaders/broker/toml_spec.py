@@ -21,8 +21,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.toml_file import TomlFile
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.toml_file import TomlFile
 
 _JOB: Final = frozenset(["database", "label", "properties", "comment", "load"])
 _RENAMED: Final = {"set": "assignments"}

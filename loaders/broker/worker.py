@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from loaders.broker.job import LoadJobs
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import LoadSpec
-from store.errors import StoreError, UnavailableError
-from store.settings import Settings
-from store.store import Store
-from store.transaction import identity_of
+from seqstore.loaders.broker.job import LoadJobs
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import LoadSpec
+from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.runtime.process_identity import identity_of
+from seqstore.store.settings import Settings
+from seqstore.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> 
     """Starts a worker and hands it what `order_for` says to its process id; None sends it home."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
-        [sys.executable, "-m", "loaders.broker.worker", str(path)],
+        [sys.executable, "-m", "seqstore.loaders.broker.worker", str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from loaders.begin import begin
-from loaders.routine.spec import RoutineSpec
-from loaders.row_source import Target
-from store.check_partial import check_flexible
-from store.commit import Also
-from store.errors import NotFoundError
-from store.load import Load
-from store.store import Store
-from store.table import Table
-from store.transaction import PREPARE, TransactionRecord, now_ms
+from seqstore.loaders.begin import begin
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.loaders.row_source import Target
+from seqstore.store.catalog.transaction_record import PREPARE, TransactionRecord, now_ms
+from seqstore.store.check.partial_checker import check_flexible
+from seqstore.store.errors import NotFoundError
+from seqstore.store.load.load import Load
+from seqstore.store.publish.commit import Also
+from seqstore.store.store import Store
+from seqstore.store.table import Table
 
 OnBegun = Callable[[int], None]
 

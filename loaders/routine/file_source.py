@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from loaders.broker.files import InputFile, check_pattern, find_files
-from loaders.broker.spec import DataDescription
-from loaders.compress import open_compressed
-from loaders.routine.messages import bodies_of_lines
-from loaders.routine.source import Body, Bounds, Piece, SourceUnavailable, Span
-from loaders.routine.spec import RoutineSpec
-from store.errors import InvalidInputError, NotFoundError
+from seqstore.loaders.broker.files import InputFile, check_pattern, find_files
+from seqstore.loaders.broker.spec import DataDescription
+from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.routine.messages import bodies_of_lines
+from seqstore.loaders.routine.source import Body, Bounds, Piece, SourceUnavailable, Span
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.store.errors import InvalidInputError, NotFoundError
 
 PARTITION: Final = "0"
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from loaders.routine.properties import CONCURRENCY_MAX
-from loaders.routine.spec import RoutineSpec
-from store.errors import InvalidInputError
-from store.transaction import now_ms
+from seqstore.loaders.routine.properties import CONCURRENCY_MAX
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import InvalidInputError
 
 NEED_SCHEDULE: Final = "NEED_SCHEDULE"
 RUNNING: Final = "RUNNING"

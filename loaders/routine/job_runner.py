@@ -25,7 +25,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from loaders.routine.job import (
+from seqstore.loaders.routine.job import (
     BY_SYSTEM,
     CANNOT_RESUME,
     NEED_SCHEDULE,
@@ -34,14 +34,15 @@ from loaders.routine.job import (
     RoutineJob,
     Task,
 )
-from loaders.routine.jobs import Change, RoutineJobs
-from loaders.routine.source import Bounds, Source, Span
-from loaders.routine.task import TaskRun
-from store.catalog import find_database
-from store.errors import InvalidInputError, NotFoundError, StoreError
-from store.store import Store
-from store.table import Table
-from store.transaction import is_alive, now_ms, this_process
+from seqstore.loaders.routine.jobs import Change, RoutineJobs
+from seqstore.loaders.routine.source import Bounds, Source, Span
+from seqstore.loaders.routine.task import TaskRun
+from seqstore.store.catalog.catalog import find_database
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
+from seqstore.store.runtime.process_identity import is_alive, this_process
+from seqstore.store.store import Store
+from seqstore.store.table import Table
 
 OpenSource = Callable[[Store, int, RoutineJob], Source]
 _log: Final = logging.getLogger(__name__)

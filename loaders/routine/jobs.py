@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loaders.routine.job import Batch, RoutineJob
-from store.catalog import Catalog, Transaction
-from store.errors import AlreadyExistsError, NotFoundError
-from store.jobs import Jobs, Record
+from seqstore.loaders.routine.job import Batch, RoutineJob
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.jobs import Jobs, Record
+from seqstore.store.errors import AlreadyExistsError, NotFoundError
 
 Change = Callable[[RoutineJob], RoutineJob]
 
@@ -68,7 +68,7 @@ class RoutineJobs:
         return RoutineJob.from_record(self._jobs.change(job_id, _on_record(change)))
 
     def commit_within(
-        self, tx: Transaction, job_id: int, task_id: str, txn_id: int, label: str, batch: Batch
+        self, tx: CatalogTransaction, job_id: int, task_id: str, txn_id: int, label: str, batch: Batch
     ) -> None:
         """Moves a job by what one of its tasks brought (R11).
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError
 
 BEGINNING: Final = "OFFSET_BEGINNING"
 END: Final = "OFFSET_END"

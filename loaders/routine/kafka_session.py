@@ -22,9 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loaders.broker.spark_pool import running_session
-from loaders.spark.requirements import missing_requirement
-from store.errors import UnavailableError
+from seqstore.loaders.broker.spark_pool import running_session
+from seqstore.loaders.spark.requirements import missing_requirement
+from seqstore.store.errors import UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,12 +19,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from loaders.routine.kafka_properties import BEGINNING, END, KafkaProperties, kafka_properties, time_ms
-from loaders.routine.kafka_session import kafka_session, readers
-from loaders.routine.messages import bodies_of
-from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
-from loaders.routine.spec import RoutineSpec
-from store.errors import InvalidInputError
+from seqstore.loaders.routine.kafka_properties import (
+    BEGINNING,
+    END,
+    KafkaProperties,
+    kafka_properties,
+    time_ms,
+)
+from seqstore.loaders.routine.kafka_session import kafka_session, readers
+from seqstore.loaders.routine.messages import bodies_of
+from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.store.errors import InvalidInputError
 
 _PIECE_BYTES: Final = 64 << 20  # what the driver is to hold at a time, by the size of the messages before
 _PIECE_OFFSETS: Final = 10_000  # of the first piece, whose messages may be of any size

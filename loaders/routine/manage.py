@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from loaders.routine.file_source import complete_path
-from loaders.routine.job import BY_USER, PAUSED, RoutineJob
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.kafka_properties import kafka_properties, with_group
-from loaders.routine.properties import ALTERABLE
-from loaders.routine.spec import FILES, KAFKA, RoutineSpec
-from loaders.row_source import Target
-from store.catalog import require_database
-from store.errors import InvalidInputError
-from store.store import Store
-from store.transaction import now_ms
+from seqstore.loaders.routine.file_source import complete_path
+from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.kafka_properties import kafka_properties, with_group
+from seqstore.loaders.routine.properties import ALTERABLE
+from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from seqstore.loaders.row_source import Target
+from seqstore.store.catalog.catalog import require_database
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.store import Store
 
 PAUSED_BY_USER: Final = "User pauses routine load job"
 _OFFSETS: Final = frozenset(["kafka_partitions", "kafka_offsets"])

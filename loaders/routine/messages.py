@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loaders.error_log import ROWS_MAX
-from loaders.routine.source import Body
-from loaders.source import BadRow, Place, shown
-from store.errors import InvalidInputError
+from seqstore.loaders.error_log import ROWS_MAX
+from seqstore.loaders.routine.source import Body
+from seqstore.loaders.source import BadRow, Place, shown
+from seqstore.store.errors import InvalidInputError
 
 _SIGN: Final = b"|"
 _EMPTY: Final = BadRow(Place(0, ""), "the message is empty")

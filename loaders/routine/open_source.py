@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from loaders.routine.file_source import FileSource, file_bodies
-from loaders.routine.job import RoutineJob
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.kafka_source import KafkaSource
-from loaders.routine.source import Source
-from loaders.routine.spec import FILES
-from store.store import Store
+from seqstore.loaders.routine.file_source import FileSource, file_bodies
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.kafka_source import KafkaSource
+from seqstore.loaders.routine.source import Source
+from seqstore.loaders.routine.spec import FILES
+from seqstore.store.store import Store
 
 
 def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from loaders.headers import UPDATE_MODES
-from store.errors import InvalidInputError
+from seqstore.loaders.headers import UPDATE_MODES
+from seqstore.store.errors import InvalidInputError
 
 CONCURRENCY_MAX: Final = 256  # R9
 _MIB: Final = 1 << 20

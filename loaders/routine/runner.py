@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from loaders.routine.job import NEED_SCHEDULE, RoutineJob
-from loaders.routine.job_runner import JobRunner, OpenSource, Round
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.open_source import open_source
-from store.store import Store
-from store.transaction import now_ms
+from seqstore.loaders.routine.job import NEED_SCHEDULE, RoutineJob
+from seqstore.loaders.routine.job_runner import JobRunner, OpenSource, Round
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.open_source import open_source
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.store import Store
 
 _LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
 _AGAIN_SECONDS: Final = 5.0  # after an error of the store

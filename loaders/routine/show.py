@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from loaders.broker.files import without_login
-from loaders.routine.job import CANCELLED, PAUSED, RoutineJob
-from loaders.routine.kafka_properties import shown as without_secrets
-from loaders.routine.properties import EXEC_MEM_LIMIT
-from loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.loaders.broker.files import without_login
+from seqstore.loaders.routine.job import CANCELLED, PAUSED, RoutineJob
+from seqstore.loaders.routine.kafka_properties import shown as without_secrets
+from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
+from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
 
 JOB_COLUMNS: Final = (
     "Id",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from loaders.source import BadRow
-from store.errors import UnavailableError
+from seqstore.loaders.source import BadRow
+from seqstore.store.errors import UnavailableError
 
 
 class SourceUnavailable(UnavailableError):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from loaders.broker.spec import format_of
-from loaders.column_list import parse_columns
-from loaders.headers import StreamLoadOptions, parse_headers
-from loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
-from loaders.row_source import Target
-from store.check_partial import check_flexible
-from store.errors import InvalidInputError
+from seqstore.loaders.broker.spec import format_of
+from seqstore.loaders.column_list import parse_columns
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
+from seqstore.loaders.row_source import Target
+from seqstore.store.check.partial_checker import check_flexible
+from seqstore.store.errors import InvalidInputError
 
 KAFKA: Final = "KAFKA"
 FILES: Final = "FILES"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from loaders.routine import manage
-from loaders.routine.job import PAUSED, RoutineJob
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.show import (
+from seqstore.loaders.routine import manage
+from seqstore.loaders.routine.job import PAUSED, RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.show import (
     CREATE_COLUMNS,
     JOB_COLUMNS,
     TASK_COLUMNS,
@@ -15,11 +15,11 @@ from loaders.routine.show import (
     job_line,
     task_lines,
 )
-from loaders.routine.spec import RoutineSpec
-from store.errors import InvalidInputError
-from store.sql import load_jobs as sql
-from store.sql.result import Result, text_rows
-from store.store import Store
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse import load_jobs as sql
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.store import Store
 
 
 class RoutineStatements:

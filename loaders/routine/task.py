@@ -17,18 +17,18 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from loaders.error_log import ROWS_MAX, ErrorLog
-from loaders.gathered import Gathered
-from loaders.routine.destination import Destination, ManyTables, OneTable
-from loaders.routine.job import Batch
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.source import Body, Piece, Source, Span
-from loaders.routine.spec import RoutineSpec
-from loaders.row_source import Target, moment_in, open_rows
-from loaders.source import BadRow
-from store.load import Load
-from store.store import Store
-from store.table import Table
+from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
+from seqstore.loaders.routine.destination import Destination, ManyTables, OneTable
+from seqstore.loaders.routine.job import Batch
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.source import Body, Piece, Source, Span
+from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_source import Target, moment_in, open_rows
+from seqstore.loaders.source import BadRow
+from seqstore.store.load.load import Load
+from seqstore.store.store import Store
+from seqstore.store.table import Table
 
 Note = Callable[[BadRow, str], None]
 

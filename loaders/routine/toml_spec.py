@@ -19,8 +19,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from loaders.routine.spec import FILES, KAFKA, RoutineSpec
-from loaders.toml_file import TomlFile
+from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from seqstore.loaders.toml_file import TomlFile
 
 _TEXTS: Final = frozenset(
     [

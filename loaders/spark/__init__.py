@@ -1,10 +1,10 @@
 """Rows from PySpark. Importing this needs neither pyspark nor Java; using it does: `missing_requirement`."""
 
-from loaders.spark.counters import LoadCounters
-from loaders.spark.read_table import read_table
-from loaders.spark.registration import register
-from loaders.spark.requirements import missing_requirement
-from loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
+from seqstore.loaders.spark.counters import LoadCounters
+from seqstore.loaders.spark.read_table import read_table
+from seqstore.loaders.spark.registration import register
+from seqstore.loaders.spark.requirements import missing_requirement
+from seqstore.loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
 
 __all__ = [
     "EpochReport",

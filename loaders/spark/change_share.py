@@ -2,7 +2,7 @@
 
 A plan travels through the driver's JVM, whose memory a version of millions of rows would fill. So the first
 few megabytes of a batch travel with its plan, and the rest by files beside the table's segments, which tasks
-read wherever they run. The files belong to a load that is never published (store.staging): they go when
+read wherever they run. The files belong to a load that is never published (segment.load_marker): they go when
 their batch is done, when the query ends, and at the latest when the application is gone.
 """
 
@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from store import Table
-from store.disk import Disk
-from store.staging import StagingId
+from seqstore.store import Table
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.load_marker import StagingId
 
 ROWS_PER_SHARE: Final = 65_536
 _PLAN_BYTES_MAX: Final = 8 * 2**20

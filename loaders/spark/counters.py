@@ -16,8 +16,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from store.load import LoadResult
-from store.publish import Figures
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.load.load import LoadResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

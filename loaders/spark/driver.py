@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from store.transaction import identity_of, this_process
+from seqstore.store.runtime.process_identity import identity_of, this_process
 
 
 def driver_process() -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from store import InvalidInputError, TableSchema
+from seqstore.store import InvalidInputError, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

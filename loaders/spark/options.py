@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from store import InvalidInputError
-from store.app_ids import check_pair
-from store.check_partial import FIXED, UPSERT, parse_mode, parse_new_key_behavior
+from seqstore.store import InvalidInputError
+from seqstore.store.catalog.app_ids import check_pair
+from seqstore.store.check.partial_checker import FIXED, UPSERT, parse_mode, parse_new_key_behavior
 
 ROWS_PER_PARTITION: Final = 1_000_000
 _SIZE: Final = re.compile(r"(?P<number>[0-9]+)(?P<unit>[kmgt]?)b?")

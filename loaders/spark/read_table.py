@@ -25,16 +25,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from loaders.spark.frame_types import frame_schema, is_kept
-from loaders.spark.options import local_path
-from loaders.spark.registration import register
-from store import InvalidInputError, Store
-from store.column import DELETE_SIGN, hidden_name
-from store.disk import Disk
-from store.object_disk import ObjectDisk
-from store.scan import Projection, scan_batches
-from store.segment import INLINE, data_name
-from store.table_state import LiveSegment, TableState
+from seqstore.loaders.spark.frame_types import frame_schema, is_kept
+from seqstore.loaders.spark.options import local_path
+from seqstore.loaders.spark.registration import register
+from seqstore.store import InvalidInputError, Store
+from seqstore.store.read.scan import Projection, scan_batches
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.schema.column import DELETE_SIGN, hidden_name
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.object_disk import ObjectDisk
+from seqstore.store.segment.segment import INLINE, data_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

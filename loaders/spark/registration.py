@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from loaders.spark.counters import LoadCounters
+    from seqstore.loaders.spark.counters import LoadCounters
 
 
 # By application, as accumulators are: whoever needs the source registers it again, without knowing of them.
@@ -23,7 +23,7 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
         counters: raised by what `df.write`, `writeStream` and broker loads on Spark publish from now on. None
             keeps those that the application was given before.
     """
-    from loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
+    from seqstore.loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
 
     use_this_python()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -11,7 +11,7 @@
 Spark promises to run an epoch again, with the same rows, until its checkpoint says it is done. So:
 
 1. A small frame comes to the driver as Arrow; the executors of a large one, or of one whose size Spark cannot
-   tell, check and stage their shares themselves (store.write_task). Only values of AUTO_INCREMENT columns are
+   tell, check and stage their shares themselves (load.write_task). Only values of AUTO_INCREMENT columns are
    made by the driver alone, so frames without them come to it whatever their size.
 2. Either way the rows of all tables are published under one label made of query id, epoch and tables. Rows
    and label become visible in one switch.
@@ -40,18 +40,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from loaders.spark.counters import LoadCounters
-from loaders.spark.frame_types import written_schema
-from loaders.spark.options import LoadOptions, bytes_of, local_path
-from loaders.spark.staged_frame import StagedFrame, stage_frame
-from loaders.spark.zones import without_zones
-from store import InvalidInputError, LabelExistsError, Store, Table
-from store.load import Load
-from store.publish import Figures
-from store.recovery import ending
-from store.store import split_name
-from store.supplied import split_supplied
-from store.transaction import VISIBLE
+from seqstore.loaders.spark.counters import LoadCounters
+from seqstore.loaders.spark.frame_types import written_schema
+from seqstore.loaders.spark.options import LoadOptions, bytes_of, local_path
+from seqstore.loaders.spark.staged_frame import StagedFrame
+from seqstore.loaders.spark.staging import stage_frame
+from seqstore.loaders.spark.zones import without_zones
+from seqstore.store import InvalidInputError, LabelExistsError, Store, Table
+from seqstore.store.catalog.transaction_record import VISIBLE
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.check.column_mask import split_supplied
+from seqstore.store.load.load import Load
+from seqstore.store.maintenance.recovery import ending
+from seqstore.store.store import split_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

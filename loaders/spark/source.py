@@ -1,20 +1,20 @@
 """The Spark data source `seqstore`: batch reads of a snapshot, batch writes as one version.
 
-    from loaders.spark import register
+    from seqstore.loaders.spark import register
     register(spark)
     spark.read.format("seqstore").option("path", DATA_DIR).option("table", "db.t").load()
     frame.write.format("seqstore").mode("append").option("path", DATA_DIR).option("table", "db.t").save()
 
-Reading: one process beside the driver plans the snapshot into shares (store.scan_task), an input partition
+Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
 prunes by zone maps. Filters of the query itself do so too where `pushdown` is asked for, which is right for
 frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
 whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
 filter that was pushed last.
 
-Writing: executors check and stage their partition (store.write_task); the rows become visible in `commit`,
+Writing: executors check and stage their partition (load.write_task); the rows become visible in `commit`,
 which runs once, beside the driver, and publishes all shares as one version. What tasks have left that ran
-twice, or still run, is removed at commit or abort (store.staging).
+twice, or still run, is removed at commit or abort (segment.load_marker).
 
 Spark runs each of these in processes of their own, so every one opens the store by its path.
 """
@@ -38,28 +38,28 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from loaders.spark.counters import LoadCounters, tell_load
-from loaders.spark.driver import driver_process
-from loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
-from loaders.spark.options import (
+from seqstore.loaders.spark.counters import LoadCounters, tell_load
+from seqstore.loaders.spark.driver import driver_process
+from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
+from seqstore.loaders.spark.options import (
     HOW_TO_READ,
     HOW_TO_WRITE,
     SNAPSHOT_READ,
     SNAPSHOT_WRITE,
     SourceOptions,
 )
-from loaders.spark.pushdown import arrow_filter
-from loaders.spark.staged_frame import StagedFrame, run_task
-from loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
-from store import InvalidInputError, Store, Table, TableSchema
-from store.app_ids import DUPLICATE
-from store.column import hidden_name
-from store.partitions import any_partition_filter, partition_named, partitioned
-from store.recovery import end_loads, ending
-from store.scan import Projection
-from store.scan_task import ScanTask
-from store.transaction import check_label
-from store.write_task import StagedRows
+from seqstore.loaders.spark.pushdown import arrow_filter
+from seqstore.loaders.spark.staged_frame import StagedFrame, run_task
+from seqstore.loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
+from seqstore.store import InvalidInputError, Store, Table, TableSchema
+from seqstore.store.catalog.app_ids import DUPLICATE
+from seqstore.store.catalog.transaction_record import check_label
+from seqstore.store.load.write_task import StagedRows
+from seqstore.store.maintenance.recovery import end_loads, ending
+from seqstore.store.read.scan import Projection
+from seqstore.store.read.scan_task import ScanTask
+from seqstore.store.schema.column import hidden_name
+from seqstore.store.schema.partitions import any_partition_filter, partition_named, partitioned
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -172,8 +172,8 @@ class SnapshotReader(DataSourceReader):
 
 def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:
     """The option filter. SQL is imported here: each of Spark's workers waits for what the module imports."""
-    from store.sql.scan_filter import scan_filter
-    from store.sql.tokens import parse_tree
+    from seqstore.store.sql.parse.tokens import parse_tree
+    from seqstore.store.sql.translate.scan_filter import scan_filter
 
     return scan_filter(schema, parse_tree(text, 0, len(text)), "option filter:")
 

@@ -7,7 +7,6 @@ into the driver's own process, so that several frames can be published together 
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from loaders.spark.registration import register
-from loaders.spark.zones import local_times
-from store.write_task import StagedRows, WriteTask
+from seqstore.loaders.spark.zones import local_times
+from seqstore.store.load.write_task import StagedRows, WriteTask
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
-_HANDED_OVER: Final = "shares"
+HANDED_OVER: Final = "shares"
 
 
 @dataclass
 class StagedFrame:
-    """Shares of one load, which is to be ended by whoever publishes them (`store.recovery.ending`).
+    """Shares of one load, which is to be ended by whoever publishes them (`maintenance.recovery.ending`).
 
     Attributes:
         task: what staged them.
@@ -39,7 +37,7 @@ class StagedFrame:
 
     def hand_over(self, directory: Path) -> None:
         """To the process that called `stage_frame`."""
-        (directory / _HANDED_OVER).write_bytes(pickle.dumps(self))
+        (directory / HANDED_OVER).write_bytes(pickle.dumps(self))
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
@@ -50,20 +48,3 @@ def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
         return StagedRows()
     rest = (batch for part in ([first], plain) for batch in part)
     return task.run(pa.RecordBatchReader.from_batches(first.schema, rest))
-
-
-def stage_frame(df: DataFrame, path: Path, table: str, options: dict[str, str]) -> StagedFrame:
-    """Has executors stage a frame for a load of this process's Spark application.
-
-    Args:
-        options: of the data source, as strings.
-
-    Raises:
-        pyspark.errors.PySparkException: a task failed for good; nothing is left.
-    """
-    register(df.sparkSession)
-    with tempfile.TemporaryDirectory(prefix="seqstore-staged-") as directory:
-        writer = df.write.format("seqstore").mode("append").options(**options)
-        writer.options(path=str(path), table=table, staged_to=directory).save()
-        staged: StagedFrame = pickle.loads((Path(directory) / _HANDED_OVER).read_bytes())
-    return staged

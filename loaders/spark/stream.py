@@ -4,7 +4,7 @@ Reading, offsets are versions of a table:
 
 1. A new query starts with the rows of the version at which its first batch ends, as `+I`; `starting_version`
    leaves them out and starts with the changes of that version.
-2. Every later batch has the changes of some versions (store.changes), at most `max_rows_per_batch` of them
+2. Every later batch has the changes of some versions (`change_feed`), at most `max_rows_per_batch` of them
    unless one version has more. Versions that change no data, such as compactions, bring nothing.
 3. A version that changes the schema the query was started with ends it, once everything before it was
    delivered; the query that is started next goes on behind it, with the new schema, in which it also reads
@@ -45,27 +45,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from loaders.spark.change_share import ChangeShare, ChangeShares
-from loaders.spark.counters import LoadCounters, tell_load
-from loaders.spark.driver import driver_process
-from loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
-from loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
-from loaders.spark.staged_frame import run_task
-from store import (
-    InvalidInputError,
-    LabelExistsError,
-    LoadResult,
-    NotFoundError,
-    Store,
-    Table,
-)
-from store.changes import CHANGE_TYPE, FEED_FIELDS
-from store.recovery import begun_loads, end_loads, ending
-from store.scan import Projection
-from store.scan_task import ScanTask
-from store.staging import StagingId
-from store.transaction import VISIBLE
-from store.write_task import StagedRows
+from seqstore.loaders.spark.change_share import ChangeShare, ChangeShares
+from seqstore.loaders.spark.counters import LoadCounters, tell_load
+from seqstore.loaders.spark.driver import driver_process
+from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
+from seqstore.loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
+from seqstore.loaders.spark.staged_frame import run_task
+from seqstore.store import InvalidInputError, LabelExistsError, LoadResult, NotFoundError, Store, Table
+from seqstore.store.catalog.transaction_record import VISIBLE
+from seqstore.store.history.change_feed import CHANGE_TYPE, FEED_FIELDS
+from seqstore.store.load.write_task import StagedRows
+from seqstore.store.maintenance.recovery import begun_loads, end_loads, ending
+from seqstore.store.read.scan import Projection
+from seqstore.store.read.scan_task import ScanTask
+from seqstore.store.segment.load_marker import StagingId
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

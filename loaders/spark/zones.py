@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import InvalidInputError
+from seqstore.store import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

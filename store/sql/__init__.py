@@ -15,8 +15,8 @@ partition_parser.py, load_parser.py, load_jobs.py    clauses of partitions and o
 system_tables.py, processes.py, privileges.py        information_schema; sessions of a server; who may do what
 """
 
-from store.sql.parser import parse
-from store.sql.result import Result
-from store.sql.session import Session
+from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.parser import parse
+from seqstore.store.sql.session.session import Session
 
 __all__ = ["Result", "Session", "parse"]

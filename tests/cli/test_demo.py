@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from cli.demo import flights as source
-from cli.demo import run
-from cli.demo.flights import (
+from seqstore import AlreadyExistsError, InvalidInputError, Store, StoreError
+from seqstore.cli.demo import flights as source
+from seqstore.cli.demo import run
+from seqstore.cli.demo.flights import (
     ARRIVED,
     CANCELLED,
     CREATE_TABLE,
@@ -33,12 +34,11 @@ from cli.demo.flights import (
     to_csv,
     to_json_lines,
 )
-from cli.demo.flights_run import differing_rows, flight_with_late_departure, run_flights
-from cli.demo.screen import Screen
-from cli.demo.spark_run import forget_last_epoch, stream_files
-from cli.demo.worked_example import STEPS, Statement, run_worked_example
-from store import AlreadyExistsError, InvalidInputError, Store, StoreError
-from store.sql import Session
+from seqstore.cli.demo.flights_run import differing_rows, flight_with_late_departure, run_flights
+from seqstore.cli.demo.screen import Screen
+from seqstore.cli.demo.spark_run import forget_last_epoch, stream_files
+from seqstore.cli.demo.worked_example import STEPS, Statement, run_worked_example
+from seqstore.store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,7 +258,7 @@ def test_another_answer_than_the_documented_one_is_an_error(
     last = steps[-1]
     assert isinstance(last, Statement)
     steps[-1] = replace(last, answer=last.answer.replace("| w ", "| c "))
-    monkeypatch.setattr("cli.demo.worked_example.STEPS", steps)
+    monkeypatch.setattr("seqstore.cli.demo.worked_example.STEPS", steps)
     with Store.open(tmp_path) as store, pytest.raises(StoreError, match="differs from the documentation's"):
         run_worked_example(store, screen()[0])
 
@@ -286,7 +286,7 @@ def test_the_flight_of_the_story_departed_after_it_arrived(stream: EventStream) 
 def test_where_spark_is_missing_its_part_is_skipped_with_the_reason(
     tmp_path: Path, small: EventStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cli.demo import spark_run
+    from seqstore.cli.demo import spark_run
 
     monkeypatch.setattr(spark_run, "missing_requirement", lambda: "no Java was found; install it")
     shown, printed = screen()

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from cli.demo import feeds_run
-from cli.demo.feed import FEEDS, feed_rows
-from cli.demo.feeds_run import run_feeds
-from cli.demo.flights import KEY, read_flights
-from cli.demo.screen import Screen
-from store import Store, StoreError
+from seqstore import Store, StoreError
+from seqstore.cli.demo import feeds_run
+from seqstore.cli.demo.feed import FEEDS, feed_rows
+from seqstore.cli.demo.feeds_run import run_feeds
+from seqstore.cli.demo.flights import KEY, read_flights
+from seqstore.cli.demo.screen import Screen
 
 
 @pytest.fixture(scope="module")

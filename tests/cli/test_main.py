@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app, exit_code
-from store import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
+from seqstore import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
+from seqstore.cli.main import app, exit_code
 from tests.support.printed import WORKED_EXAMPLE
 
 Invoke = Callable[..., Any]
@@ -140,7 +140,7 @@ def test_history_and_check_tell_what_happened(run: Invoke, tmp_path: Path) -> No
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
-        "import sys; from cli.main import app\ntry: app(['--help'])\nfinally: "
+        "import sys; from seqstore.cli.main import app\ntry: app(['--help'])\nfinally: "
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
@@ -154,7 +154,7 @@ def test_serve_tells_which_package_it_misses(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['aiohttp'] = None; import importlib.util as util; find = util.find_spec; "
         "util.find_spec = lambda name: None if name == 'aiohttp' else find(name); "
-        f"from cli.main import app; app(['--data-dir', {str(tmp_path)!r}, 'serve'])"
+        f"from seqstore.cli.main import app; app(['--data-dir', {str(tmp_path)!r}, 'serve'])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
@@ -183,7 +183,7 @@ LOADS = [
 
 
 def test_the_documented_story_prints_what_the_documentation_prints(run: Invoke, tmp_path: Path) -> None:
-    pytest.importorskip("loaders.stream_load", exc_type=ImportError)
+    pytest.importorskip("seqstore.loaders.stream_load", exc_type=ImportError)
     sql(run, CREATE)
     assert sql(run, "USE test; desc test_table;") == DESC
     for number, (lines, expected) in enumerate(LOADS):
@@ -222,7 +222,7 @@ def test_one_blank_after_the_colon_of_a_header_is_dropped_and_no_more(
 def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     data = tmp_path / "rows.csv"
     data.write_text("1\ta\n")
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(tmp_path / "data")]
     subprocess.run([*command, "sql", "-e", TABLE], check=True, cwd=ROOT)
     ours, theirs = pty.openpty()
     done = subprocess.run(
@@ -241,7 +241,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
 
 
 def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Invoke, tmp_path: Path) -> None:
-    pytest.importorskip("loaders.stream_load", exc_type=ImportError)
+    pytest.importorskip("seqstore.loaders.stream_load", exc_type=ImportError)
     sql(run, TABLE)
     data = tmp_path / "rows.csv"
     data.write_text("1,a\nx,b\n")

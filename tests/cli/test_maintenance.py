@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from store import Store
+from seqstore import Store
+from seqstore.cli.main import app
 
 SETUP = """CREATE DATABASE db; CREATE TABLE db.t (k INT, v INT) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1
 PROPERTIES('function_column.sequence_col' = 'v'); INSERT INTO db.t VALUES (1, 5), (2, 1);

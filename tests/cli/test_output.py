@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from cli import output
-from cli.output import Format, as_csv, as_json, as_markdown, box
+from seqstore.cli import output
+from seqstore.cli.output import Format, as_csv, as_json, as_markdown, box
 
 DOCUMENTED = """\
 +---------+------------+----------+-------------+---------+

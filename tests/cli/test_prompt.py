@@ -11,9 +11,9 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from cli.prompt import SqlCompleter
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.cli.prompt import SqlCompleter
+from seqstore.store.sql import Session
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ TYPIST = """
 import sys
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
-from cli.output import Format
-from cli.prompt import Prompt
-from store import Store
-from store.sql import Session
+from seqstore.cli.output import Format
+from seqstore.cli.prompt import Prompt
+from seqstore import Store
+from seqstore.store.sql import Session
 with Store.open(sys.argv[1]) as store, Session(store, "db") as session, create_pipe_input() as keys:
     keys.send_text(sys.argv[2])
     Prompt(session, Format(sys.argv[3]), input=keys, output=DummyOutput()).run()

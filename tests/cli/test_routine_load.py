@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from loaders.routine.job import RoutineJob
-from loaders.routine.jobs import RoutineJobs
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.store.sql import Session
 from tests.support.http_server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ path = "in/*.json"
 
 
 def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(data), *arguments]
+    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), *arguments]
     given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=given, check=False)
 
@@ -216,7 +216,7 @@ def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path,
     print(f"seed {seed}")
     random_moment = random.Random(seed)
     feed = Feed(tmp_path / "in", seed)
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(data), "routine-load", "start"]
+    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), "routine-load", "start"]
     for number in range(5):
         feed.put(3)
         before = job_of(data).statistic.committed_tasks

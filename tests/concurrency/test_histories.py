@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, ConflictError, Settings, Store, TableSchema, parse_type
+from seqstore import Column, ConflictError, Settings, Store, TableSchema, parse_type
 from tests.support.histories import GROUP, run_group
 
 HISTORIES = int(os.environ.get("SEQSTORE_HISTORIES", "20000"))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Store
+from seqstore import Store
 from tests.support import contention
 from tests.support.rows import rows_of, schema_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Store
+from seqstore import Store
 from tests.support import contention
 
 WRITERS = 4

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Store, Table
+from seqstore import Store, Table
 from tests.support.group_events import assert_agrees
 from tests.support.group_model import GroupModel
 from tests.support.partial_model import PartialModel, assert_partial

@@ -19,15 +19,16 @@ import pymysql
 import pytest
 from rich.console import Console
 
-from cli.demo.broker_run import kill_in_the_middle, run_broker, wait_for
-from cli.demo.flights import event_stream, read_flights
-from cli.demo.screen import Screen
-from loaders.broker.job import ATTEMPTS_MAX, CANCELLED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.worker import resume, submit
-from store import Settings, Store
-from store.sql import Session
-from store.transaction import now_ms, this_process
+from seqstore import Settings, Store
+from seqstore.cli.demo.broker_run import kill_in_the_middle, run_broker, wait_for
+from seqstore.cli.demo.flights import event_stream, read_flights
+from seqstore.cli.demo.screen import Screen
+from seqstore.loaders.broker.job import ATTEMPTS_MAX, CANCELLED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.worker import resume, submit
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
 ROWS = 120_000  # of a file: enough to be in the middle of it
@@ -73,7 +74,9 @@ def assert_loaded_once(store: Store) -> None:
         table = store.table(f"db.{name}")
         assert [info.label for info in table.history() if info.label] == ["job"]
         assert table.check() == []
-    code = "import sys; from store import Store; Store.open(sys.argv[1]).close()"  # sweeps what the dead left
+    code = (
+        "import sys; from seqstore import Store; Store.open(sys.argv[1]).close()"  # sweeps what the dead left
+    )
     subprocess.run([sys.executable, "-c", code, str(store.path)], check=True, timeout=120, cwd=ROOT)
     live = {
         live.segment.meta.file_id
@@ -184,7 +187,16 @@ def test_a_server_killed_with_its_jobs_goes_on_with_them(store: Store, files: Pa
 
 def with_server(store: Store, config: Path, step: object, files: Path) -> None:
     """Runs a step against a server process, then kills it."""
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(store.path), "serve", "--http-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "seqstore.cli.main",
+        "--data-dir",
+        str(store.path),
+        "serve",
+        "--http-port",
+        "0",
+    ]
     server = subprocess.Popen(
         [*command, "--mysql-port", "0", "--config", str(config)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )

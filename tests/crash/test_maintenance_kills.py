@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, TableSchema, parse_type
-from store.records import unpack
+from seqstore import Column, Settings, Store, TableSchema, parse_type
+from seqstore.store.runtime.records import unpack
 from tests.support.dying_child import run_until_dead
 
 KEYS = 1_500

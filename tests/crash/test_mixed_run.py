@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from store import Column, Settings, Store, TableSchema, parse_type
+from seqstore import Column, Settings, Store, TableSchema, parse_type
 
 ROOT = Path(__file__).parents[2]
 KEYS = 2_000
@@ -35,7 +35,7 @@ print(json.dumps(work(sys.argv[1], sys.argv[2], float(sys.argv[3]))), flush=True
 
 def work(path: str, role: str, seconds: float) -> dict[str, Any]:
     """One process's part; what it did."""
-    from store.errors import VersionExpiredError
+    from seqstore.store.errors import VersionExpiredError
 
     end = time.monotonic() + seconds
     store = Store.open(path, settings=Settings(inline_bytes_max=20_000))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, TableSchema, parse_type
+from seqstore import Column, Settings, Store, TableSchema, parse_type
 from tests.support.dying_child import run_until_dead
 
 KEYS = 1_500
@@ -23,7 +23,7 @@ FAILPOINTS = ["disk.written", "load.staged", "publish.before_switch", "publish.a
 CHILD = """
 import sys
 from tests_crash_batches import batch, open_store
-from store import LabelExistsError
+from seqstore import LabelExistsError
 store = open_store(sys.argv[1])
 table = store.table("db.t")
 number = int(sys.argv[2])

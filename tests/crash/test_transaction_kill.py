@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, Settings, Store, TableSchema, UnavailableError, parse_type
-from store.sql import Session
-from store.transaction import ABORTED, VISIBLE
+from seqstore import Column, Settings, Store, TableSchema, UnavailableError, parse_type
+from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE
+from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
@@ -30,19 +30,19 @@ U4 = (
 CHILD = """
 import sys
 import pyarrow as pa, pyarrow.compute as pc
-from store import Settings, Store
+from seqstore import Settings, Store
 settings = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
 store = Store.open(sys.argv[1], settings=settings)
-with store.transaction(label="once") as tx:
+with catalog.transaction_record(label="once") as tx:
     tx.table("db.t").update({"a": pc.field("a") + 1}, pc.field("k") == 1)
     tx.table("db.u").upsert(pa.table({"k": [1], "a": [1]}))
 """
 HOLDER = """
 import sys, time
 import pyarrow.compute as pc
-from store import Settings, Store
+from seqstore import Settings, Store
 store = Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0))
-with store.transaction() as tx:
+with catalog.transaction_record() as tx:
     tx.table("db.t").update({"a": 77}, pc.field("k") == 1)
     print("held", flush=True)
     time.sleep(600)

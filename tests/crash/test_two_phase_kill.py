@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, InvalidInputError, LabelExistsError, Settings, Store, TableSchema, parse_type
-from store.prepared import prepared_files
+from seqstore import Column, InvalidInputError, LabelExistsError, Settings, Store, TableSchema, parse_type
+from seqstore.store.catalog.prepared_records import prepared_files
 from tests.support.dying_child import run_until_dead
 
 KEYS = 400

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
-from cli.server.settings import ServerSettings
-from store import Settings
+from seqstore import Settings
+from seqstore.cli.server.settings import ServerSettings
 
 DEFAULT = Path(__file__).parents[2] / "conf" / "default.toml"
 

@@ -13,10 +13,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from loaders.columnar import _spoiled
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import Store
+from seqstore import Store
+from seqstore.loaders.columnar import _spoiled
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
 from tests.support.rows import rows_of, schema_of
 
 LONG = "x" * 10_000_000

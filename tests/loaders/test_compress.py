@@ -10,8 +10,8 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from loaders.compress import open_compressed
-from store.errors import InvalidInputError
+from seqstore.loaders.compress import open_compressed
+from seqstore.store.errors import InvalidInputError
 
 PLAIN = b"".join(b"%d,some text %d\n" % (i, i % 7) for i in range(60_000))
 

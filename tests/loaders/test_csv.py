@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders import csv
-from loaders.csv import CsvReader
-from loaders.headers import CsvOptions
-from store.errors import InvalidInputError
+from seqstore.loaders import csv
+from seqstore.loaders.csv import CsvReader
+from seqstore.loaders.headers import CsvOptions
+from seqstore.store.errors import InvalidInputError
 
 Row = tuple[str | None, ...]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from loaders.expressions import Evaluator, Field, bind, parse
-from store.errors import InvalidInputError
-from store.sql.calls import Moment, Surroundings
-from store.types import ColumnType, parse_type
+from seqstore.loaders.expressions import Evaluator, Field, bind, parse
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.translate.calls import Moment, Surroundings
+from seqstore.store.types.column_types import ColumnType, parse_type
 
 AROUND = Surroundings(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
 ROWS = pa.table(

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from loaders import group_commit
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import Store, UnavailableError
-from store.load import Load
-from store.sql.session import Session
+from seqstore import Store, UnavailableError
+from seqstore.loaders import group_commit
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.load.load import Load
+from seqstore.store.sql.session.session import Session
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders.headers import StreamLoadOptions, parse_headers
-from store.errors import InvalidInputError
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.store.errors import InvalidInputError
 
 
 def refusal(**headers: str) -> str:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders import json as json_rows
-from loaders.headers import JsonOptions
-from loaders.json import JsonReader
-from loaders.json_paths import duckdb_path
-from store.errors import InvalidInputError
+from seqstore.loaders import json as json_rows
+from seqstore.loaders.headers import JsonOptions
+from seqstore.loaders.json import JsonReader
+from seqstore.loaders.json_paths import duckdb_path
+from seqstore.store.errors import InvalidInputError
 
 
 @dataclass

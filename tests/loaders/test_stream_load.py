@@ -15,10 +15,10 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import Load, LoadResult, Store, WriteResult
-from store.sql.session import Session
+from seqstore import Load, LoadResult, Store, WriteResult
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.sql.session.session import Session
 
 FIELDS = [
     "TxnId",
@@ -193,7 +193,7 @@ def test_partitions_name_the_only_one_there_is(bench: Bench) -> None:
 def test_a_load_beyond_its_timeout_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """LH9."""
     moments = iter(range(0, 10_000, 5))
-    monkeypatch.setattr("loaders.stream_load.time.monotonic", lambda: float(next(moments)))
+    monkeypatch.setattr("seqstore.loaders.stream_load.time.monotonic", lambda: float(next(moments)))
     reply = bench.load("1,a,,,\n", timeout="1")
     assert reply["Status"] == "Fail"
     assert reply["Message"].startswith("[TIMEOUT]")
@@ -255,7 +255,7 @@ def test_the_error_log_is_bounded(bench: Bench) -> None:
 
 
 def test_error_logs_of_old_loads_make_room(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loaders.error_log.FILES_MAX", 3)
+    monkeypatch.setattr("seqstore.loaders.error_log.FILES_MAX", 3)
     urls = [bench.load("x\n")["ErrorURL"] for _ in range(6)]
     assert [Path(url).exists() for url in urls] == [False] * 3 + [True] * 3
 
@@ -661,11 +661,11 @@ def test_a_large_body_is_written_in_pieces_and_becomes_one_version(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """X1; and bad rows keep their line numbers across pieces."""
-    monkeypatch.setattr("loaders.gathered.ROWS", 1000)
+    monkeypatch.setattr("seqstore.loaders.row_buffer.ROWS", 1000)
     lines = [f"{i},v{i % 100}" for i in range(20_000)]
     lines[12_345] = "bad"
     lines[17_000] = "17000,toolong"
-    monkeypatch.setattr("loaders.csv.CsvReader.__init__.__kwdefaults__", {"block_bytes": 4096})
+    monkeypatch.setattr("seqstore.loaders.csv.CsvReader.__init__.__kwdefaults__", {"block_bytes": 4096})
     before = bench.store.table("db.t").version
     reply = bench.good("\n".join(lines), columns="k,v", max_filter_ratio="0.1")
     assert counts(reply) == (20_000, 19_998, 2, 0)

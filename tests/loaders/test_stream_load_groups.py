@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import Column, Store, TableSchema, parse_type
+from seqstore import Column, Store, TableSchema, parse_type
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
 from tests.support.rows import rows_of
 
 PROPERTIES = {

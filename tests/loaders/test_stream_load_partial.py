@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from loaders.reply import StreamLoadReply
-from loaders.stream_load import stream_load
-from store import InvalidInputError, Store
-from store.sql import Session
+from seqstore import InvalidInputError, Store
+from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.sql import Session
 
 FLEXIBLE = "UPDATE_FLEXIBLE_COLUMNS"
 Row = dict[str, Any]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loaders.stream_load import stream_load
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.sql.session.session import Session
 
 _TEXT = st.text(alphabet="abk1v,;='\"()$.[]{}\\x01 \n-*@`", max_size=20)
 _HEADERS = {

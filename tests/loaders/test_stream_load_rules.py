@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
-from loaders.reply import (
+from seqstore import CommitUnknownError, Store
+from seqstore.loaders.reply import (
     FAIL,
     PUBLISH_TIMEOUT,
     SUCCESS,
@@ -21,9 +22,8 @@ from loaders.reply import (
     make_reply,
     reply_for_error,
 )
-from loaders.stream_load import stream_load
-from store import CommitUnknownError, Store
-from store.sql.session import Session
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.sql.session.session import Session
 
 
 @pytest.fixture

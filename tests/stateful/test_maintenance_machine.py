@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from store import CompactionResult, Snapshot, Store, Table, VersionExpiredError
-from store.compaction import Compaction
+from seqstore import CompactionResult, Snapshot, Store, Table, VersionExpiredError
+from seqstore.store.maintenance.compaction import Compaction
 from tests.stateful.test_table_machine import (
     EXACT_SHAPES,
     HASHED_SHAPES,
@@ -81,7 +81,7 @@ class MaintenanceMachine(TableMachine):
         then = times[min(before + ahead, self.model.version)]
         oldest = max(version for version, time in times.items() if time == then)
         now = round(then.timestamp() * 1000)
-        with mock.patch("store.retention.now_ms", return_value=now):
+        with mock.patch("seqstore.store.maintenance.retention.now_ms", return_value=now):
             result = self.table.vacuum(retention_seconds=0, dry_run=dry)
         assert result.oldest == oldest
         assert self.table.oldest_version == (before if dry else oldest)

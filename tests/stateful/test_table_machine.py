@@ -36,11 +36,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from store import LabelExistsError, Load, LoadResult, Settings, Store, Table, keys
-from store.catalog import Transaction
-from store.keys import Codes
-from store.table_state import TableState
-from store.table_writer import TableWriter
+from seqstore import LabelExistsError, Load, LoadResult, Settings, Store, Table
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.read.table_state import TableState
+from seqstore.store.segment import key_codes as keys
+from seqstore.store.segment.key_codes import Codes
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
@@ -221,7 +222,7 @@ class TableMachine(RuleBasedStateMachine):
         catches_up = data.draw(st.booleans(), "catches up beside the lock")
         is_next = False
 
-        def overtaken(now: TableState, tx: Transaction | None = None) -> None:
+        def overtaken(now: TableState, tx: CatalogTransaction | None = None) -> None:
             align(now, tx)
             # When its turn has come other threads wait for it, and under the writer lock everybody.
             wave = next(later, None) if tx is None and not is_next else None
@@ -382,7 +383,7 @@ class CollidingKeys(TableMachine):
 
 VERIFY = """
 import pickle, sys
-from store import Store
+from seqstore import Store
 from tests.stateful.test_table_machine import hash_bits
 from tests.support.compare import seen_rows
 for path, name, bits, rows in pickle.load(sys.stdin.buffer):

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Column, Default, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Default, Settings, Store, Table, TableSchema, parse_type
 from tests.support.partial_model import DELETE_SIGN, FIXED, FLEXIBLE, ROWS, SEQUENCE_COL, PartialModel
 
 Row = dict[str, Any]

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from store import Load, Settings, Store, Table, TableSchema
+from seqstore import Load, Settings, Store, Table, TableSchema
 from tests.support.group_events import EXACT, HASHED, GroupShape, assert_agrees
 from tests.support.group_model import GroupModel
 from tests.support.partial_model import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store import Store
+from seqstore import Store
 
 
 @pytest.fixture

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from store import (
-    AccessDeniedError,
-    AlreadyExistsError,
-    InvalidInputError,
-    NotFoundError,
-    Store,
-)
-from store.accounts import matches_scramble
+from seqstore import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Store
+from seqstore.store.catalog.accounts import matches_scramble
 
 
 @pytest.fixture

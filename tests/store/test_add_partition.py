@@ -11,12 +11,12 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 
-from store import AlreadyExistsError, FormatError, MetadataChangedException, Settings, Store, Table
-from store.add_partition import add_partitions
-from store.alter import Altered, alter
-from store.partitions import Partition
-from store.schema import TableSchema
-from store.sql import Session
+from seqstore import AlreadyExistsError, FormatError, MetadataChangedException, Settings, Store, Table
+from seqstore.store.ddl.add_partition import add_partitions
+from seqstore.store.ddl.alter import Altered, alter
+from seqstore.store.schema.partitioning import Partition
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql import Session
 
 TABLE = """
 CREATE DATABASE db; USE db;

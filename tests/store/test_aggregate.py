@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Settings, Store, Table, aggregate
-from store.condition import Condition
+from seqstore import Settings, Store, Table
+from seqstore.store.expressions.condition import Condition
+from seqstore.store.read import aggregate
 from tests.support.rows import schema_of
 
 _SIZES = Settings(

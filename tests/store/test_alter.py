@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     AlreadyExistsError,
     Column,
     ConcurrentAppendException,
@@ -23,13 +23,13 @@ from store import (
     Store,
     Table,
     TableSchema,
-    catalog,
     parse_type,
 )
-from store.alter import add_constraint, alter
-from store.column_changes import add_column, drop_column, rename_column
-from store.compaction import Compaction, CompactionResult
-from store.sql import Session
+from seqstore.store.catalog import catalog
+from seqstore.store.ddl.alter import add_constraint, alter
+from seqstore.store.ddl.column_changes import add_column, drop_column, rename_column
+from seqstore.store.maintenance.compaction import Compaction, CompactionResult
+from seqstore.store.sql import Session
 
 TABLE = """
 CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConcurrentTransactionException,
     InvalidInputError,
@@ -17,8 +17,8 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.sql import Session
-from store.sql.result import Result
+from seqstore.store.sql import Session
+from seqstore.store.sql.result import Result
 
 
 def rows(**columns: list[int]) -> pa.Table:

@@ -14,20 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import (
-    Column,
-    Default,
-    InvalidInputError,
-    Settings,
-    Store,
-    Table,
-    TableSchema,
-    parse_type,
-    two_phase,
-)
-from store.errors import UnavailableError
-from store.table_writer import TableWriter
-from store.write_task import WriteTask
+from seqstore import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.errors import UnavailableError
+from seqstore.store.load.write_task import WriteTask
+from seqstore.store.publish import two_phase
+from seqstore.store.publish.table_writer import TableWriter
 
 ROOT = Path(__file__).parents[2]
 FIXED = "UPDATE_FIXED_COLUMNS"
@@ -113,7 +104,7 @@ def test_a_table_made_again_starts_again(store: Store) -> None:
 LOAD = """
 import sys
 import pyarrow as pa
-from store import Settings, Store
+from seqstore import Settings, Store
 settings = Settings(catalog_bytes_max=2**28, auto_increment_values_reserved=7)
 table = Store.open(sys.argv[1], settings=settings).table("db.t")
 first = int(sys.argv[2])
@@ -276,7 +267,7 @@ def test_a_forked_process_takes_values_of_its_own(store: Store) -> None:
     table.upsert(pa.table({"a": [0]}))
     script = (
         "import os, sys, pyarrow as pa\n"
-        "from store import Settings, Store\n"
+        "from seqstore import Settings, Store\n"
         "table = Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28)).table('db.t')\n"
         "table.upsert(pa.table({'a': [1]}))\n"
         "child = os.fork()\n"

@@ -1,4 +1,4 @@
-"""`store.cast`: every source type to every column type, and which rows lost their value."""
+"""`types.cast`: every source type to every column type, and which rows lost their value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.cast import Cast, check_zone, try_cast
-from store.errors import InvalidInputError
-from store.types import INTEGER_RANGES, parse_type
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast import Cast, check_zone, try_cast
+from seqstore.store.types.column_types import INTEGER_RANGES, parse_type
 
 
 def convert(values: Any, to: str, arrow: pa.DataType | None = None, zone: str = "UTC") -> Cast:

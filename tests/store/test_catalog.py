@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from store import (
+from seqstore import (
     CorruptionError,
     FormatError,
     InvalidInputError,
@@ -22,8 +22,8 @@ from store import (
     Store,
     UnavailableError,
 )
-from store import catalog as records
-from store.records import pack, unpack
+from seqstore.store.catalog import catalog as records
+from seqstore.store.runtime.records import pack, unpack
 from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def run(path: Path, code: str) -> str:
     lines = [
         "import sys",
         "import pyarrow as pa",
-        "from store import Settings, Store, StoreError",
+        "from seqstore import Settings, Store, StoreError",
         "from tests.support.rows import rows_of, schema_of",
         "try:",
         "    store = Store.open(sys.argv[1])",

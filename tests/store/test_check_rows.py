@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import InvalidInputError, LoadRejectedError, RejectedRow, Settings, Store, Table
+from seqstore import InvalidInputError, LoadRejectedError, RejectedRow, Settings, Store, Table
 from tests.support.rows import rows_of, schema_of
 
 

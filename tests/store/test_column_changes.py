@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError, Store, Table
-from store.sql import Session
+from seqstore import InvalidInputError, Store, Table
+from seqstore.store.sql import Session
 
 TABLE = """
 CREATE TABLE t (k INT NOT NULL, day INT NOT NULL, grp INT NULL, n INT NOT NULL DEFAULT "7")

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
-from store.compaction import OPTIMIZE, Compaction, purge_rule
-from store.table_state import LiveSegment, TableState, read_hidden
+from seqstore import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, purge_rule
+from seqstore.store.read.table_state import LiveSegment, TableState, read_hidden
 
 
 def make(store: Store, name: str = "db.t", **properties: str) -> Table:
@@ -266,7 +266,7 @@ def test_a_new_process_reads_what_a_compaction_made_and_earlier_versions_as_they
     inputs = {live.segment.meta.id for live in table.state().segments.values()}
     assert table.optimize(full=True).version == 9
     code = (
-        "import sys, pickle; from store import Store; table = Store.open(sys.argv[1]).table('db.t');"
+        "import sys, pickle; from seqstore import Store; table = Store.open(sys.argv[1]).table('db.t');"
         "now = [live.segment.meta.id for live in table.state().segments.values()];"
         "rows = {v: table.scan(version=v, hidden=True).read_all().sort_by('k') for v in range(1, 10)};"
         "sys.stdout.buffer.write(pickle.dumps((now, rows)))"

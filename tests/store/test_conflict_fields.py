@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -21,16 +21,16 @@ from store import (
     Store,
     Table,
     TableSchema,
-    errors,
     parse_type,
 )
-from store.alter import add_feature, alter, set_properties
-from store.column_changes import add_column
-from store.compaction import Compaction
-from store.isolation import schema_error
-from store.publish import check_revision
-from store.transaction import VISIBLE, TransactionRecord
-from store.window import facts_of
+from seqstore.store import errors
+from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord
+from seqstore.store.conflict.isolation import schema_error
+from seqstore.store.conflict.window import facts_of
+from seqstore.store.ddl.alter import add_feature, alter, set_properties
+from seqstore.store.ddl.column_changes import add_column
+from seqstore.store.maintenance.compaction import Compaction
+from seqstore.store.publish.publish import check_revision
 
 FIELDS = (
     "table",

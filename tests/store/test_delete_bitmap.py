@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.delete_bitmap import (
+from seqstore.store.errors import CorruptionError
+from seqstore.store.segment.delete_bitmap import (
     DeleteVector,
     HiddenRows,
     bitmap_of,
@@ -19,7 +20,6 @@ from store.delete_bitmap import (
     span,
     unite,
 )
-from store.errors import CorruptionError
 
 
 def positions(rows: set[int]) -> np.ndarray:  # type: ignore[type-arg]

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Store, dictionaries
-from store.marked_scan import LIVE
-from store.sql import Session
+from seqstore import Store
+from seqstore.store.read.marked_scan import LIVE
+from seqstore.store.segment import dictionaries
+from seqstore.store.sql import Session
 
 ROWS = 20_000
 

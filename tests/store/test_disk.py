@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from store.disk import Disk
-from store.errors import UnavailableError
+from seqstore.store.errors import UnavailableError
+from seqstore.store.segment.disk import Disk
 
 SIZES = [0, 1, 4095, 4096, 2**20 - 1, 2**20, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20 + 5]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import InvalidInputError, MetadataChangedException, NotFoundError, Settings, Store, Table
-from store import drop_partition as module
-from store.partitions import Partition
-from store.sql import Session
+from seqstore import InvalidInputError, MetadataChangedException, NotFoundError, Settings, Store, Table
+from seqstore.store.ddl import drop_partition as module
+from seqstore.store.schema.partitioning import Partition
+from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
@@ -29,8 +29,8 @@ INSERT INTO t VALUES (1, 1), (2, 2), (11, 11)
 """
 CHILD = """
 import sys
-from store import Settings, Store
-from store.sql import Session
+from seqstore import Settings, Store
+from seqstore.store.sql import Session
 with Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0)) as store:
     list(Session(store, "db").execute("ALTER TABLE t DROP PARTITION low"))
 """

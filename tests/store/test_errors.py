@@ -8,8 +8,9 @@ import pickle
 
 import pytest
 
-from store import RejectedRow, errors
-from store.errors import LabelExistsError, LoadRejectedError, StoreError
+from seqstore import RejectedRow
+from seqstore.store import errors
+from seqstore.store.errors import LabelExistsError, LoadRejectedError, StoreError
 
 TREE = {
     "StoreError": "Exception",

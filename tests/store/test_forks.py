@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import ClosedError, Settings, Store, Table, environment
-from store.errors import UnavailableError
-from store.update_lock import update_lock
+from seqstore import ClosedError, Settings, Store, Table
+from seqstore.store.catalog import environment
+from seqstore.store.catalog.update_lock import update_lock
+from seqstore.store.errors import UnavailableError
 from tests.support.rows import rows_of, schema_of
 
 CHILDREN = 3

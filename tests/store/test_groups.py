@@ -9,8 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, InvalidInputError, LoadResult, Store, Table, TableSchema
-from store.groups import group_properties, refuse_rename, refuse_type_change, with_added, without_column
+from seqstore import Column, InvalidInputError, LoadResult, Store, Table, TableSchema
+from seqstore.store.schema.column_groups import (
+    group_properties,
+    refuse_rename,
+    refuse_type_change,
+    with_added,
+    without_column,
+)
 from tests.support.rows import column, rows_of
 
 SEQUENCE, DELETE = "__SEQUENCE_COL__", "__DELETE_SIGN__"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Settings, Store
+from seqstore import Settings, Store
 from tests.support.group_events import (
     EXACT,
     FIXED,

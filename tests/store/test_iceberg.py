@@ -14,9 +14,10 @@ pytest.importorskip("pyiceberg")
 from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.table import StaticTable
 
-from store import InvalidInputError, ProtocolChangedException, Store, UnavailableError, uniform
-from store.sql import Session
-from store.uniform import upgrade_uniform
+from seqstore import InvalidInputError, ProtocolChangedException, Store, UnavailableError
+from seqstore.store.iceberg import uniform
+from seqstore.store.iceberg.uniform import upgrade_uniform
+from seqstore.store.sql import Session
 
 _UPGRADE = "REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))"
 

@@ -10,7 +10,8 @@ import lmdb
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, Table, TableSchema, environment, parse_type
+from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.catalog import environment
 
 Write = Callable[[Store, Table], None]
 

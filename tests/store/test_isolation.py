@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -25,11 +25,11 @@ from store import (
     ConcurrentTransactionException,
     ConflictError,
     InvalidInputError,
-    MultiTransaction,
     Settings,
     Store,
     Table,
     TableSchema,
+    Transaction,
     TransactionTable,
     parse_type,
 )
@@ -63,7 +63,7 @@ def fixture(store: Store, level: str = WS, **properties: str) -> Table:
     return table
 
 
-def begin(store: Store, **options: Any) -> tuple[MultiTransaction, TransactionTable]:
+def begin(store: Store, **options: Any) -> tuple[Transaction, TransactionTable]:
     transaction = store.transaction(concurrency="optimistic", **options)
     return transaction, transaction.table("db.t")
 
@@ -75,7 +75,7 @@ def stored(table: Table) -> dict[int, tuple[int, int, int]]:
 Work = Callable[[TransactionTable], Any]
 
 
-def race(store: Store, first: Work, second: Work) -> MultiTransaction:
+def race(store: Store, first: Work, second: Work) -> Transaction:
     """Both begin at the same version, the first commits; gives the second, ready to commit."""
     one, of_one = begin(store)
     two, of_two = begin(store)
@@ -335,7 +335,7 @@ def test_19_a_phantom(store: Store, level: str, times: int) -> None:
             transaction.commit()
 
 
-def cycle(store: Store, level: str, *, middle: Work | None, chained: bool = False) -> MultiTransaction:
+def cycle(store: Store, level: str, *, middle: Work | None, chained: bool = False) -> Transaction:
     """T deletes grp = 0 and is ready; blind A inserts key 9 there; W begins after A and does `middle`."""
     table = fixture(store, level)
     transaction, opened = begin(store)
@@ -656,7 +656,7 @@ def test_51_twenty_threads_lose_nothing(store: Store, options: dict[str, Any]) -
 def test_53_retries_end(store: Store) -> None:
     table = fixture(store)
 
-    def work(transaction: MultiTransaction) -> None:
+    def work(transaction: Transaction) -> None:
         opened = transaction.table("db.t")
         add_one(1)(opened)
         table.upsert(rows((1, 0, 100, 0)))
@@ -684,7 +684,7 @@ def test_write_skew_over_two_tables_is_refused(store: Store, level: str) -> None
     table = fixture(store, level)
     store.create_table("db.u", table.schema).upsert(rows((1, 0, 0, 0)))
 
-    def cross(reads: str, writes: str) -> MultiTransaction:
+    def cross(reads: str, writes: str) -> Transaction:
         transaction = store.transaction(concurrency="optimistic")
         transaction.table(reads).count(f("grp") == 0)
         transaction.table(writes).upsert(rows((5, 0, 0, 0)))

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import InvalidInputError, Store
-from store.catalog import Transaction
-from store.jobs import Jobs
-from store.transaction import TransactionRecord
+from seqstore import InvalidInputError, Store
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.jobs import Jobs
+from seqstore.store.catalog.transaction_record import TransactionRecord
 from tests.support.rows import rows_of, schema_of
 
 ROW: dict[str, Any] = {"k": [1], "v": [1]}
@@ -22,7 +22,7 @@ def test_a_record_moves_in_the_switch_that_publishes_the_rows(store: Store) -> N
     jobs = Jobs(store.catalog, "routine")
     job_id = jobs.add({"offset": 0})
 
-    def move(tx: Transaction, done: TransactionRecord) -> None:
+    def move(tx: CatalogTransaction, done: TransactionRecord) -> None:
         jobs.change_within(tx, job_id, lambda record: {"offset": record["offset"] + 1, "txn": done.id})
         jobs.mark_within(tx, job_id, "a.json", done.id)
 
@@ -47,7 +47,7 @@ def test_the_record_of_a_load_without_rows_moves_too(store: Store) -> None:
     assert table.state().version == before
 
 
-def moved(jobs: Jobs, tx: Transaction, job_id: int) -> None:
+def moved(jobs: Jobs, tx: CatalogTransaction, job_id: int) -> None:
     jobs.change_within(tx, job_id, lambda record: {"offset": record["offset"] + 1})
 
 
@@ -57,7 +57,7 @@ def test_what_refuses_to_move_takes_the_rows_back(store: Store) -> None:
     jobs = Jobs(store.catalog, "routine")
     job_id = jobs.add({"offset": 0})
 
-    def refuse(tx: Transaction, done: TransactionRecord) -> None:
+    def refuse(tx: CatalogTransaction, done: TransactionRecord) -> None:
         moved(jobs, tx, job_id)
         raise InvalidInputError("not this one any more")
 

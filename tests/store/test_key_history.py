@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from store import Column, InvalidInputError, Store, Table, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, Store, Table, TableSchema, parse_type
 
 
 def make(store: Store, sequence: bool = True) -> Table:

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.key_index import KeyIndex, Run, merge_runs, probe_runs
-from store.sequence import SequenceVector
+from seqstore.store.segment.key_index import KeyIndex, Run, merge_runs, probe_runs
+from seqstore.store.segment.sequence import SequenceVector
 
 CODES = st.lists(st.integers(0, 30), max_size=20)
 # Codes near both ends of the range: bounds must not wrap.

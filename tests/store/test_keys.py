@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import Column, parse_type
-from store.keys import encode_keys, is_exact
+from seqstore import Column, parse_type
+from seqstore.store.segment.key_codes import encode_keys, is_exact
 from tests.support.shapes import POOLS
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Column, LabelExistsError, Settings, Store, Table, TableSchema, parse_type
-from store.label_retention import forget_transactions
-from store.transaction import ABORTED, VISIBLE, put_transaction, read_transaction
+from seqstore import Column, LabelExistsError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.catalog.label_retention import forget_transactions
+from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE, put_transaction, read_transaction
 
 
 @pytest.fixture

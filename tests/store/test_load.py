@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     AlreadyExistsError,
     ClosedError,
     InvalidInputError,
@@ -20,8 +20,8 @@ from store import (
     Store,
     Table,
 )
-from store.key_index import KeyIndex
-from store.segment import Segment
+from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.segment import Segment
 from tests.support.rows import rows_of, schema_of
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, Table, TableSchema, compaction_policy, parse_type
-from store.compaction import Compaction
-from store.maintenance import TINY, maintain
-from store.merge import Merged
-from store.table_state import LiveSegment, TableState
-from store.tombstones import Purge
+from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.maintenance import compaction_policy
+from seqstore.store.maintenance.compaction import Compaction
+from seqstore.store.maintenance.scheduler import TINY, maintain
+from seqstore.store.maintenance.segment_merge import Merged
+from seqstore.store.publish.tombstones import Purge
+from seqstore.store.read.table_state import LiveSegment, TableState
 
 pytestmark = pytest.mark.maintenance
 

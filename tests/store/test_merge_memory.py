@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, TableSchema, parse_type
+from seqstore import Column, Settings, Store, TableSchema, parse_type
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS, ROWS = 10, 1_000_000
@@ -21,7 +21,7 @@ SEGMENTS, ROWS = 10, 1_000_000
 CHILD = """
 import json, sys, threading
 from pathlib import Path
-from store import Store
+from seqstore import Store
 
 peak, done = {"VmRSS": 0, "RssAnon": 0}, threading.Event()
 

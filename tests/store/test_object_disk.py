@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from store import (
+from seqstore import (
     ClosedError,
     Column,
     CorruptionError,
@@ -23,10 +23,10 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.object_disk import ObjectDisk
-from store.recovery import end_loads
-from store.scan_task import ScanTask
-from store.write_task import StagedRows, WriteTask
+from seqstore.store.load.write_task import StagedRows, WriteTask
+from seqstore.store.maintenance.recovery import end_loads
+from seqstore.store.read.scan_task import ScanTask
+from seqstore.store.segment.object_disk import ObjectDisk
 from tests.support.object_store import WEED, object_store
 
 SMALL = Settings(inline_bytes_max=1_000, segment_rows=1_000)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, InvalidInputError, Store, Table, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, Store, Table, TableSchema, parse_type
 from tests.support.rows import schema_of
 
 

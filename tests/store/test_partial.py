@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
-from store.resolve import make_plan
-from store.segment import Segment
+from seqstore import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.publish.winner_test import make_plan
+from seqstore.store.segment.segment import Segment
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from store.read_ahead import read_ahead
+from seqstore.store.read.read_ahead import read_ahead
 
 
 def _batch(number: int, rows: int = 1) -> pa.RecordBatch:

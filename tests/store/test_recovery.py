@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import LabelExistsError, Settings, Store, Table
+from seqstore import LabelExistsError, Settings, Store, Table
 from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ SIZES = Settings(inline_bytes_max=1)
 STAGE = """
 import sys
 import pyarrow as pa
-from store import Settings, Store
+from seqstore import Settings, Store
 table = Store.open(sys.argv[1], settings=Settings(inline_bytes_max=1)).table("db.t")
 load = table.begin_load(label="day-1")
 load.write(pa.table({"k": [1, 2]}))

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     CorruptionError,
     InvalidInputError,
@@ -17,7 +17,7 @@ from store import (
     VersionExpiredError,
     parse_type,
 )
-from store.alter import alter, set_properties
+from seqstore.store.ddl.alter import alter, set_properties
 
 
 def make(store: Store, **properties: str) -> Table:

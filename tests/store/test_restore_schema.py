@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
-from store.alter import Change, alter, enable_sequence_load, set_properties
-from store.column import Default
-from store.column_changes import add_column, drop_column, modify_column, rename_column
+from seqstore import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.ddl.alter import Change, alter, enable_sequence_load, set_properties
+from seqstore.store.ddl.column_changes import add_column, drop_column, modify_column, rename_column
+from seqstore.store.schema.column import Default
 
 
 def make(store: Store) -> Table:

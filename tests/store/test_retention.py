@@ -16,15 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, ConflictError, Settings, Store, Table, TableSchema, VersionExpiredError, parse_type
-from store.readers import leases_of
-from store.staging import new_segment_id
+from seqstore import (
+    Column,
+    ConflictError,
+    Settings,
+    Store,
+    Table,
+    TableSchema,
+    VersionExpiredError,
+    parse_type,
+)
+from seqstore.store.catalog.leases import leases_of
+from seqstore.store.segment.load_marker import new_segment_id
 
 ROOT = Path(__file__).parents[2]
 
 HOLDER = """
 import sys
-from store import Store
+from seqstore import Store
 snapshot = Store.open(sys.argv[1]).table("db.t").snapshot(int(sys.argv[2]))
 print("open", flush=True)
 sys.stdin.readline()
@@ -213,7 +222,7 @@ def test_version_as_of_a_moment(store: Store) -> None:
 
 def id_of_dead_process() -> str:
     """A segment id that a process made which is gone."""
-    code = "from store.staging import new_segment_id; print(new_segment_id())"
+    code = "from seqstore.store.segment.load_marker import new_segment_id; print(new_segment_id())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import Column, Default, MultiTransaction, Store, Table, TableSchema, parse_type
+from seqstore import Column, Default, Store, Table, TableSchema, Transaction, parse_type
 
 KEY = Column("k", parse_type("INT"), nullable=False)
 NUMBERS = [Column(name, parse_type("INT")) for name in ("grp", "a", "b")]
@@ -35,7 +35,7 @@ def stored(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan().read_all().to_pylist())
 
 
-def delete_and_update(store: Store, key: int = 1, **options: Any) -> MultiTransaction:
+def delete_and_update(store: Store, key: int = 1, **options: Any) -> Transaction:
     """Ready to commit."""
     transaction = store.transaction(**options)
     opened = transaction.table("db.t")
@@ -161,7 +161,7 @@ def test_p25_a_row_that_others_deleted_meanwhile_starts_from_defaults(store: Sto
 
 def overtaken(store: Store, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
     """Commits while others publish between the plan and the switch."""
-    from store import failpoint
+    from seqstore.store.runtime import failpoint
 
     transaction = delete_and_update(store, concurrency="unchecked")
     waiting = [work]

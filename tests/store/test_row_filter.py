@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store.row_filter import rows_where
+from seqstore.store.read.row_filter import rows_where
 
 _ROWS = 3_000
 _RANDOM = np.random.default_rng(20261121)

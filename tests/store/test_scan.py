@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     InvalidInputError,
     Settings,

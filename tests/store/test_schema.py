@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import Column, Default, InvalidInputError, TableSchema, parse_type
-from store.column import default_scalar, hidden_name
+from seqstore import Column, Default, InvalidInputError, TableSchema, parse_type
+from seqstore.store.schema.column import default_scalar, hidden_name
 from tests.support.rows import schema_of
 
 REFUSED: list[tuple[list[str], list[str], dict[str, str], str]] = [

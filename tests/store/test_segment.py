@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from store import CorruptionError, Settings, Store, StoreError, Table
+from seqstore import CorruptionError, Settings, Store, StoreError, Table
 from tests.support.rows import rows_of, schema_of
 
 SIZES = Settings(inline_bytes_max=1, batch_rows_max=40, clustered_rows_min=10)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import parse_type
-from store.sequence import SequenceVector
+from seqstore import parse_type
+from seqstore.store.segment.sequence import SequenceVector
 from tests.support.model import is_smaller
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from store import Column, Store, Table, TableSchema, parse_type
+from seqstore import Column, Store, Table, TableSchema, parse_type
 
 Event = tuple[int, int]  # sequence, value
 

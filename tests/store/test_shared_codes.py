@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import Settings, Store, Table, resolve
-from store.key_index import KeyIndex
-from store.sequence import SequenceVector
-from store.shared_codes import only_codes, shared_codes
+from seqstore import Settings, Store, Table
+from seqstore.store.publish import winner_test as resolve
+from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.shared_codes import only_codes, shared_codes
 from tests.support.rows import rows_of, schema_of
 
 EDGES = st.sampled_from([0, 1, 2**63, 2**64 - 2, 2**64 - 1])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.slice_directory import SliceDirectory
+from seqstore.store.segment.radix_index import SliceDirectory
 
 HIGHEST = 2**64 - 1
 CODES = st.lists(

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import Store
-from store.column import DELETE_SIGN
-from store.rows_in import pieces_of
-from store.settings import Settings
-from store.stage import CheckedRows, Staged, Stager
+from seqstore import Store
+from seqstore.store.check.input_rows import pieces_of
+from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.segment.checked_rows import CheckedRows
+from seqstore.store.segment.stager import Staged, Stager
+from seqstore.store.settings import Settings
 from tests.support.rows import schema_of
 
 SCHEMA = schema_of("k VARCHAR(20)", "v BIGINT", "t VARCHAR(9)", sequence_col="v")

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     AlreadyExistsError,
     ClosedError,
     Column,
@@ -31,12 +31,12 @@ from store import (
     UnavailableError,
     parse_type,
 )
-from store.disk import Disk
-from store.recovery import begun_loads, end_loads, ending
-from store.retention import vacuum
-from store.staging import StagingId, job_of, new_segment_id
-from store.transaction import identity_of
-from store.write_task import StagedRows, WriteTask
+from seqstore.store.load.write_task import StagedRows, WriteTask
+from seqstore.store.maintenance.recovery import begun_loads, end_loads, ending
+from seqstore.store.maintenance.retention import vacuum
+from seqstore.store.runtime.process_identity import identity_of
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.load_marker import StagingId, job_of, new_segment_id
 
 CHUNK = 1_000
 SMALL = Settings(inline_bytes_max=0, segment_rows=CHUNK, batch_rows_max=256)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConflictError,
     InvalidInputError,
@@ -22,13 +22,13 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.alter import alter
-from store.column_changes import add_column
-from store.load import LoadResult
-from store.recovery import end_loads
-from store.scan_task import ScanTask
-from store.settings import Settings
-from store.write_task import StagedRows, WriteTask
+from seqstore.store.ddl.alter import alter
+from seqstore.store.ddl.column_changes import add_column
+from seqstore.store.load.load import LoadResult
+from seqstore.store.load.write_task import StagedRows, WriteTask
+from seqstore.store.maintenance.recovery import end_loads
+from seqstore.store.read.scan_task import ScanTask
+from seqstore.store.settings import Settings
 
 SMALL = Settings(inline_bytes_max=2_000, segment_rows=1_000, batch_rows_max=256, clustered_rows_min=500)
 

@@ -7,8 +7,8 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
-from store import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
-from store.alter import alter, enable_sequence_load, set_properties
+from seqstore import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
+from seqstore.store.ddl.alter import alter, enable_sequence_load, set_properties
 
 
 def make(store: Store, sequence: str | None, **properties: str) -> Table:

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import ClosedError, InvalidInputError, MultiTransaction, Settings, Store, Table
-from store.readers import leases_of
-from store.sql import Session
-from store.transaction import (
+from seqstore import ClosedError, InvalidInputError, Settings, Store, Table, Transaction
+from seqstore.store.catalog.leases import leases_of
+from seqstore.store.catalog.transaction_record import (
     ABORTED,
     EXPIRED,
     OWNER_ENDED,
@@ -26,9 +25,10 @@ from store.transaction import (
     abandoned_reason,
     find_label,
     now_ms,
-    this_process,
 )
-from store.update_lock import lock_directory, update_lock
+from seqstore.store.catalog.update_lock import lock_directory, update_lock
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.sql import Session
 from tests.support.rows import rows_of, schema_of
 
 WAIT_SECONDS = 30.0
@@ -42,14 +42,14 @@ def table(store: Store) -> Table:
     return made
 
 
-def begun(store: Store, seconds: float = 3600) -> MultiTransaction:
+def begun(store: Store, seconds: float = 3600) -> Transaction:
     """A transaction that has updated a row, and whose owner then says nothing."""
     transaction = store.transaction(label="l", timeout_seconds=seconds)
     transaction.table("db.t").update({"a": 0}, HERE)
     return transaction
 
 
-def expired(store: Store) -> MultiTransaction:
+def expired(store: Store) -> Transaction:
     """The same after its timer has come, which on a busy machine would come within its statement."""
     transaction = begun(store)
     transaction.expire()
@@ -118,7 +118,7 @@ def test_a_transaction_whose_time_is_over_leaves_no_files(tmp_path: Path) -> Non
     ids=["table", "upsert", "commit"],
 )
 def test_the_owner_is_told_that_the_time_is_over(
-    store: Store, table: Table, say: Callable[[MultiTransaction], object]
+    store: Store, table: Table, say: Callable[[Transaction], object]
 ) -> None:
     """X13"""
     transaction = expired(store)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
@@ -19,8 +19,8 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.alter import add_constraint
-from store.sql import Session
+from seqstore.store.ddl.alter import add_constraint
+from seqstore.store.sql import Session
 
 # Arrow's text of such a value set is cut within a character and cannot be had.
 LONG = ["a", "日" * 33, "ü" * 49 + "x"]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store import Store
-from store.turnstile import Turnstile
+from seqstore import Store
+from seqstore.store.catalog.prepare_lock import Turnstile
 
 SPAWN = get_context("spawn")
 

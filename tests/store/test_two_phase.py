@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConflictError,
     CorruptionError,
@@ -26,12 +26,12 @@ from store import (
     Store,
     Table,
     TableSchema,
-    failpoint,
     parse_type,
-    transaction,
 )
-from store import catalog as records
-from store.table_writer import TableWriter
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog import transaction_record as transaction
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.runtime import failpoint
 
 Row = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -224,7 +224,7 @@ def test_an_empty_one_makes_no_version(store: Store) -> None:
 PREPARE = """
 import sys
 import pyarrow as pa
-from store import Settings, Store
+from seqstore import Settings, Store
 store = Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, inline_bytes_max=int(sys.argv[2])))
 table = store.table("db.t")
 with table.begin_load(label="l", mode=sys.argv[3]) as load:
@@ -322,7 +322,7 @@ def test_columns_of_one_key_from_two_loads_both_survive(store: Store) -> None:
 
 def test_only_keys_that_others_wrote_are_filled_again(store: Store, monkeypatch: Any) -> None:
     """C1, C15: rows of other keys keep what the first phase gave them."""
-    import store.table_writer as module
+    import seqstore.store.publish.table_writer as module
 
     table = make(store, "k a b")
     full(table, *((k, k, k) for k in range(100)))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from store import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
-from store.sql import Session
+from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
+from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
@@ -24,7 +24,7 @@ INSERT INTO a VALUES (1, 10, 0), (2, 20, 0); INSERT INTO b VALUES (1, 100, 0), (
 """
 CHILD = """
 import sys
-from store import Settings, Store
+from seqstore import Settings, Store
 with Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0)) as store:
     print(store.commit_transaction("db", label=sys.argv[2]).status)
 """

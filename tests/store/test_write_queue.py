@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Column, NotFoundError, Store, TableSchema, environment, parse_type
-from store.catalog import Transaction
-from store.errors import UnavailableError
+from seqstore import Column, NotFoundError, Store, TableSchema, parse_type
+from seqstore.store.catalog import environment
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.errors import UnavailableError
 
 SCHEMA = TableSchema.create(
     [Column("k", parse_type("INT"), nullable=False), Column("v", parse_type("INT"))], key=["k"]
@@ -43,12 +44,12 @@ class Commits:
         self._commit(env, txn)
 
 
-def together(store: Store, blocks: list[Callable[[Transaction], None]]) -> list[BaseException | None]:
+def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -> list[BaseException | None]:
     """Runs blocks as writers that all wait behind a leader; what each raised."""
     entered, go_on = threading.Event(), threading.Event()
     queue = store.catalog._environment().queue
 
-    def run(block: Callable[[Transaction], None]) -> BaseException | None:
+    def run(block: Callable[[CatalogTransaction], None]) -> BaseException | None:
         try:
             with store.catalog.write() as tx:
                 block(tx)
@@ -56,7 +57,7 @@ def together(store: Store, blocks: list[Callable[[Transaction], None]]) -> list[
             return error
         return None
 
-    def lead(tx: Transaction) -> None:
+    def lead(tx: CatalogTransaction) -> None:
         tx.put("meta", b"leader", 1)
         entered.set()
         go_on.wait(30)
@@ -71,8 +72,8 @@ def together(store: Store, blocks: list[Callable[[Transaction], None]]) -> list[
         return [leader.result(), *(companion.result() for companion in companions)]
 
 
-def put(key: bytes) -> Callable[[Transaction], None]:
-    def block(tx: Transaction) -> None:
+def put(key: bytes) -> Callable[[CatalogTransaction], None]:
+    def block(tx: CatalogTransaction) -> None:
         tx.put("meta", key, 1)
 
     return block
@@ -91,7 +92,7 @@ def test_writers_that_wait_share_one_commit(store: Store, monkeypatch: pytest.Mo
 
 
 def test_a_companion_that_fails_takes_back_only_its_own(store: Store) -> None:
-    def fail(tx: Transaction) -> None:
+    def fail(tx: CatalogTransaction) -> None:
         tx.put("meta", b"bad", 1)
         raise NotFoundError("nothing here")
 
@@ -103,7 +104,7 @@ def test_a_companion_that_fails_takes_back_only_its_own(store: Store) -> None:
 def test_a_companion_sees_what_was_written_before_it(store: Store) -> None:
     seen: list[tuple[int | None, bool]] = []
 
-    def look(tx: Transaction) -> None:
+    def look(tx: CatalogTransaction) -> None:
         seen.append((tx.get("meta", b"leader"), tx.is_shared))
 
     together(store, [look])

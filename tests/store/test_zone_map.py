@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import Settings, Store, TableSchema
-from store.zone_map import Pruner, ZoneMap, ZoneMapBuilder
+from seqstore import Settings, Store, TableSchema
+from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from tests.support.rows import schema_of
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from store import Table, TableSchema
-from store.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
+from seqstore import Table, TableSchema
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from tests.support.model import Key, Model, ModelRow
 
 # key -> (visible values or None for tombstones, sequence, sign, version)

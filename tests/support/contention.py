@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from store import AlreadyExistsError, LabelExistsError, Settings, Store, StoreError, Table, TableSchema
+from seqstore import AlreadyExistsError, LabelExistsError, Settings, Store, StoreError, Table, TableSchema
 from tests.support.compare import assert_version
 from tests.support.model import Model, ModelRow
 from tests.support.rows import schema_of

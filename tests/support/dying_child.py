@@ -21,7 +21,7 @@ def run_until_dead(
     Args:
         program: gets the data directory and the number of the first step; modules beside the data directory
             can be imported.
-        failpoint: where the child stops itself, as `store.failpoint` understands it.
+        failpoint: where the child stops itself, as `runtime.failpoint` understands it.
         kill_after: the parent kills the child once it has told so many steps.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(directory.parent)])}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from store import Column, Default, Load, Table, TableSchema, parse_type
+from seqstore import Column, Default, Load, Table, TableSchema, parse_type
 from tests.support.group_model import DELETE_SIGN, Group, GroupModel, Key
 
 Event = Mapping[str, Any]

@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store import Column, ConflictError, Store, Table, TableSchema, TransactionTable, parse_type
-from store.column import DELETE_SIGN, SEQUENCE_COL
-from store.multi_transaction import MultiTransaction
+from seqstore import Column, ConflictError, Store, Table, TableSchema, TransactionTable, parse_type
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
+from seqstore.store.transaction.transaction import Transaction
 
 GROUP = 4  # histories on one table
 KEYS = (1, 2, 3, 4)
@@ -288,7 +288,7 @@ def _run_history(store: Store, table: Table, maker: Maker, level: str, start: St
     log: list[str] = []
     committed: list[Step] = []
     snapshots: list[dict[int, dict[str, Any]]] = []
-    opened: dict[int, MultiTransaction] = {}
+    opened: dict[int, Transaction] = {}
     events = [*range(len(steps))] * 2
     maker.rng.shuffle(events)
     for number in events:

@@ -18,9 +18,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from cli.server.http import HttpService
-from cli.server.settings import ServerSettings
-from store import Store
+from seqstore import Store
+from seqstore.cli.server.http import HttpService
+from seqstore.cli.server.settings import ServerSettings
 
 
 @dataclass
@@ -141,7 +141,16 @@ class ServerProcess:
         ports = ("--http-port", "0", "--mysql-port", "0")
         environment = {**os.environ, "PYTHONPATH": root}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "--data-dir", str(data_dir), "serve", *ports, *options],
+            [
+                sys.executable,
+                "-m",
+                "seqstore.cli.main",
+                "--data-dir",
+                str(data_dir),
+                "serve",
+                *ports,
+                *options,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

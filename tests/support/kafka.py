@@ -103,7 +103,7 @@ class Server:
 
     def start(self) -> None:
         begin = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "cli.main", "--data-dir", str(self.data), "serve"]
+        command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(self.data), "serve"]
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
                 [*command, "--http-port", "0", "--mysql-port", "0"],

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from store import Table
+from seqstore import Table
 
 Key = tuple[Any, ...]
 DELETE_SIGN, SEQUENCE_COL = "__DELETE_SIGN__", "__SEQUENCE_COL__"

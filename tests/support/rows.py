@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from store import Column, Default, Table, TableSchema, parse_type
+from seqstore import Column, Default, Table, TableSchema, parse_type
 
 
 def column(text: str) -> Column:

@@ -13,7 +13,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from store import Column, TableSchema, parse_type
+from seqstore import Column, TableSchema, parse_type
 
 _LONG = "k" * 128
 POOLS: Mapping[str, Sequence[Any]] = {

@@ -51,7 +51,7 @@ def session_on(master: str, directory: Path) -> Iterator[SparkSession]:
     """A session on a master; what it starts for that ends with it."""
     from pyspark.find_spark_home import _find_spark_home
 
-    from cli.demo.spark_run import spark_session
+    from seqstore.cli.demo.spark_run import spark_session
 
     with ExitStack() as started:
         if master == STANDALONE:

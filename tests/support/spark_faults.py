@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from loaders.spark.driver import driver_process
-from loaders.spark.options import SourceOptions
-from loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
+from seqstore.loaders.spark.driver import driver_process
+from seqstore.loaders.spark.options import SourceOptions
+from seqstore.loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
 
 FAILS = "fails"  # the attempt that is the first to have its share staged
 FAILS_ALWAYS = "fails always"  # once the other partitions are staged

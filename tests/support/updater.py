@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from store import Settings, Store, TableSchema
+from seqstore import Settings, Store, TableSchema
 from tests.support.group_model import Group, GroupModel
 from tests.support.partial_model import DELETE_SIGN, FIXED, FLEXIBLE, PartialModel
 from tests.support.rows import column

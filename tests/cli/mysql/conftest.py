@@ -9,9 +9,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from cli.mysql import MysqlServer
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.cli.mysql import MysqlServer
+from seqstore.store.sql import Session
 
 ROWS = [
     (1, "it's \\ ünï", 1.5, "2024-01-02", "2024-01-02 03:04:05", "12.30", True),

@@ -11,7 +11,7 @@ from typing import Any
 import mysql.connector
 import pytest
 
-from cli.mysql import MysqlServer
+from seqstore.cli.mysql import MysqlServer
 
 ROW = (1, "it's \\ ünï", 1.5, date(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5), Decimal("12.30"), 1)
 

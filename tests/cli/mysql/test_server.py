@@ -16,8 +16,8 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from cli.mysql import MysqlServer
-from store import Store
+from seqstore import Store
+from seqstore.cli.mysql import MysqlServer
 
 
 def ask(connection: Any, text: str, arguments: Any = None) -> list[tuple[Any, ...]]:

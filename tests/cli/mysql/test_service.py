@@ -8,9 +8,9 @@ import socket
 import pymysql
 import pytest
 
-from cli.server.mysql_service import MysqlService
-from cli.server.settings import ServerSettings
-from store import InvalidInputError, Store, UnavailableError
+from seqstore import InvalidInputError, Store, UnavailableError
+from seqstore.cli.server.mysql_service import MysqlService
+from seqstore.cli.server.settings import ServerSettings
 
 
 def test_it_serves_between_start_and_stop(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import registry
 
-from cli.mysql import MysqlServer
+from seqstore.cli.mysql import MysqlServer
 
 ROW = (1, "it's \\ ünï", 1.5, date(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5), Decimal("12.30"), 1)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.bad_requests import BadRequest, bad_request
 from tests.support.http_server import Client, read_answer, serving
 

@@ -15,8 +15,8 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import ServerProcess
 
 PEAK_BYTES_MAX: Final = 500 * 10**6

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess, serving
 
 ROWS = 50_000

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from store import Settings, Store, disk, environment
-from store.sql.session import Session
+from seqstore import Settings, Store
+from seqstore.store.catalog import environment
+from seqstore.store.segment import disk
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, serving
 
 CLIENTS = 64

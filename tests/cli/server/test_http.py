@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
 
 TABLE = (

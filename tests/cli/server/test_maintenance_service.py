@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from store import Column, Settings, Store, Table, TableSchema, parse_type
-from store.segment import INLINE
+from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.segment.segment import INLINE
 from tests.support.http_server import ServerProcess
 
 CONFIG = """

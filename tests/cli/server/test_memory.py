@@ -16,8 +16,8 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import ServerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")

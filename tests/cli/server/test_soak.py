@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from store import Store
-from store.sql.session import Session
+from seqstore import Store
+from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess
 
 ROWS = 20

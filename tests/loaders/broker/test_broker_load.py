@@ -19,12 +19,12 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from loaders.broker.job import CANCELLED, FINISHED, SHOW_COLUMNS, LoadJob, LoadJobs
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.toml_spec import read_spec
-from store import InvalidInputError, LabelExistsError, NotFoundError, Store
-from store.sql import Session
+from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
+from seqstore.loaders.broker.job import CANCELLED, FINISHED, SHOW_COLUMNS, LoadJob, LoadJobs
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.toml_spec import read_spec
+from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
@@ -269,9 +269,9 @@ def test_a_dead_job_is_cancelled_and_its_label_free(store: Store, files: Path) -
     """Killed while it loads: nothing is visible, nothing stays."""
     script = f"""
 import sys
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from store import Store
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore import Store
 
 def wait_when_committed(job):
     print(job.state, flush=True)
@@ -342,7 +342,7 @@ def test_waiting_jobs_start_by_priority(store: Store, files: Path) -> None:
 
 
 def _running_job(label: str) -> LoadJob:
-    from store.transaction import this_process
+    from seqstore.store.runtime.process_identity import this_process
 
     return LoadJob(spec(description("x"), label=label), "LOADING", this_process(), 1)
 
@@ -363,7 +363,7 @@ def test_the_example_job_runs_from_the_command_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "cli.main",
+        "seqstore.cli.main",
         "--data-dir",
         str(tmp_path),
         "broker-load",
@@ -394,7 +394,15 @@ def test_a_terminal_sees_a_bar_with_percent_and_files(store: Store, files: Path,
         'column_separator = ","\ncolumns = ["k", "v", "s"]\n'
     )
     terminal, screen = os.openpty()
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(store.path), "broker-load", str(job)]
+    command = [
+        sys.executable,
+        "-m",
+        "seqstore.cli.main",
+        "--data-dir",
+        str(store.path),
+        "broker-load",
+        str(job),
+    ]
     with subprocess.Popen(
         [*command, "--engine", "local"], stdout=subprocess.PIPE, stderr=screen, cwd=ROOT
     ) as done:

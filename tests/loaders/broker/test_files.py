@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from loaders.broker.files import InputFile, check_allowed, find_files
-from loaders.broker.spec import DataDescription
-from loaders.broker.toml_spec import read_spec
-from store import AccessDeniedError, InvalidInputError
+from seqstore import AccessDeniedError, InvalidInputError
+from seqstore.loaders.broker.files import InputFile, check_allowed, find_files
+from seqstore.loaders.broker.spec import DataDescription
+from seqstore.loaders.broker.toml_spec import read_spec
 
 NAMES = ("a.csv", "b.csv", "c.csv", "deep/d.csv", "deep/er/e.csv", "deep/.tmp/f.csv")
 
@@ -150,7 +150,7 @@ def test_the_server_that_was_checked_is_asked(monkeypatch: pytest.MonkeyPatch) -
             asked.append(uri)
             raise OSError("not now")
 
-    monkeypatch.setattr("loaders.broker.files.pafs.FileSystem", FileSystem)
+    monkeypatch.setattr("seqstore.loaders.broker.files.pafs.FileSystem", FileSystem)
     given = "s3://bucket/in/a#b?endpoint_override=other:1&endpoint_override=known:1"
     with pytest.raises(InvalidInputError, match="not now"):
         find_files(DataDescription("t", (given,)), ["s3://bucket/in?endpoint_override=known:1"])

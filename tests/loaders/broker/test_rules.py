@@ -15,20 +15,29 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from loaders.broker.file_task import FileTask
-from loaders.broker.files import InputFile, check_allowed, find_files, shown
-from loaders.broker.job import CANCELLED, COMMITTED, FINISHED, LOADING, SHOW_COLUMNS, LoadJob, LoadJobs
-from loaders.broker.pools import TRIES, Cancelled, run_locally
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.statements import spec_of
-from loaders.load_jobs import StoreLoadJobs
-from store import AccessDeniedError, InvalidInputError, LabelExistsError, Settings, Store, StoreError
-from store.errors import UnavailableError
-from store.sql import Session
-from store.sql.load_jobs import LoadLabel
-from store.sql.parser import parse
-from store.transaction import now_ms, this_process
+from seqstore import AccessDeniedError, InvalidInputError, LabelExistsError, Settings, Store, StoreError
+from seqstore.loaders.broker.file_task import FileTask
+from seqstore.loaders.broker.files import InputFile, check_allowed, find_files, shown
+from seqstore.loaders.broker.job import (
+    CANCELLED,
+    COMMITTED,
+    FINISHED,
+    LOADING,
+    SHOW_COLUMNS,
+    LoadJob,
+    LoadJobs,
+)
+from seqstore.loaders.broker.pools import TRIES, Cancelled, run_locally
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.statements import spec_of
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.sql import Session
+from seqstore.store.sql.parse.load_jobs import LoadLabel
+from seqstore.store.sql.session.parser import parse
 
 TABLES = """
 CREATE DATABASE db; USE db;

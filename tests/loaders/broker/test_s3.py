@@ -13,15 +13,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from loaders.broker.files import find_files
-from loaders.broker.job import CANCELLED, FINISHED, LoadJob
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.statements import spec_of
-from store import AccessDeniedError, Store
-from store.sql import Session
-from store.sql.load_jobs import LoadLabel
-from store.sql.parser import parse
+from seqstore import AccessDeniedError, Store
+from seqstore.loaders.broker.files import find_files
+from seqstore.loaders.broker.job import CANCELLED, FINISHED, LoadJob
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.statements import spec_of
+from seqstore.store.sql import Session
+from seqstore.store.sql.parse.load_jobs import LoadLabel
+from seqstore.store.sql.session.parser import parse
 from tests.support.object_store import WEED, object_store
 
 if TYPE_CHECKING:

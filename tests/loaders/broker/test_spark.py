@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from loaders.broker import spark_pool
-from loaders.broker.job import CANCELLED, FINISHED, LoadJob, LoadJobs
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.loaders.broker import spark_pool
+from seqstore.loaders.broker.job import CANCELLED, FINISHED, LoadJob, LoadJobs
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.broker.statements import spec_of
-from loaders.load_jobs import StoreLoadJobs
-from store import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
-from store.sql import Session
-from store.sql.load_jobs import LoadLabel
-from store.sql.parser import parse
-from store.transaction import now_ms, this_process
+from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
+from seqstore.loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.broker.statements import spec_of
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.sql import Session
+from seqstore.store.sql.parse.load_jobs import LoadLabel
+from seqstore.store.sql.session.parser import parse
 
 
 @pytest.fixture

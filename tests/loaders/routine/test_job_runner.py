@@ -13,16 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from loaders.load_jobs import StoreLoadJobs
-from loaders.routine.job import RoutineJob
-from loaders.routine.job_runner import JobRunner
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.messages import bodies_of
-from loaders.routine.runner import RoutineRunner
-from loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
-from store import InvalidInputError, Store
-from store.sql import Session
-from store.transaction import ABORTED, identity_of, now_ms
+from seqstore import InvalidInputError, Store
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.job_runner import JobRunner
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.messages import bodies_of
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from seqstore.store.catalog.transaction_record import ABORTED, now_ms
+from seqstore.store.runtime.process_identity import identity_of
+from seqstore.store.sql import Session
 
 
 class Log:

@@ -370,7 +370,7 @@ def test_a_job_from_a_file_is_run_by_the_server(server: Server, broker: KafkaBro
     for number, (click, page, at) in enumerate(clicks):
         document = {"click_id": click, "page": page, "at_text": f"2026-01-01 {at}:00"}
         topic.put([json.dumps(document)], number % 2)
-    command = [sys.executable, "-m", "cli.main", "--data-dir", str(server.data), "routine-load"]
+    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(server.data), "routine-load"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "create", str(file)], check=True, timeout=120, env=environment)
     job = "shop.clicks_from_kafka"

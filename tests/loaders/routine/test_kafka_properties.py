@@ -7,9 +7,9 @@ import re
 import pyarrow as pa
 import pytest
 
-from loaders.routine.kafka_properties import kafka_properties, shown, time_ms, with_group
-from loaders.routine.messages import lines_of
-from store import InvalidInputError
+from seqstore import InvalidInputError
+from seqstore.loaders.routine.kafka_properties import kafka_properties, shown, time_ms, with_group
+from seqstore.loaders.routine.messages import lines_of
 
 PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
 

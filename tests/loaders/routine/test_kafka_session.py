@@ -8,8 +8,8 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from loaders.routine import kafka_session
-from store import UnavailableError
+from seqstore import UnavailableError
+from seqstore.loaders.routine import kafka_session
 
 SUBSTITUTE = "4.0.0"
 

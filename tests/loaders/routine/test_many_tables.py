@@ -12,16 +12,17 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pytest
 
-from loaders.load_jobs import StoreLoadJobs
-from loaders.routine.job import RoutineJob
-from loaders.routine.job_runner import JobRunner
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.messages import bodies_of, bodies_of_lines
-from loaders.routine.open_source import open_source
-from loaders.routine.runner import RoutineRunner
-from loaders.routine.toml_spec import read_spec
-from store import InvalidInputError, NotFoundError, Settings, Store, failpoint
-from store.sql import Session
+from seqstore import InvalidInputError, NotFoundError, Settings, Store
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.job_runner import JobRunner
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.messages import bodies_of, bodies_of_lines
+from seqstore.loaders.routine.open_source import open_source
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.loaders.routine.toml_spec import read_spec
+from seqstore.store.runtime import failpoint
+from seqstore.store.sql import Session
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow.fs as pafs
 import pytest
 
-from loaders.load_jobs import StoreLoadJobs
-from loaders.routine.runner import RoutineRunner
-from store import Settings, Store
-from store.sql import Session
+from seqstore import Settings, Store
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.store.sql import Session
 from tests.support.object_store import WEED, object_store
 
 pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")

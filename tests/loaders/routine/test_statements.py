@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from loaders.load_jobs import StoreLoadJobs
-from loaders.routine.job import RoutineJob
-from loaders.routine.job_runner import JobRunner
-from loaders.routine.jobs import RoutineJobs
-from loaders.routine.open_source import open_source
-from loaders.routine.runner import RoutineRunner
-from store import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Settings, Store
-from store.sql import Session
+from seqstore import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Settings, Store
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.job_runner import JobRunner
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.open_source import open_source
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.store.sql import Session
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loaders.routine.spec import FILES, KAFKA
-from loaders.routine.toml_spec import read_spec
-from loaders.row_source import Target
-from store import Column, InvalidInputError, NotFoundError, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, NotFoundError, TableSchema, parse_type
+from seqstore.loaders.routine.spec import FILES, KAFKA
+from seqstore.loaders.routine.toml_spec import read_spec
+from seqstore.loaders.row_source import Target
 
 PLAIN = 'database = "d"\nname = "n"\ntable = "t"\n'
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loaders.broker.job import FINISHED
-from loaders.broker.run import BrokerLoad
-from loaders.broker.spec import DataDescription, LoadSpec
-from loaders.spark import LoadCounters, register
-from loaders.spark.registration import _counters
-from store import Store, Table
+from seqstore import Store, Table
+from seqstore.loaders.broker.job import FINISHED
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.spark import LoadCounters, register
+from seqstore.loaders.spark.registration import _counters
 from tests.support.rows import schema_of
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from cli.demo.flights import CREATE_TABLE, event_stream, read_flights
-from cli.demo.flights_run import differing_rows
-from cli.demo.spark_process import start_job
-from cli.demo.spark_run import stream_files
-from loaders.spark import register
-from store import Column, Settings, Store, Table, TableSchema, parse_type
-from store.sql import Session
-from store.transaction import identity_of, is_alive
+from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore.cli.demo.flights import CREATE_TABLE, event_stream, read_flights
+from seqstore.cli.demo.flights_run import differing_rows
+from seqstore.cli.demo.spark_process import start_job
+from seqstore.cli.demo.spark_run import stream_files
+from seqstore.loaders.spark import register
+from seqstore.store.runtime.process_identity import identity_of, is_alive
+from seqstore.store.sql import Session
 from tests.support.spark_cluster import STANDALONE
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def test_a_stream_of_flights_killed_in_the_middle_ends_equal_to_the_source(
 _WRITING_JOB = """
 import sys
 from pathlib import Path
-from cli.demo.spark_run import spark_session
+from seqstore.cli.demo.spark_run import spark_session
 from tests.loaders.spark.test_faults import write_stream
 
 data_dir, files, checkpoint, work, master = sys.argv[1:]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loaders.spark import foreach_batch_sink, read_table, register
-from store import Column, InvalidInputError, Settings, Store, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, Settings, Store, TableSchema, parse_type
+from seqstore.loaders.spark import foreach_batch_sink, read_table, register
 from tests.support.object_store import WEED, object_store
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from loaders.spark import Feed, foreach_batch_sink
-from loaders.spark.options import (
+from seqstore import InvalidInputError
+from seqstore.loaders.spark import Feed, foreach_batch_sink
+from seqstore.loaders.spark.options import (
     HOW_TO_READ,
     HOW_TO_WRITE,
     SNAPSHOT_READ,
@@ -20,7 +21,6 @@ from loaders.spark.options import (
     bytes_of,
     local_path,
 )
-from store import InvalidInputError
 
 PLACE = {"path": "/data", "table": "db.t"}
 

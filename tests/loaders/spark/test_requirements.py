@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from loaders.spark import missing_requirement
-from loaders.spark.requirements import java_version
-from store import Store, TableSchema
+from seqstore import Store, TableSchema
+from seqstore.loaders.spark import missing_requirement
+from seqstore.loaders.spark.requirements import java_version
 
 ROOT = Path(__file__).resolve().parents[3]
 _WRITE_AND_READ = """
 import sys
 from pyspark.sql import SparkSession
-from loaders.spark import register
+from seqstore.loaders.spark import register
 
 address = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = SparkSession.builder.master("local[1]").config(map=address).getOrCreate()

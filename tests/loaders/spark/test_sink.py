@@ -17,9 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.demo.spark_run import forget_last_epoch
-from loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
-from store import (
+from seqstore import (
     Column,
     InvalidInputError,
     LabelExistsError,
@@ -29,6 +27,8 @@ from store import (
     TableSchema,
     parse_type,
 )
+from seqstore.cli.demo.spark_run import forget_last_epoch
+from seqstore.loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -255,8 +255,8 @@ def test_an_epoch_published_but_not_checkpointed_is_loaded_once(
 _KILLED_DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from cli.demo.spark_run import spark_session
-from loaders.spark import foreach_batch_sink
+from seqstore.cli.demo.spark_run import spark_session
+from seqstore.loaders.spark import foreach_batch_sink
 
 data_dir, files, checkpoint, work = map(Path, sys.argv[1:])
 work.mkdir()
@@ -420,7 +420,9 @@ def _jobs(tracker: Any) -> list[Any]:
 def test_a_setting_of_the_session_says_what_comes_to_the_driver(
     in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loaders.spark.sink.stage_frame", lambda *given: pytest.fail("executors staged it"))
+    monkeypatch.setattr(
+        "seqstore.loaders.spark.sink.stage_frame", lambda *given: pytest.fail("executors staged it")
+    )
     in_query.conf.set("spark.seqstore.driverBytesMax", "100000000t")
     try:
         foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a")), 0)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from loaders.spark import read_table, register
-from store import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
-from store.alter import alter
-from store.column_changes import add_column
+from seqstore import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.loaders.spark import read_table, register
+from seqstore.store.ddl.alter import alter
+from seqstore.store.ddl.column_changes import add_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

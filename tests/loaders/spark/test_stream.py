@@ -14,10 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from cli.demo.spark_run import forget_last_epoch
-from loaders.spark import register
-from loaders.spark.options import SourceOptions
-from store import (
+from seqstore import (
     ClosedError,
     Column,
     InvalidInputError,
@@ -28,13 +25,16 @@ from store import (
     TableSchema,
     parse_type,
 )
-from store.sql import Session
-from store.write_task import StagedRows
+from seqstore.cli.demo.spark_run import forget_last_epoch
+from seqstore.loaders.spark import register
+from seqstore.loaders.spark.options import SourceOptions
+from seqstore.store.load.write_task import StagedRows
+from seqstore.store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from loaders.spark.stream import BatchWriter, ChangeReader
+    from seqstore.loaders.spark.stream import BatchWriter, ChangeReader
 
 pytestmark = pytest.mark.spark
 
@@ -272,7 +272,7 @@ def batch_writer(store: Store, checkpoint: Path, *, overwrite: bool = False, **o
     """As Spark makes one for a query with that checkpoint."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    from loaders.spark.stream import BatchWriter
+    from seqstore.loaders.spark.stream import BatchWriter
 
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "q"}')
@@ -295,7 +295,7 @@ def test_what_a_batch_loaded_is_logged(
     store: Store, table: Table, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = batch_writer(store, tmp_path / "checkpoint")
-    with caplog.at_level("INFO", "loaders.spark"):
+    with caplog.at_level("INFO", "seqstore.loaders.spark"):
         writer.commit([writer.write(iter(rows(k1="a").to_batches()))], 7)
     assert caplog.messages == ["db.t: epoch 7 of query q: 1 rows, 0 filtered, 0 superseded, version 2"]
 
@@ -468,7 +468,7 @@ def test_an_unknown_partition_is_refused_before_a_task_runs(
 
 def reader(store: Store, **options: str) -> ChangeReader:
     """As Spark makes one for a query, of the columns the table has."""
-    from loaders.spark.stream import ChangeReader, feed_frame_schema
+    from seqstore.loaders.spark.stream import ChangeReader, feed_frame_schema
 
     given = {"path": str(store.path), "table": "db.t", "changes": "true", **options}
     return ChangeReader(feed_frame_schema(store.table("db.t")), SourceOptions.parse(given))
@@ -514,7 +514,7 @@ def test_a_stream_starts_no_later_than_at_what_comes_next(store: Store, table: T
 def test_a_schema_with_an_unknown_column_is_refused_before_a_task_runs(store: Store, table: Table) -> None:
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    from loaders.spark.stream import ChangeReader
+    from seqstore.loaders.spark.stream import ChangeReader
 
     frame = StructType([StructField("zz", LongType()), StructField("_change_type", StringType())])
     with pytest.raises(InvalidInputError, match="unknown column 'zz' in the stream's schema"):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from loaders.spark import register
-from loaders.spark.zones import local_times
-from store import InvalidInputError, Store
-from store.sql import Session
+from seqstore import InvalidInputError, Store
+from seqstore.loaders.spark import register
+from seqstore.loaders.spark.zones import local_times
+from seqstore.store.sql import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.store.sql import Session
 
 NOON = datetime(2024, 5, 6, 12, 30, 45, 678901, tzinfo=UTC)
 Run = Callable[[str], Any]

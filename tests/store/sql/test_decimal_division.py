@@ -8,8 +8,8 @@ from decimal import ROUND_DOWN, Decimal, localcontext
 import pyarrow as pa
 import pytest
 
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.store.sql import Session
 
 
 def _number(choose: random.Random, precision: int, scale: int) -> Decimal:

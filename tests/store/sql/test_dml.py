@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from store import (
+from seqstore import (
     ConcurrentDeleteReadException,
     InvalidInputError,
     LabelExistsError,
@@ -15,8 +15,8 @@ from store import (
     Store,
     UnavailableError,
 )
-from store.sql import Session
-from store.update_lock import lock_directory, update_lock
+from seqstore.store.catalog.update_lock import lock_directory, update_lock
+from seqstore.store.sql import Session
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, grp INT NULL, a INT NULL, b INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from store import InvalidInputError, Store
-from store.sql import Session
-from store.sql.result import Result
+from seqstore import InvalidInputError, Store
+from seqstore.store.sql import Session
+from seqstore.store.sql.result import Result
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from store import Settings, Store, StoreError
-from store.sql import Session
-from store.sql.functions import function_names
+from seqstore import Settings, Store, StoreError
+from seqstore.store.sql import Session
+from seqstore.store.sql.translate.functions import function_names
 
 STATEMENTS = (Path(__file__).parent / "fuzz_statements.sql").read_text(encoding="utf-8").splitlines()
 SETUP = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from store import AccessDeniedError, Store
-from store.sql import Session
+from seqstore import AccessDeniedError, Store
+from seqstore.store.sql import Session
 
 _WRITES = (
     "UPDATE t SET v = v + 1 WHERE k = 1",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError
-from store.sql.duck import connect
-from store.sql.functions import function_names
-from store.sql.macros import macro_names
+from seqstore import InvalidInputError
+from seqstore.store.sql.evaluate.duck import connect
+from seqstore.store.sql.translate.functions import function_names
+from seqstore.store.sql.translate.macros import macro_names
 
 Run = Callable[[str], Any]
 

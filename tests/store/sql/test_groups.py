@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError
-from store.sql import Session
+from seqstore import InvalidInputError
+from seqstore.store.sql import Session
 
 Run = Callable[[str], Any]
 CREATE = """

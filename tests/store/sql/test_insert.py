@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError, LabelExistsError, LoadRejectedError
-from store.sql import Session
+from seqstore import InvalidInputError, LabelExistsError, LoadRejectedError
+from seqstore.store.sql import Session
 
 Run = Callable[[str], Any]
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from store import (
+from seqstore import (
     ConcurrentAppendException,
     ConcurrentDeleteReadException,
     ConflictError,
     InvalidInputError,
     Store,
 )
-from store.sql import Session
-from store.table_writer import TableWriter
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.sql import Session
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, grp INT NULL, a INT NULL, b INT NULL, st STRUCT<x:INT> NULL) UNIQUE KEY(k)

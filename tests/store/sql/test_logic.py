@@ -23,9 +23,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.output import text
-from store import Store, StoreError
-from store.sql import Session
+from seqstore import Store, StoreError
+from seqstore.cli.output import text
+from seqstore.store.sql import Session
 
 FILES = sorted((Path(__file__).parent / "logic").glob("*.slt"))
 

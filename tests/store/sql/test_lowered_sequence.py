@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from store import Store
-from store.sql import Session
+from seqstore import Store
+from seqstore.store.sql import Session
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, a INT NULL, ts INT NULL) UNIQUE KEY(k)

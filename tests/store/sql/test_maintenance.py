@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError, Store, VersionExpiredError
-from store.sql import Session
+from seqstore import InvalidInputError, Store, VersionExpiredError
+from seqstore.store.sql import Session
 
 
 @pytest.fixture

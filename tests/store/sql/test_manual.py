@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.output import box
-from store import Store, StoreError
-from store.sql import Session, parse
+from seqstore import Store, StoreError
+from seqstore.cli.output import box
+from seqstore.store.sql import Session, parse
 from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD, WORKED_EXAMPLE
 
 DESC = """+-------------+--------------+------+-------+---------+---------+

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from store import (
+from seqstore import (
     Column,
     ConcurrentAppendException,
     InvalidInputError,

@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from store.column import Default
-from store.errors import InvalidInputError
-from store.sql import parse
-from store.sql import statements as st
-from store.sql.show import create_table_text
-from store.sql.tokens import is_complete
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import Default
+from seqstore.store.sql import parse
+from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.tokens import is_complete
+from seqstore.store.sql.session.show_output import create_table_text
 from tests.support.printed import WORKED_EXAMPLE
 
 

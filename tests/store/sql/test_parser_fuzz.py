@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from store.errors import InvalidInputError
-from store.sql import parse
-from store.sql.statement_kind import all_kinds, kind_of
-from store.sql.tokens import is_complete
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql import parse
+from seqstore.store.sql.parse.tokens import is_complete
+from seqstore.store.sql.session.statement_kind import all_kinds, kind_of
 
 STATEMENTS = (Path(__file__).parent / "fuzz_statements.sql").read_text(encoding="utf-8").splitlines()
 PIECES = [

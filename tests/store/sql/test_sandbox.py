@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from store import InvalidInputError, StoreError
-from store.sql import Session, parse
-from store.sql.duck import connect
-from store.sql.functions import function_names
+from seqstore import InvalidInputError, StoreError
+from seqstore.store.sql import Session, parse
+from seqstore.store.sql.evaluate.duck import connect
+from seqstore.store.sql.translate.functions import function_names
 
 Run = Callable[[str], Any]
 

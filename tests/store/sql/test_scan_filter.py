@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from store import InvalidInputError
-from store.sql.scan_filter import scan_filter
-from store.sql.tokens import parse_tree
+from seqstore import InvalidInputError
+from seqstore.store.sql.parse.tokens import parse_tree
+from seqstore.store.sql.translate.scan_filter import scan_filter
 from tests.support.rows import schema_of
 
 

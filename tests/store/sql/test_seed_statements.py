@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from cli.output import box
-from loaders.load_jobs import StoreLoadJobs
-from store import InvalidInputError, Settings, Store
-from store.errors import MetadataChangedException, ProtocolChangedException, StoreError
-from store.sql import Session
+from seqstore import InvalidInputError, Settings, Store
+from seqstore.cli.output import box
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.errors import MetadataChangedException, ProtocolChangedException, StoreError
+from seqstore.store.sql import Session
 from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD
 
 COLUMNS = "(k INT, date DATE, v INT NULL) UNIQUE KEY(k)"

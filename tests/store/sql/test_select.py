@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
-from store.marked_scan import MarkedScan
-from store.sql import Session
+from seqstore import CorruptionError, InvalidInputError, Snapshot, Store, VersionExpiredError
+from seqstore.store.read.marked_scan import MarkedScan
+from seqstore.store.sql import Session
 from tests.support.rows import schema_of
 
 Run = Callable[[str], Any]

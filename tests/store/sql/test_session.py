@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import AlreadyExistsError, InvalidInputError, NotFoundError, Store, UnavailableError
-from store.sql import Session, duck
+from seqstore import AlreadyExistsError, InvalidInputError, NotFoundError, Store, UnavailableError
+from seqstore.store.sql import Session
+from seqstore.store.sql.evaluate import duck
 
 Run = Callable[[str], Any]
 SEQUENCED = (

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store import InvalidInputError, LabelExistsError, NotFoundError, Store
-from store.sql import Session
-from store.transaction import ABORTED, VISIBLE
+from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
+from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE
+from seqstore.store.sql import Session
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, a INT NULL) UNIQUE KEY(k);

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from store import InvalidInputError, Store
-from store.sql import Session
+from seqstore import InvalidInputError, Store
+from seqstore.store.sql import Session
 from tests.support.printed import WORKED_EXAMPLE
 
 Run = Callable[[str], Any]

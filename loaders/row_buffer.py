@@ -1,0 +1,79 @@
+"""Mapped batches on their way into one write, and the way back from a rejected row to its source.
+
+One write makes one segment or more, so batches are gathered; more than `ROWS` or `BYTES` would only cost
+memory, and so would texts of more than `SOURCE_BYTES` in which rejected rows could be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seqstore.loaders.mapping import MappedBatch
+from seqstore.loaders.source import BadRow, Places
+from seqstore.store.check.row_checker import RejectedRow
+
+ROWS: Final = 1_000_000
+BYTES: Final = 32 << 20
+SOURCE_BYTES: Final = 40 << 20
+
+
+class Gathered:
+    """Batches in their order; the source rows themselves are let go."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Places, MappedBatch]] = []
+        self._rows = 0
+        self._bytes = 0
+        self._source_bytes = 0
+
+    def add(self, places: Places, mapped: MappedBatch, held_bytes: int = 0) -> None:
+        """Takes a batch; `held_bytes` is what `places` keeps of the body."""
+        if len(mapped.rows):
+            self._source_bytes += held_bytes
+            self._parts.append((places, mapped))
+            self._rows += len(mapped.rows)
+            self._bytes += mapped.rows.nbytes
+
+    def __len__(self) -> int:
+        """Rows."""
+        return self._rows
+
+    @property
+    def fullness(self) -> float:
+        """How much of what may be gathered is; from 1 on it is enough."""
+        return max(self._rows / ROWS, self._bytes / BYTES, self._source_bytes / SOURCE_BYTES)
+
+    @property
+    def is_enough(self) -> bool:
+        return self.fullness >= 1
+
+    def rows(self) -> pa.Table:
+        """All rows, one after the other."""
+        return pa.concat_tables([mapped.rows for _, mapped in self._parts])
+
+    def supplied(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Which of them have each column that some lack (F9)."""
+        batches = [mapped for _, mapped in self._parts]
+        names = {name for mapped in batches for name in mapped.supplied}
+        return {
+            name: np.concatenate(
+                [b.supplied.get(name, np.ones(len(b.rows), dtype=np.bool_)) for b in batches]
+            )
+            for name in sorted(names)
+        }
+
+    def sources_of(self, rejected: Sequence[RejectedRow]) -> list[BadRow]:
+        """Where rows that the engine rejected came from; they are in ascending order."""
+        starts = np.cumsum([0, *(len(mapped.rows) for _, mapped in self._parts)])
+        found = []
+        for row in rejected:
+            part = int(np.searchsorted(starts, row.row, side="right")) - 1
+            places, mapped = self._parts[part]
+            place = places([int(mapped.positions[row.row - starts[part]])])[0]
+            found.append(BadRow(place, row.reason))
+        return found

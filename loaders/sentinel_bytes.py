@@ -1,0 +1,214 @@
+"""Bytes that stand for others while Arrow reads a CSV block.
+
+`apply` rewrites a block so that `separator` and `\\n` cut it, `finish` turns the fields of a column back into
+what they mean, `undo` turns rewritten bytes back into what came. Only bytes that do not occur in the block
+stand in for others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.loaders.headers import CsvOptions
+from seqstore.store.errors import InvalidInputError
+
+# no UTF-8 text has the first ones; the others are control characters
+_CANDIDATES: Final = (
+    *range(0xFF, 0xF4, -1),
+    0xC0,
+    0xC1,
+    *range(1, 9),
+    11,
+    12,
+    *range(14, 32),
+    127,
+    *range(128, 0xC0),
+)
+
+Positions = npt.NDArray[np.int64]
+
+
+class StandIns:
+    """The stand-ins of one block.
+
+    Attributes:
+        separator: the byte between fields of the rewritten block.
+        open_at: where an enclosed field begins that the block does not close, or None.
+    """
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._options = options
+        self.separator = options.separator
+        self.open_at: int | None = None
+        self._meanings: dict[bytes, bytes] = {}  # stand-in -> what came, in the order of undoing
+        self._newline = b""  # stands for a line end inside an enclosed field
+        self._escaped: dict[bytes, bytes] = {}  # stand-in -> what it means inside an enclosed field
+        self._line_end = b"\n"  # what `\n` stands for
+        self._has_enclosed = False
+        self._unused: list[int] | None = None
+        self._data = b""
+
+    # ------------------------------------------------------------------------------------------ rewriting
+
+    def apply(self, data: bytes) -> bytes:
+        """The block as Arrow can read it. What follows `open_at` is not cut."""
+        self._data = data
+        data = self._one_line_end(data)
+        data = self._one_separator(data)
+        if self._options.enclose and self._options.enclose in data:
+            data = self._protect_enclosed(self._hide_escaped(data))
+        self._data = b""
+        return data
+
+    def _stand_in(self, meaning: bytes, *, ascii_only: bool = False) -> bytes:
+        if self._unused is None:
+            counts = np.bincount(np.frombuffer(self._data, dtype=np.uint8), minlength=256)
+            used = (
+                self._options.separator
+                + self._options.delimiter
+                + self._options.enclose
+                + self._options.escape
+            )
+            self._unused = [byte for byte in _CANDIDATES if not counts[byte] and byte not in used]
+        chosen = next((byte for byte in self._unused if byte < 0x80 or not ascii_only), None)
+        if chosen is None:
+            raise InvalidInputError(
+                "the body is no text: it uses every byte value there is; is compress_type missing?",
+                kind="data_quality",
+            )
+        self._unused.remove(chosen)
+        stand_in = bytes([chosen])
+        self._meanings = {stand_in: meaning, **self._meanings}
+        return stand_in
+
+    def _one_line_end(self, data: bytes) -> bytes:
+        delimiter = self._options.delimiter
+        returns = data.count(b"\r") if b"\r" in data else 0
+        if delimiter == b"\n":
+            # V11: Arrow ends lines at \r\n too, but also at a lone \r, which is part of a value here
+            is_plain = not returns or returns == data.count(b"\r\n")
+            return data if is_plain else re.sub(rb"\r(?!\n)", self._stand_in(b"\r"), data)
+        if delimiter == b"\r\n" and returns == data.count(b"\n") == data.count(delimiter):
+            return data
+        ends = self._stand_in(b"")  # for a moment only
+        data = data.replace(delimiter, ends)
+        for character in (b"\n", b"\r"):
+            if character in data:
+                data = data.replace(character, self._stand_in(character))
+        self._line_end = delimiter
+        del self._meanings[ends]
+        return data.replace(ends, b"\n")
+
+    def _one_separator(self, data: bytes) -> bytes:
+        wanted = self._options.separator
+        if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\0\r\n":  # Arrow takes no NUL
+            return data
+        rewritten = wanted
+        for stand_in, meaning in self._meanings.items():
+            if meaning in (b"\n", b"\r"):  # already rewritten in the data, so in what to look for as well
+                rewritten = rewritten.replace(meaning, stand_in)
+        self.separator = self._stand_in(wanted, ascii_only=True)
+        return data.replace(rewritten, self.separator)
+
+    # -------------------------------------------------------------------------------------- enclosed fields
+
+    def _hide_escaped(self, data: bytes) -> bytes:
+        escape, enclose = self._options.escape, self._options.enclose
+        for meaning in (enclose, escape):
+            if escape + meaning in data:
+                self._escaped[self._stand_in(escape + meaning)] = meaning
+        if not self._escaped:
+            return data
+        stand_ins = {escape + meaning: stand_in for stand_in, meaning in self._escaped.items()}
+        pairs = b"|".join(re.escape(pair) for pair in sorted(stand_ins, key=lambda pair: pair[1:] != escape))
+        return re.sub(pairs, lambda match: stand_ins[match.group()], data)
+
+    def _protect_enclosed(self, data: bytes) -> bytes:
+        view = np.frombuffer(data, dtype=np.uint8)
+        opens, closes = self._enclosed(view)
+        if not len(opens):
+            return data
+        self._has_enclosed = True
+        writable = view.copy()
+        for special, meaning in (
+            (self.separator, self._options.separator),
+            (b"\n", self._line_end),
+            (b"\r", b"\r"),
+        ):
+            found = np.flatnonzero(view == special[0])
+            region = np.searchsorted(opens, found) - 1
+            inside = found[(region >= 0) & (found < closes[region])]
+            if len(inside):
+                stand_in = self._stand_in(meaning)
+                writable[inside] = stand_in[0]
+                if special == b"\n":
+                    self._newline = stand_in
+        return writable.tobytes()
+
+    def _enclosed(self, view: npt.NDArray[np.uint8]) -> tuple[Positions, Positions]:
+        """Where enclosed fields open and close: what starts a field opens (V7), the next one closes."""
+        marks = np.flatnonzero(view == self._options.enclose[0])
+        before = view[np.maximum(marks - 1, 0)]
+        starts = (marks == 0) | (before == self.separator[0]) | (before == ord("\n"))
+        if len(marks) % 2 == 0 and starts[0::2].all():
+            return marks[0::2], marks[1::2]
+        opening: list[int] = []
+        at = 0
+        candidates = np.flatnonzero(starts)
+        for i in candidates.tolist():
+            if i >= at:
+                opening.append(i)
+                at = i + 2
+        chosen = np.array(opening, dtype=np.int64)
+        if len(chosen) and chosen[-1] + 1 == len(marks):
+            self.open_at = int(marks[-1])
+        return marks[chosen], np.append(marks, len(view))[chosen + 1]
+
+    # ------------------------------------------------------------------------------------------ turning back
+
+    def undo(self, data: bytes) -> bytes:
+        """Rewritten bytes as they came."""
+        if self._line_end != b"\n":
+            data = data.replace(b"\n", self._line_end)
+        for stand_in, meaning in self._meanings.items():
+            data = data.replace(stand_in, meaning)
+        return data
+
+    def newlines(self, data: npt.NDArray[np.uint8]) -> Positions:
+        """Where line ends inside enclosed fields are in rewritten bytes."""
+        return np.flatnonzero(data == self._newline[0]) if self._newline else np.array([], dtype=np.int64)
+
+    def finish(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """The fields of a column (bytes) as they are meant: without stand-ins and enclosing characters."""
+        enclose, trim = self._options.enclose, self._options.trim_double_quotes
+        if self._has_enclosed:
+            enclosed = pc.starts_with(column, enclose)
+            if enclose != b'"' or trim:  # V5: double quotes stay unless they are to be trimmed
+                column = _without_pair(column, enclose)
+            if self._escaped:
+                column = pc.if_else(enclosed, _replaced(column, self._escaped), column)
+        column = _replaced(column, self._meanings)
+        return _without_pair(column, b'"') if trim and enclose != b'"' else column
+
+
+def _replaced(column: pa.ChunkedArray, meanings: dict[bytes, bytes]) -> pa.ChunkedArray:
+    for stand_in, meaning in meanings.items():
+        column = pc.replace_substring(column, stand_in, meaning)
+    return column
+
+
+def _without_pair(column: pa.ChunkedArray, mark: bytes) -> pa.ChunkedArray:
+    """One outermost pair of the character taken off each value that has it (V8)."""
+    has_pair = pc.and_(
+        pc.and_(pc.starts_with(column, mark), pc.ends_with(column, mark)),
+        pc.greater_equal(pc.binary_length(column), 2),
+    )
+    if not pc.any(has_pair).as_py():
+        return column
+    return pc.if_else(has_pair, pc.binary_slice(column, 1, -1), column)

@@ -1,0 +1,1 @@
+"""The catalog: every fact outside the segment files, in one LMDB environment."""

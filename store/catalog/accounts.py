@@ -1,0 +1,313 @@
+"""Users, their passwords and what they may do; one record for each user in the catalog.
+
+A password is stored twice, never as itself: as scrypt for those who send it (HTTP Basic), and as
+SHA1(SHA1(password)), which is what MySQL's `mysql_native_password` needs to check a scramble. An empty
+password is stored as no hash at all.
+
+A privilege is granted on one database or on all (`*`). ADMIN includes every other, and granting. `root` is
+always there: until its record exists, with an empty password and ADMIN on all databases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
+from seqstore.store.runtime.forks import new_lock
+
+ROOT: Final = "root"
+ALL_DATABASES: Final = "*"
+PRIVILEGES: Final = ("ADMIN", "ALTER", "LOAD", "SELECT")
+_NAME_BYTES_MAX: Final = 64
+_PASSWORD_BYTES_MAX: Final = 1024
+_SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1, "dklen": 32}  # 16 MiB and some 40 ms a try
+_SALT_BYTES: Final = 16
+_KNOWN_MAX: Final = 1024
+
+
+@dataclass(frozen=True)
+class Account:
+    """One user.
+
+    Attributes:
+        salt, slow_hash: scrypt of the password; empty for the empty password.
+        mysql_hash: SHA1(SHA1(password)); empty for the empty password.
+        grants: privileges by database, `*` for all.
+    """
+
+    name: str
+    salt: bytes = b""
+    slow_hash: bytes = b""
+    mysql_hash: bytes = b""
+    grants: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def has_password(self) -> bool:
+        """Whether the user must name one."""
+        return bool(self.slow_hash)
+
+    def may(self, privilege: str, database: str = ALL_DATABASES) -> bool:
+        """Whether the user holds a privilege on a database; with `*`, on all of them."""
+        held = {*self.grants.get(ALL_DATABASES, ()), *self.grants.get(database, ())}
+        return privilege in held or "ADMIN" in held
+
+    def to_record(self) -> dict[str, Any]:
+        """For the catalog; `from_record` reads it back."""
+        return {
+            "salt": self.salt,
+            "slow_hash": self.slow_hash,
+            "mysql_hash": self.mysql_hash,
+            "grants": {database: list(held) for database, held in self.grants.items()},
+        }
+
+    @classmethod
+    def from_record(cls, name: str, record: dict[str, Any]) -> Account:
+        """What `to_record` made."""
+        grants = {database: tuple(held) for database, held in record["grants"].items()}
+        return cls(name, record["salt"], record["slow_hash"], record["mysql_hash"], grants)
+
+
+class Accounts:
+    """The users of one store. Safe to share between threads; every answer is as of now."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._one_at_a_time = new_lock()  # scrypt is meant to be dear: many at once would fill the memory
+        self._pepper = os.urandom(_SALT_BYTES)
+        self._known: dict[str, tuple[bytes, bytes]] = {}
+
+    def names(self) -> list[str]:
+        """All users, sorted."""
+        with self._catalog.read() as tx:
+            return sorted({ROOT, *(key.decode() for key, _ in tx.items("users"))})
+
+    def find(self, name: str) -> Account | None:
+        """One user, None when there is none of that name."""
+        with self._catalog.read() as tx:
+            return _find(tx, name)
+
+    def create(self, name: str, password: str = "", *, if_not_exists: bool = False) -> None:
+        """Makes a user without privileges.
+
+        Raises:
+            AlreadyExistsError: there is one, and `if_not_exists` is False.
+            InvalidInputError: the name or the password is too long, or the name is empty.
+        """
+        account = _with_password(Account(_check_name(name)), password)
+        with self._catalog.write() as tx:
+            if _find(tx, name) is None:
+                _put(tx, account)
+            elif not if_not_exists:
+                raise AlreadyExistsError(f"User '{name}' already exists", kind="user_exists", user=name)
+
+    def drop(self, name: str, *, if_exists: bool = False) -> None:
+        """Removes a user; sessions it has open keep running until they ask for a privilege.
+
+        Raises:
+            NotFoundError: no such user, and `if_exists` is False.
+            InvalidInputError: it is root.
+        """
+        if name == ROOT:
+            raise InvalidInputError(
+                "user 'root' cannot be dropped; give it a password instead", kind="bad_user"
+            )
+        with self._catalog.write() as tx:
+            if _find(tx, name) is not None:
+                tx.delete("users", name.encode())
+            elif not if_exists:
+                raise _unknown_user(name)
+
+    def set_password(self, name: str, password: str) -> None:
+        """Replaces the password of a user.
+
+        Raises:
+            NotFoundError: no such user.
+        """
+        hashed = _with_password(Account(name), password)
+        with self._catalog.write() as tx:
+            before = _require(tx, name)
+            _put(
+                tx,
+                replace(before, salt=hashed.salt, slow_hash=hashed.slow_hash, mysql_hash=hashed.mysql_hash),
+            )
+
+    def grant(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
+        """Gives privileges on a database, or on all.
+
+        Raises:
+            NotFoundError: no such user.
+            InvalidInputError: a privilege is not one of `PRIVILEGES` (`LOAD_PRIV` and the like are accepted).
+        """
+        wanted = _check_privileges(privileges)
+        with self._catalog.write() as tx:
+            account = _require(tx, name)
+            held = {*account.grants.get(database, ()), *wanted}
+            _put(tx, replace(account, grants={**account.grants, database: tuple(sorted(held))}))
+
+    def revoke(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
+        """Takes privileges back that were granted on exactly this database, or on all.
+
+        Raises:
+            NotFoundError: no such user, or it does not hold them there.
+            InvalidInputError: a privilege is unknown, or root would lose ADMIN on all.
+        """
+        wanted = _check_privileges(privileges)
+        if name == ROOT and database == ALL_DATABASES and "ADMIN" in wanted:
+            raise InvalidInputError("user 'root' keeps ADMIN on all databases", kind="bad_user")
+        with self._catalog.write() as tx:
+            account = _require(tx, name)
+            held = account.grants.get(database, ())
+            missing = [privilege for privilege in wanted if privilege not in held]
+            if missing:
+                raise NotFoundError(
+                    f"user '{name}' holds no {', '.join(missing)} on {database}.*; see SHOW GRANTS",
+                    kind="unknown_grant",
+                )
+            left = tuple(privilege for privilege in held if privilege not in wanted)
+            grants = {**account.grants, database: left}
+            _put(tx, replace(account, grants={scope: kept for scope, kept in grants.items() if kept}))
+
+    # ------------------------------------------------------------------------------------------ checks
+
+    def log_in(self, name: str, password: str) -> Account:
+        """The user of that name and password.
+
+        Raises:
+            AccessDeniedError: no such user, or another password; the message does not tell which.
+        """
+        account = self.find(name)
+        if not self._matches(account, password):
+            using = "YES" if password else "NO"
+            raise AccessDeniedError(
+                f"Access denied for user '{name[:_NAME_BYTES_MAX]}' (using password: {using})",
+                kind="bad_password",
+            )
+        assert account is not None
+        return account
+
+    def require(self, name: str, privilege: str, database: str = ALL_DATABASES) -> None:
+        """Checks a privilege as of now.
+
+        Raises:
+            AccessDeniedError: the user does not hold it, or is gone.
+        """
+        account = self.find(name)
+        if account is None or not account.may(privilege, database):
+            where = "all databases" if database == ALL_DATABASES else f"database '{database}'"
+            raise AccessDeniedError(
+                f"Access denied; user '{name}' needs the {privilege} privilege on {where}; ask for GRANT "
+                f"{privilege}_PRIV",
+                kind="no_privilege",
+                user=name,
+            )
+
+    def _matches(self, account: Account | None, password: str) -> bool:
+        """Compares with scrypt once, and after that with what this process saw match before."""
+        if account is not None and not account.has_password:
+            return not password
+        secret = password.encode("utf-8", "surrogateescape")
+        if len(secret) > _PASSWORD_BYTES_MAX:
+            return False
+        if account is None:
+            self._slowly(secret, b"nobody")  # so that the time does not tell which users there are
+            return False
+        seen = hmac.digest(self._pepper, secret, "sha256")
+        known_hash, known_secret = self._known.get(account.name, (b"", b""))
+        if known_hash == account.slow_hash and hmac.compare_digest(known_secret, seen):
+            return True
+        if not hmac.compare_digest(self._slowly(secret, account.salt), account.slow_hash):
+            return False
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[account.name] = account.slow_hash, seen
+        return True
+
+    def _slowly(self, secret: bytes, salt: bytes) -> bytes:
+        with self._one_at_a_time:
+            return hashlib.scrypt(secret, salt=salt, **_SCRYPT)
+
+
+def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:
+    """MySQL's check: the scramble is SHA1(password) XOR SHA1(nonce + SHA1(SHA1(password)))."""
+    if not account.has_password:
+        return not scramble
+    mask = hashlib.sha1(nonce + account.mysql_hash).digest()
+    if len(scramble) != len(mask):
+        return False
+    once = bytes(a ^ b for a, b in zip(scramble, mask, strict=True))
+    return hmac.compare_digest(hashlib.sha1(once).digest(), account.mysql_hash)
+
+
+def _with_password(account: Account, password: str) -> Account:
+    secret = password.encode()
+    if len(secret) > _PASSWORD_BYTES_MAX:
+        raise InvalidInputError(f"a password has at most {_PASSWORD_BYTES_MAX} bytes", kind="bad_password")
+    if not secret:
+        return replace(account, salt=b"", slow_hash=b"", mysql_hash=b"")
+    salt = os.urandom(_SALT_BYTES)
+    return replace(
+        account,
+        salt=salt,
+        slow_hash=hashlib.scrypt(secret, salt=salt, **_SCRYPT),
+        mysql_hash=hashlib.sha1(hashlib.sha1(secret).digest()).digest(),
+    )
+
+
+def _check_name(name: str) -> str:
+    printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
+    if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
+        raise InvalidInputError(
+            f"user name {name[:80]!r}: expected 1 to {_NAME_BYTES_MAX} bytes of printable text "
+            "without blanks and ':'",
+            kind="bad_user",
+        )
+    return name
+
+
+def _check_privileges(privileges: Iterable[str]) -> tuple[str, ...]:
+    """Names as stored; `ALL` is every one but ADMIN."""
+    wanted: set[str] = set()
+    for given in privileges:
+        name = given.strip().upper().removesuffix("_PRIV")
+        if name == "ALL":
+            wanted |= {privilege for privilege in PRIVILEGES if privilege != "ADMIN"}
+        elif name in PRIVILEGES:
+            wanted.add(name)
+        else:
+            raise InvalidInputError(
+                f"unknown privilege {given!r}; expected {', '.join(f'{p}_PRIV' for p in PRIVILEGES)} or ALL",
+                kind="bad_privilege",
+            )
+    return tuple(sorted(wanted))
+
+
+def _find(tx: CatalogTransaction, name: str) -> Account | None:
+    try:
+        key = name.encode()
+    except UnicodeEncodeError:
+        return None
+    record = tx.get("users", key) if 0 < len(key) <= _NAME_BYTES_MAX else None
+    if record is not None:
+        return Account.from_record(name, record)
+    return Account(ROOT, grants={ALL_DATABASES: ("ADMIN",)}) if name == ROOT else None
+
+
+def _require(tx: CatalogTransaction, name: str) -> Account:
+    account = _find(tx, name)
+    if account is None:
+        raise _unknown_user(name)
+    return account
+
+
+def _unknown_user(name: str) -> NotFoundError:
+    return NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
+
+
+def _put(tx: CatalogTransaction, account: Account) -> None:
+    tx.put("users", account.name.encode(), account.to_record())

@@ -1,0 +1,101 @@
+"""Idempotent writes by application id and version (`txnAppId`, `txnVersion`).
+
+A writer that repeats itself after a crash gives every write its own id and a number that grows. The pair is
+stored with the data in one switch; a number that is not larger than the stored one is a repetition and is
+skipped, and the caller is told so. A write that changes nothing stores its pair too: what it would do later
+is another matter. Gaps are fine. Two runs that both looked before either committed: the second one fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.errors import InvalidInputError
+
+DUPLICATE: Final = "DUPLICATE"
+
+
+@dataclass(frozen=True)
+class AppPair:
+    """One write's pair, and what was known of its id when the write began.
+
+    Attributes:
+        stored: the version stored for the id, -1 if none.
+        first_version, first_txn: table version and transaction that stored it.
+    """
+
+    write: AppWrite
+    stored: int = -1
+    first_version: int = 0
+    first_txn: int = 0
+
+    @property
+    def is_duplicate(self) -> bool:
+        return self.stored >= self.write.version
+
+    @property
+    def skipped(self) -> str:
+        """What to tell of a write that was skipped."""
+        return (
+            f"skipped: txnAppId {self.write.app_id!r} has committed txnVersion {self.stored} as table "
+            f"version {self.first_version}, and txnVersion {self.write.version} is not larger"
+        )
+
+
+def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppPair | None:
+    """The pair of a write, None when it has none.
+
+    Raises:
+        InvalidInputError: one without the other, or a version that is no non-negative integer.
+    """
+    if not check_pair(app_id, version):
+        return None
+    assert app_id is not None
+    assert version is not None
+    with catalog.read() as tx:
+        stored = tx.get("apps", records.app_key(table_id, app_id))
+        seen_version, _ = tx.get("heads", records.table_key(table_id)) or (0, 0)
+    if stored is None:
+        return AppPair(AppWrite(app_id, version, seen_version=seen_version))
+    write = AppWrite(app_id, version, int(stored["txn"]), seen_version)
+    return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))
+
+
+def check_pair(app_id: str | None, version: int | None) -> bool:
+    """Whether there is a pair.
+
+    Raises:
+        InvalidInputError: as `find_app`.
+    """
+    if app_id is None and version is None:
+        return False
+    if app_id is None or version is None:
+        missing = "txnAppId" if app_id is None else "txnVersion"
+        raise InvalidInputError(
+            f"txnAppId and txnVersion go together, {missing} is missing", kind="bad_app_id"
+        )
+    if not app_id or isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise InvalidInputError(
+            f"txnAppId {app_id!r}, txnVersion {version!r}: expected a name and an integer from 0 to 2^63 - 1",
+            kind="bad_app_id",
+        )
+    return True
+
+
+@dataclass(frozen=True)
+class AppWrite:
+    """The pair of an idempotent write: recorded with its data or not at all.
+
+    Attributes:
+        app_id, version: as the writer names them; versions grow.
+        seen_txn: the transaction that had recorded the id when the writer looked, 0 if none.
+        seen_version: the table's version then.
+    """
+
+    app_id: str
+    version: int
+    seen_txn: int = 0
+    seen_version: int = 0

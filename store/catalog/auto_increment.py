@@ -1,0 +1,87 @@
+"""Values of AUTO_INCREMENT columns: unique over all processes and for ever, with gaps, in no order (A6).
+
+1. The catalog holds the next value of a column (database `counters`). A process takes a range of values in
+   one durable step and gives them out from memory; a load that needs more takes a range of its own size.
+2. What a process took and did not give out when it ends is never used: a gap. So is what a failed load or a
+   row of an existing key was given.
+
+A value belongs to the row it was given to: it lies in the segment or in the delta, so filling again at
+publish, or a commit days later, uses the same one (A9).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime.forks import new_lock
+from seqstore.store.schema.column import Column
+
+_VALUE_MAX: Final = 2**63 - 1
+
+
+class Ids(Protocol):
+    """Where values come from."""
+
+    def take(self, count: int) -> pa.Array:
+        """So many values, ascending."""
+
+
+class AnyIds:
+    """Values that may be anybody's: for rows that are checked and not kept."""
+
+    def take(self, count: int) -> pa.Array:
+        return pa.array(np.arange(1, count + 1, dtype=np.int64))
+
+
+class IdSource:
+    """The values of one column, for all threads of a process.
+
+    Args:
+        values_reserved: how many values are taken from the catalog at once.
+    """
+
+    def __init__(self, store_catalog: Catalog, table_id: int, column: Column, values_reserved: int) -> None:
+        assert column.auto_increment is not None
+        self.column = column
+        self._catalog = store_catalog
+        self._key = catalog.counter_key(table_id, column.id)
+        self._start = column.auto_increment
+        self._reserved = values_reserved
+        self._lock = new_lock()
+        self._next = self._end = 0
+        self._process = os.getpid()
+
+    def take(self, count: int) -> pa.Array:
+        """So many values that nobody else gets, ascending.
+
+        Raises:
+            UnavailableError: the values of a BIGINT are used up.
+        """
+        with self._lock:
+            if self._process != os.getpid():  # a forked process must not give out its parent's values
+                self._process, self._next, self._end = os.getpid(), 0, 0
+            if count > self._end - self._next:
+                self._reserve(max(count, self._reserved))
+            first, self._next = self._next, self._next + count
+        return pa.array(np.arange(first, first + count, dtype=np.int64))
+
+    def _reserve(self, count: int) -> None:
+        with self._catalog.write() as tx:
+            found = tx.get("counters", self._key)
+            first = self._start if found is None else int(found)
+            if first > _VALUE_MAX - count:
+                raise UnavailableError(
+                    f"column {self.column.name!r}: AUTO_INCREMENT has given out the values of a BIGINT; "
+                    "give values yourself",
+                    kind="auto_increment_used_up",
+                    column=self.column.name,
+                )
+            tx.put("counters", self._key, first + count)
+        self._next, self._end = first, first + count

@@ -1,0 +1,323 @@
+"""The catalog: every fact that is not in a segment file, in one LMDB environment.
+
+One write transaction of LMDB is *the switch*: a version is visible when its record in `versions` is
+committed, and what it consists of (segments, bitmaps, label, transaction, new head) is committed with it.
+LMDB admits one writer at a time over all processes of the host; readers never wait. Keys are big-endian, so
+a prefix lists in order. Databases inside:
+
+    meta       name                               -> format, ids to give next
+    databases  name                               -> {id}
+    names      database id | table name           -> table id
+    tables     table id                           -> {database, name, directory, created_ms}
+    heads      table id                           -> [version, schema revision]
+    schemas    table id | revision                -> schema record
+    versions   table id | version                 -> what the version added, dropped and hid, and its figures
+    segments   table id | segment id              -> {meta, created, dropped}; dropped 0 = still live
+    inline     table id | segment id              -> bytes of a small segment
+    bitmaps    table id | version                 -> delete bitmap record (segment.delete_bitmap)
+    labels     database id | label                -> transaction id
+    txns       transaction id                     -> transaction record (catalog.transaction_record)
+    jobs       job number                         -> {kind, job} (catalog.jobs)
+    job_marks  job number | name                  -> {name, value}: what a job keeps beside its record
+    prepared   transaction id | table id          -> what a pre-committed one will add (prepared_records)
+    counters   table id | column id               -> next value of an AUTO_INCREMENT column
+    horizons   table id                           -> {oldest, floor}: first version that can be read, and what
+                                                     is too late (maintenance.retention, publish.tombstones)
+    trash      table id | segment id              -> dropped segment whose files are still to be deleted
+    readers    table id                           -> newest version read by a commit elsewhere
+    apps       table id | application id          -> {version, table_version, txn}: idempotent writes
+    config     name                               -> value that ADMIN SET gave it
+    users      user name                          -> password hashes and grants (catalog.accounts)
+
+The environment is that of `catalog.environment`: one per path and process, closed for a fork. No read
+transaction outlives a method: a reader that lingers would keep LMDB from reusing pages.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import lmdb
+import xxhash
+
+from seqstore.store.catalog.commit_group import Turn
+from seqstore.store.catalog.environment import Environment, environment, forget_replaced
+from seqstore.store.errors import NotFoundError
+from seqstore.store.runtime import records
+from seqstore.store.runtime.interrupts import InterruptsPutOff
+from seqstore.store.settings import Settings
+
+_DATABASES: Final = (
+    "meta",
+    "databases",
+    "names",
+    "tables",
+    "heads",
+    "schemas",
+    "versions",
+    "segments",
+    "inline",
+    "bitmaps",
+    "labels",
+    "txns",
+    "prepared",
+    "counters",
+    "readers",
+    "apps",
+    "config",
+    "users",
+    "horizons",
+    "trash",
+    "jobs",
+    "job_marks",
+)
+_APP_ID_BYTES_MAX: Final = 400
+
+
+def _u64(*numbers: int) -> bytes:
+    return struct.pack(f">{len(numbers)}Q", *numbers)
+
+
+class CatalogTransaction:
+    """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
+
+    Attributes:
+        states: of tables, as the companions of this transaction last read them (catalog.commit_group); None
+            when there are none. What is read beside companions may have been written by them, and their
+            commit is still to come: nothing of it may be remembered anywhere else.
+        made: states of tables that this writer makes; for its companions, once its part has succeeded.
+    """
+
+    def __init__(
+        self, txn: lmdb.Transaction, databases: dict[str, Any], *, states: dict[int, Any] | None = None
+    ) -> None:
+        self._txn = txn
+        self._db = databases
+        self.states = states
+        self.made: dict[int, Any] = {}
+
+    @property
+    def is_shared(self) -> bool:
+        """It runs within the transaction of another writer."""
+        return self.states is not None
+
+    def get(self, database: str, key: bytes) -> Any:
+        """The record under a key, None when there is none."""
+        data = self._txn.get(key, db=self._db[database])
+        return None if data is None else records.unpack(data)
+
+    def put(self, database: str, key: bytes, value: Any) -> None:
+        self._txn.put(key, records.pack(value), db=self._db[database])
+
+    def get_raw(self, database: str, key: bytes) -> bytes | None:
+        data = self._txn.get(key, db=self._db[database])
+        return None if data is None else bytes(data)
+
+    def put_raw(self, database: str, key: bytes, data: bytes) -> None:
+        self._txn.put(key, data, db=self._db[database])
+
+    def delete(self, database: str, key: bytes) -> None:
+        self._txn.delete(key, db=self._db[database])
+
+    def items(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
+        """Keys and raw records that start with a prefix, ascending."""
+        with self._txn.cursor(db=self._db[database]) as cursor:
+            found = cursor.set_range(prefix) if prefix else cursor.first()
+            while found:
+                key = bytes(cursor.key())
+                if not key.startswith(prefix):
+                    return
+                yield key, memoryview(cursor.value())
+                found = cursor.next()
+
+    def next_id(self, name: str) -> int:
+        """Takes the next number of a counter, 1 first."""
+        key = f"next_{name}".encode()
+        value = int(self.get("meta", key) or 1)
+        self.put("meta", key, value + 1)
+        return value
+
+
+class Catalog:
+    """The catalog of one data directory.
+
+    Args:
+        path: the LMDB directory; made when absent.
+
+    Attributes:
+        data_dir: the store's directory, its real path.
+
+    Raises:
+        FormatError: the directory holds something else, or a newer program's catalog.
+        UnavailableError: it cannot be opened or written.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self._settings = settings
+        self._real_path = os.path.realpath(path)
+        self.data_dir = Path(self._real_path).parent
+        forget_replaced(self._real_path)
+        self._environment()
+
+    def _environment(self) -> Environment:
+        return environment(self._real_path, _DATABASES, self._settings.catalog_bytes_max)
+
+    @contextmanager
+    def read(self) -> Iterator[CatalogTransaction]:
+        """A consistent view of the catalog, for a moment."""
+        with InterruptsPutOff():
+            opened = self._environment()
+            while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
+                opened = self._environment()
+            with opened.ending(txn, write=False):
+                yield CatalogTransaction(txn, opened.databases)
+
+    @contextmanager
+    def write(self, ready: Callable[[], None] | None = None) -> Iterator[CatalogTransaction]:
+        """The only way to change the catalog. Commits durably at the end, together with others that wait to
+        (catalog.commit_group); any exception leaves everything as it was.
+
+        Args:
+            ready: called before the write lock is waited for, when this process is the next to get it; maybe
+                several times, and maybe not at all when the block shares the commit of another thread.
+
+        Raises:
+            UnavailableError: the catalog's map or the disk is full.
+        """
+        with InterruptsPutOff(), self._written(ready) as tx:
+            yield tx
+
+    @contextmanager
+    def _written(self, ready: Callable[[], None] | None) -> Iterator[CatalogTransaction]:
+        while True:
+            opened = self._environment()
+            turn = opened.queue.enter(ready)
+            if turn.parent is not None:
+                with _as_companion(opened, turn) as tx:
+                    yield tx
+                return
+            try:
+                txn = opened.begin(write=True) if ready is None else opened.begin_ready(ready)
+                if txn is not None:  # else it was closed for a fork meanwhile
+                    companions: list[Turn] = []
+                    with opened.queue.companions(companions), opened.ending(txn, write=True):
+                        tx = CatalogTransaction(txn, opened.databases)
+                        yield tx
+                        opened.queue.run_companions(txn, companions, tx.made)
+                    return
+            finally:
+                opened.queue.leave()
+
+    def make_durable(self) -> None:
+        """To be called before a file is deleted because of what was read here."""
+        with InterruptsPutOff():
+            while not self._environment().make_durable():
+                pass  # closed for a fork meanwhile, and opened again
+
+    def sweep_readers(self) -> int:
+        """Frees reader slots of dead processes; they would pin pages."""
+        return self._environment().env.reader_check()
+
+
+@contextmanager
+def _as_companion(opened: Environment, turn: Turn) -> Iterator[CatalogTransaction]:
+    try:
+        with opened.nested(turn.parent) as txn:
+            tx = CatalogTransaction(txn, opened.databases, states=turn.states)
+            yield tx
+        turn.states.update(tx.made)
+    finally:
+        turn.hand_back()
+    turn.outcome()
+
+
+# Keys and lookups, one function per fact.
+
+
+def segment_key(table: int, segment: str) -> bytes:
+    return _u64(table) + segment.encode()
+
+
+def version_key(table: int, version: int) -> bytes:
+    return _u64(table, version)
+
+
+def table_key(table: int) -> bytes:
+    return _u64(table)
+
+
+def schema_key(table: int, revision: int) -> bytes:
+    return _u64(table, revision)
+
+
+def txn_key(txn_id: int) -> bytes:
+    return _u64(txn_id)
+
+
+def counter_key(table: int, column: int) -> bytes:
+    return _u64(table, column)
+
+
+def prepared_key(txn_id: int, table: int) -> bytes:
+    return _u64(txn_id, table)
+
+
+def prepared_ids(key: bytes) -> tuple[int, int]:
+    """Transaction id and table id of a `prepared_key`."""
+    txn_id, table = struct.unpack(">2Q", key)
+    return txn_id, table
+
+
+def label_key(database: int, label: str) -> bytes:
+    return _u64(database) + label.encode()
+
+
+def app_key(table: int, app_id: str) -> bytes:
+    """A long id is stored by its digest: LMDB takes keys of at most 511 bytes."""
+    name = app_id.encode()
+    return _u64(table) + (name if len(name) <= _APP_ID_BYTES_MAX else xxhash.xxh3_128_digest(name))
+
+
+def name_key(database: int, table: str) -> bytes:
+    return _u64(database) + table.encode()
+
+
+def find_database(tx: CatalogTransaction, name: str) -> int | None:
+    record = tx.get("databases", name.encode()) if name else None  # LMDB takes no empty key
+    return None if record is None else int(record["id"])
+
+
+def require_database(tx: CatalogTransaction, name: str) -> int:
+    found = find_database(tx, name)
+    if found is None:
+        raise NotFoundError(f"Unknown database '{name}'", kind="unknown_database", database=name)
+    return found
+
+
+def find_table(tx: CatalogTransaction, database: int, name: str) -> int | None:
+    record = tx.get("names", name_key(database, name))
+    return None if record is None else int(record)
+
+
+def head(tx: CatalogTransaction, table: int, name: str) -> tuple[int, int]:
+    """Newest version and schema revision of a table.
+
+    Args:
+        name: `database.table`, for the message.
+
+    Raises:
+        NotFoundError: the table was dropped.
+    """
+    record = tx.get("heads", table_key(table))
+    if record is None:
+        raise NotFoundError(f"Unknown table '{name}': it was dropped", kind="unknown_table", table=name)
+    return int(record[0]), int(record[1])
+
+
+TABLES: Final = "tables"

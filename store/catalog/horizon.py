@@ -1,0 +1,84 @@
+"""What a table remembers about its past: the first version that can be read, and the floor of its tombstones.
+
+One catalog record per table, `{oldest, open, floor, floor_type}`. Vacuum moves `open`, the first version that
+may still be opened, by time alone, and `oldest`, the first that is still whole, as far as no process holds
+an earlier one: else readers that open the oldest version, one before the other ends, would keep all that
+came after it for ever. Compaction moves `floor`. All three only rise. A floor counts for sequences of its
+type: RESTORE may bring back a schema of before the table had one.
+"""
+
+from __future__ import annotations
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.schema.table_schema import TableSchema
+
+
+def oldest_readable(tx: CatalogTransaction, table: int) -> int:
+    """The first version of a table of which nothing is gone: who holds it can read it."""
+    return int((tx.get("horizons", catalog.table_key(table)) or {}).get("oldest", 1))
+
+
+def oldest_open(tx: CatalogTransaction, table: int) -> int:
+    """The first version of a table that who does not hold it yet can read."""
+    record = tx.get("horizons", catalog.table_key(table)) or {}
+    return max(int(record.get("oldest", 1)), int(record.get("open", 1)))
+
+
+def close_before(tx: CatalogTransaction, table: int, version: int) -> None:
+    """Makes a version the first that can be opened, unless a later one is already."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    tx.put("horizons", key, {**record, "open": max(version, int(record.get("open", 1)))})
+
+
+def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
+    """Makes a version the first that is whole, unless a later one is already; returns which it is."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    version = max(version, int(record.get("oldest", 1)))
+    tx.put("horizons", key, {**record, "oldest": version})
+    return version
+
+
+def read_floor(tx: CatalogTransaction, table: int, schema: TableSchema) -> int | None:
+    """The table's floor, None before any tombstone with a time went."""
+    record = tx.get("horizons", catalog.table_key(table)) or {}
+    floor: int | None = record.get("floor")
+    return floor if record.get("floor_type", "") in ("", _type_name(schema)) else None
+
+
+def raise_floor(tx: CatalogTransaction, table: int, schema: TableSchema, floor: int) -> None:
+    """Remembers the largest sequence of tombstones that go with the version being published."""
+    key = catalog.table_key(table)
+    record = tx.get("horizons", key) or {}
+    known = read_floor(tx, table, schema)
+    floor = floor if known is None else max(floor, known)
+    tx.put("horizons", key, {**record, "floor": floor, "floor_type": _type_name(schema)})
+
+
+def _type_name(schema: TableSchema) -> str:
+    return schema.sequence_type.name if schema.sequence_type is not None else "none"
+
+
+def version_at(tx: CatalogTransaction, table: int, newest: int, time_ms: int) -> int:
+    """The newest version that was there at a time, 0 when the table is younger.
+
+    Versions whose record is gone were older than every record that is left.
+    """
+    low, high = oldest_record(tx, table) - 1, newest
+    while low < high:  # times of versions never decrease (publish.publish)
+        middle = (low + high + 1) // 2
+        record = tx.get("versions", catalog.version_key(table, middle))
+        if record["time_ms"] <= time_ms:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def oldest_record(tx: CatalogTransaction, table: int) -> int:
+    """The first version of which the catalog still has a record."""
+    for key, _ in tx.items("versions", catalog.table_key(table)):
+        return int.from_bytes(key[8:])
+    raise AssertionError("a table has at least one version")

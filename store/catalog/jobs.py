@@ -1,0 +1,105 @@
+"""Records of jobs that outlive a call: broker loads, routine loads. What they mean is their owner's business.
+
+A job is a msgpack record in the catalog under a number that is never given twice. A record that moves with
+data is changed in the transaction that publishes the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction, app_key, table_key, txn_key
+from seqstore.store.errors import NotFoundError
+from seqstore.store.runtime.records import unpack
+
+Record = dict[str, Any]
+
+
+class Jobs:
+    """The jobs of one kind in one store.
+
+    Args:
+        kind: such as `broker`.
+    """
+
+    def __init__(self, catalog: Catalog, kind: str) -> None:
+        self._catalog = catalog
+        self._kind = kind
+
+    def add(self, record: Record) -> int:
+        """Keeps a new job; returns its number."""
+        with self._catalog.write() as tx:
+            return self.add_within(tx, record)
+
+    def get(self, job_id: int) -> Record:
+        """One job.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        with self._catalog.read() as tx:
+            return self._read(tx, job_id)
+
+    def all(self) -> dict[int, Record]:
+        """Every job by its number, oldest first."""
+        with self._catalog.read() as tx:
+            return self.all_within(tx)
+
+    def change(self, job_id: int, change: Callable[[Record], Record | None]) -> Record:
+        """Replaces a job's record by what a function makes of it, all at once.
+
+        Args:
+            change: gets the record as it is; None leaves it.
+
+        Returns:
+            The record as it is now.
+        """
+        with self._catalog.write() as tx:
+            return self.change_within(tx, job_id, change)
+
+    def add_within(self, tx: CatalogTransaction, record: Record) -> int:
+        """`add` as a part of a larger transaction."""
+        job_id = tx.next_id("job")
+        tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": record})
+        return job_id
+
+    def all_within(self, tx: CatalogTransaction) -> dict[int, Record]:
+        """Every job by its number, oldest first."""
+        found = [(int.from_bytes(key), unpack(raw)) for key, raw in tx.items("jobs")]
+        return {job_id: stored["job"] for job_id, stored in found if stored["kind"] == self._kind}
+
+    def change_within(
+        self, tx: CatalogTransaction, job_id: int, change: Callable[[Record], Record | None]
+    ) -> Record:
+        """`change` as a part of a larger transaction."""
+        before = self._read(tx, job_id)
+        after = change(dict(before))
+        if after is None:
+            return before
+        tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": after})
+        return after
+
+    def mark_within(self, tx: CatalogTransaction, job_id: int, name: str, value: Any) -> None:
+        """Keeps something beside a job's record, so that keeping more of it costs no more."""
+        tx.put("job_marks", app_key(job_id, name), {"name": name, "value": value})
+
+    def marks(self, job_id: int) -> dict[str, Any]:
+        """What is kept beside a job's record, by name."""
+        with self._catalog.read() as tx:
+            found = [unpack(raw) for _, raw in tx.items("job_marks", table_key(job_id))]
+        return {mark["name"]: mark["value"] for mark in found}
+
+    def remove(self, job_id: int) -> None:
+        """Forgets a job."""
+        with self._catalog.write() as tx:
+            for key, _ in list(tx.items("job_marks", table_key(job_id))):
+                tx.delete("job_marks", key)
+            tx.delete("jobs", txn_key(job_id))
+
+    def _read(self, tx: CatalogTransaction, job_id: int) -> Record:
+        stored = tx.get("jobs", txn_key(job_id))
+        if stored is None or stored["kind"] != self._kind:
+            raise NotFoundError(f"there is no {self._kind} job {job_id}", kind="unknown_job", job=job_id)
+        record: Record = stored["job"]
+        return record

@@ -1,0 +1,74 @@
+"""Labels and transactions that are over, and when they are forgotten (X16, X18).
+
+1. A transaction that ended `label_keep_seconds` ago goes, and its label with it, unless the label names a
+   later transaction by now. The label can then be used as if it never had been.
+2. One that began so long ago and was abandoned (its process ended, or nobody committed it within its term)
+   is aborted first, and goes as long after that.
+
+Ids are given in the order in which transactions begin, so the walk ends at the first that began later: it
+costs what there is to forget. Doris also forgets labels by their number; a busy table would then load again
+what its source repeats an hour later, so that rule is not taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.transaction_record import (
+    ABORTED,
+    VISIBLE,
+    TransactionRecord,
+    abandoned_reason,
+    abort_abandoned,
+    now_ms,
+    read_transaction,
+)
+from seqstore.store.runtime.records import unpack
+
+_BATCH: Final = 2_000  # records per transaction of the catalog, so that no load waits long
+
+
+def forget_transactions(store_catalog: Catalog, keep_seconds: int, *, dry_run: bool = False) -> int:
+    """Forgets transactions of all databases that ended long ago, and their labels; returns how many."""
+    before_ms = now_ms() - keep_seconds * 1000
+    with store_catalog.read() as tx:
+        old = list(_begun_before(tx, before_ms))
+    over = [record.id for record in old if _is_over(record, before_ms)]
+    if dry_run:
+        return len(over)
+    waiting = [*over, *(record.id for record in old if abandoned_reason(record))]
+    while waiting:
+        with store_catalog.write() as tx:
+            for txn_id in waiting[:_BATCH]:
+                record = read_transaction(tx, txn_id)
+                if record is not None:
+                    _end(tx, record, before_ms)
+        waiting = waiting[_BATCH:]
+    return len(over)
+
+
+def _begun_before(tx: CatalogTransaction, before_ms: int) -> Iterator[TransactionRecord]:
+    for _, raw in tx.items("txns"):
+        record = TransactionRecord.from_record(unpack(raw))
+        if record.begun_ms > before_ms:
+            return
+        yield record
+
+
+def _is_over(record: TransactionRecord, before_ms: int) -> bool:
+    return record.status in (VISIBLE, ABORTED) and record.finished_ms <= before_ms
+
+
+def _end(tx: CatalogTransaction, record: TransactionRecord, before_ms: int) -> None:
+    """Forgets a transaction that is over; aborts one that was abandoned."""
+    if not _is_over(record, before_ms):
+        abort_abandoned(tx, record)
+        return
+    tx.delete("txns", catalog.txn_key(record.id))
+    if record.label:
+        key = catalog.label_key(record.database, record.label)
+        if tx.get("labels", key) == record.id:
+            tx.delete("labels", key)

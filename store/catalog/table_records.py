@@ -1,0 +1,61 @@
+"""What the catalog keeps of a table: made with it, removed with it."""
+
+from __future__ import annotations
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.catalog import TABLES, CatalogTransaction
+from seqstore.store.catalog.prepared_records import abort_of_table
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.schema.table_schema import TableSchema
+
+
+def create_table(
+    tx: CatalogTransaction, database: int, database_name: str, table_name: str, schema: TableSchema
+) -> None:
+    """Name, schema, version 1 and head of an empty table."""
+    table_id = tx.next_id("table")
+    created = now_ms()
+    tx.put("names", records.name_key(database, table_name), table_id)
+    tx.put(
+        "tables",
+        records.table_key(table_id),
+        {
+            "database": database_name,
+            "name": table_name,
+            "directory": f"{TABLES}/{table_id}",
+            "created_ms": created,
+        },
+    )
+    tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
+    tx.put(
+        "versions",
+        records.version_key(table_id, 1),
+        {
+            "revision": schema.revision,
+            "txn": 0,
+            "label": "",
+            "operation": "CREATE TABLE",
+            "time_ms": created,
+            "added": [],
+            "dropped": [],
+            "figures": Figures().__dict__,
+        },
+    )
+    tx.put("heads", records.table_key(table_id), [1, schema.revision])
+
+
+def forget_table(tx: CatalogTransaction, database: int, table_name: str) -> str:
+    """Removes every record of a table; returns the directory of its files."""
+    table_id = records.find_table(tx, database, table_name)
+    assert table_id is not None
+    prefix = records.table_key(table_id)
+    directory: str = tx.get("tables", prefix)["directory"]
+    abort_of_table(tx, table_id)
+    for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash", "apps"):
+        for key, _ in list(tx.items(name, prefix)):
+            tx.delete(name, key)
+    for name in ("tables", "heads", "horizons", "readers"):
+        tx.delete(name, prefix)
+    tx.delete("names", records.name_key(database, table_name))
+    return directory

@@ -1,0 +1,141 @@
+"""The lock that makes UPDATE, DELETE and MERGE of one table wait for each other (U2).
+
+One file a table, locked with `flock`: the system frees it when its holder dies, whatever way. It excludes
+threads of a process as well as processes. Three states of a table's updates, decided by the setting
+`enable_concurrent_update` unless a statement asks for one:
+
+- *serial*: the lock is held from snapshot to publish. Updates never conflict with each other; loads neither
+  wait nor are waited for.
+- *optimistic*: no lock, conflicts are found when committing (conflict.conflict).
+  A statement that runs again after one takes a turn: a second lock, which only such statements wait for, and
+  none for longer than `_TURN_SECONDS`.
+- *unchecked*: no lock, no check: the later version wins. Only by asking for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.runtime.forks import new_lock
+
+SERIAL: Final = "serial"
+OPTIMISTIC: Final = "optimistic"
+UNCHECKED: Final = "unchecked"
+MODES: Final = (SERIAL, OPTIMISTIC, UNCHECKED)
+CONFIG_NAME: Final = "enable_concurrent_update"
+_TURN_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.002
+_POLL_SECONDS_MAX: Final = 0.02
+_BUSY: Final = (
+    "There is an update operation in progress for the current table. Please try again later, or set "
+    "enable_concurrent_update in fe.conf to true"
+)
+_held: dict[int, object] = {}  # by descriptor, who opened it
+_held_lock = new_lock()
+
+
+def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> str:
+    """How updates of a table keep out of each other's way.
+
+    Args:
+        default: `enable_concurrent_update` of the settings; ADMIN SET FRONTEND CONFIG overrules it.
+        wanted: what the statement asks for.
+
+    Raises:
+        InvalidInputError: no such mode.
+    """
+    if wanted is not None:
+        if wanted not in MODES:
+            raise InvalidInputError(
+                f"concurrency {wanted!r}: expected one of {', '.join(MODES)}", kind="bad_concurrency"
+            )
+        return wanted
+    with catalog.read() as tx:
+        chosen = tx.get("config", CONFIG_NAME.encode())
+    is_concurrent = default if chosen is None else chosen == "true"
+    return OPTIMISTIC if is_concurrent else SERIAL
+
+
+def lock_directory(catalog: Catalog) -> Path:
+    """Where the lock files of a store are."""
+    return catalog.path.parent / "locks"
+
+
+@contextmanager
+def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None]:
+    """Holds the lock of a table.
+
+    Args:
+        seconds: how long to wait for it; 0 fails at once.
+
+    Raises:
+        UnavailableError: somebody else holds it still, with the text of U4.
+    """
+    with _opened(directory / f"{table_id}.update") as handle:
+        _acquire(handle, seconds)
+        yield
+
+
+@contextmanager
+def turn(directory: Path, table_id: int) -> Iterator[bool]:
+    """The turn of a statement that runs again, once those before it are done; False when that takes long."""
+    with _opened(directory / f"{table_id}.again") as handle:
+        try:
+            _acquire(handle, _TURN_SECONDS)
+        except UnavailableError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A lock file; whatever lock was taken goes with the block. In a child that was forked within the block
+    it is closed already, and its number may be that of another file by now."""
+    path.parent.mkdir(exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    owner = object()
+    with _held_lock:
+        _held[handle] = owner
+    try:
+        yield handle
+    finally:
+        with _held_lock:
+            is_open = _held.get(handle) is owner
+            if is_open:
+                del _held[handle]
+        if is_open:
+            os.close(handle)
+
+
+def _acquire(handle: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    pause = _POLL_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise UnavailableError(_BUSY, kind="update_in_progress") from None
+            time.sleep(pause)
+            pause = min(pause * 1.5, _POLL_SECONDS_MAX)
+        else:
+            return
+
+
+def _close_in_child() -> None:
+    """A forked child must not keep its parent's locks alive."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

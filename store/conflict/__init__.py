@@ -1,0 +1,1 @@
+"""Conflicts: the reads of a transaction against the commits of others since its snapshot."""

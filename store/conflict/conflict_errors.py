@@ -1,0 +1,158 @@
+"""Conflict errors: one loser, the winners it met, told in one form with the same fields for every class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seqstore.store.catalog import catalog
+from seqstore.store.conflict.conflict import WRITE_SERIALIZABLE, Conflict, ConflictKind
+from seqstore.store.conflict.read_set import METADATA_CHANGE, PROTOCOL_CHANGE
+from seqstore.store.errors import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConflictError,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from seqstore.store.schema import properties as props
+
+_CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
+    ConflictKind.APPEND: ConcurrentAppendException,
+    ConflictKind.DELETE_READ: ConcurrentDeleteReadException,
+    ConflictKind.DELETE_DELETE: ConcurrentDeleteDeleteException,
+    ConflictKind.METADATA: MetadataChangedException,
+    ConflictKind.PROTOCOL: ProtocolChangedException,
+    ConflictKind.TRANSACTION: ConcurrentTransactionException,
+}
+
+
+@dataclass(frozen=True)
+class Loser:
+    """The transaction that cannot commit.
+
+    Attributes:
+        read_version: 0 when it read none.
+        level: its isolation level, empty when the table that said so is gone.
+    """
+
+    table: str
+    operation: str
+    read_version: int = 0
+    level: str = ""
+
+    @property
+    def told(self) -> str:
+        """The beginning of every message."""
+        read = f" read version {self.read_version}" if self.read_version else ""
+        return f"{self.operation} on {self.table!r}{read}"
+
+    def because(self, reason: str) -> str:
+        """Level and reason as messages have them."""
+        return f"[{self.level}, {reason}]" if self.level else f"[{reason}]"
+
+
+def loser_of(
+    tx: catalog.CatalogTransaction,
+    table_id: int,
+    name: str,
+    operation: str,
+    revision: int,
+    facts: Mapping[str, Any] | None = None,
+) -> Loser:
+    """A transaction prepared for a schema revision.
+
+    Args:
+        facts: of the version it wants to make; without a level there it has the table's.
+    """
+    told = (facts or {}).get("facts") or {}
+    level = told.get("level", "")
+    schema = tx.get("schemas", catalog.schema_key(table_id, revision))
+    if not level and schema is not None:
+        level = schema["properties"].get(props.ISOLATION_LEVEL, WRITE_SERIALIZABLE)
+    return Loser(name, operation, int(told.get("read_version", 0)), level)
+
+
+def error_of(
+    conflicts: Sequence[Conflict], loser: Loser, message: str, *, kind: ConflictKind, **more: Any
+) -> ConflictError:
+    """The exception for some conflicts, its fields those of the first.
+
+    Args:
+        kind: the exception when nobody can name a winner any more.
+        more: fields of one class alone.
+    """
+    first = conflicts[0] if conflicts else Conflict(kind, 0, "", "", _REASONS.get(kind, ""))
+    return _CLASSES[first.kind](
+        message,
+        kind=first.kind.value,
+        table=loser.table,
+        operation=loser.operation,
+        read_version=loser.read_version,
+        winner_version=first.version,
+        winner_operation=first.operation,
+        winner_label=first.label,
+        isolation=loser.level,
+        reason=first.reason,
+        keys=first.keys,
+        conflicts=tuple(conflicts),
+        **more,
+    )
+
+
+def winner_name(conflict: Conflict) -> str:
+    """Operation and label of a winner."""
+    return f"{conflict.operation} {conflict.label!r}" if conflict.label else conflict.operation
+
+
+def schema_conflicts(
+    tx: catalog.CatalogTransaction, table_id: int, head: int, revision: int
+) -> tuple[list[Conflict], int]:
+    """The versions up to a head that changed the schema since a revision, and the last version that had it,
+    0 when its record is gone."""
+    since: list[tuple[int, dict[str, Any]]] = []
+    version = head
+    while (record := _version(tx, table_id, version)) is not None and record["revision"] != revision:
+        since.append((version, record))
+        version -= 1
+    before = revision if record is not None else None
+    found = []
+    for number, later in reversed(since):
+        facts = later.get("facts") or {}
+        features = facts.get("features", ())
+        changes = (*facts.get("changes", ()), *features)
+        if changes or before not in (None, later["revision"]):
+            found.append(_schema_conflict(number, later, changes, is_protocol=bool(features)))
+        before = later["revision"]
+    return found, version if record is not None else 0
+
+
+def creation(tx: catalog.CatalogTransaction, table_id: int) -> list[Conflict]:
+    """The version that made a table."""
+    record = _version(tx, table_id, 1)
+    return (
+        [] if record is None else [_schema_conflict(1, record, ("the table (made anew)",), is_protocol=True)]
+    )
+
+
+def _version(tx: catalog.CatalogTransaction, table_id: int, version: int) -> dict[str, Any] | None:
+    if version < 1:
+        return None
+    record: dict[str, Any] | None = tx.get("versions", catalog.version_key(table_id, version))
+    return record
+
+
+def _schema_conflict(
+    version: int, record: Mapping[str, Any], changes: Sequence[str], *, is_protocol: bool
+) -> Conflict:
+    kind = ConflictKind.PROTOCOL if is_protocol else ConflictKind.METADATA
+    changed = tuple(changes) or ("the schema",)
+    return Conflict(
+        kind, version, record["operation"], record.get("label", ""), _REASONS[kind], changes=changed
+    )
+
+
+_REASONS: Final = {ConflictKind.METADATA: METADATA_CHANGE, ConflictKind.PROTOCOL: PROTOCOL_CHANGE}

@@ -1,0 +1,208 @@
+"""One transaction's claim on one table: what it read, at which level, and the check before it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from seqstore.store.catalog import catalog
+from seqstore.store.conflict.conflict import (
+    SERIALIZABLE,
+    WRITE_SERIALIZABLE,
+    Attempt,
+    Conflict,
+    ConflictKind,
+    Written,
+    find_conflicts,
+)
+from seqstore.store.conflict.conflict_errors import Loser, error_of, loser_of, schema_conflicts, winner_name
+from seqstore.store.conflict.read_set import METADATA_CHANGE, NO_CODES, PROTOCOL_CHANGE, ReadLog
+from seqstore.store.conflict.window import Window
+from seqstore.store.errors import ConflictError
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema import properties as props
+from seqstore.store.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_WINNERS_TOLD: Final = 5
+_DID: Final = {
+    ConflictKind.APPEND: "added {} its conditions cover",
+    ConflictKind.DELETE_READ: "changed {} it read",
+    ConflictKind.DELETE_DELETE: "changed {} it writes",
+}
+
+
+def parse_level(level: str) -> str:
+    """An isolation level in its canonical spelling, without regard to case.
+
+    Raises:
+        InvalidInputError: not one of the two.
+    """
+    return props.parse_isolation_level(level)
+
+
+def stricter(one: str, other: str) -> str:
+    return SERIALIZABLE if SERIALIZABLE in (one, other) else WRITE_SERIALIZABLE
+
+
+@dataclass
+class Isolation:
+    """The reads of one transaction on one table, and the check against what others committed since.
+
+    Attributes:
+        base: the state it reads.
+        reads: what it read so far.
+        level: the stricter of the table's and the transaction's.
+        is_unchecked: nothing is checked: the later version wins, whatever was read.
+        changes_metadata: rows were read to decide about a metadata change.
+        tables: tables its transaction takes part in.
+    """
+
+    table: VersionedTable
+    base: TableState
+    level: str
+    is_unchecked: bool = False
+    changes_metadata: bool = False
+    tables: int = 1
+    reads: ReadLog = field(init=False)
+    _window: Window | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.reads = ReadLog(self.base.schema)
+
+    @property
+    def has_read(self) -> bool:
+        reads = self.reads
+        return bool(reads.predicates or reads.keys or reads.whole_table or reads.fallback)
+
+    def check(
+        self, tx: catalog.CatalogTransaction, head: int, written: Sequence[Written], operation: str
+    ) -> None:
+        """Looks for conflicts up to a version; may be called again for a later one.
+
+        Raises:
+            ConflictError: one of three subclasses, with all conflicts found.
+        """
+        if self.is_unchecked or not self.has_read or head <= self.base.version:
+            return
+        schema = self.base.schema
+        if self._window is None:
+            codes = [part.codes for part in written]
+            self._window = Window(
+                self.table.loader,
+                self.base,
+                self.reads,
+                np.concatenate(codes) if codes else NO_CODES,
+                self.table.settings.conflict_check_seconds,
+            )
+        winners = self._window.extend(tx, head)
+        attempt = Attempt(
+            self.level,
+            self.base.version,
+            self.reads,
+            written,
+            row_level=schema.row_level,
+            changes_metadata=self.changes_metadata,
+            tables=self.tables,
+            partition_columns=schema.partition_columns,
+        )
+        reader_version = int(tx.get("readers", catalog.table_key(self.table.id)) or 0)
+        conflicts = find_conflicts(attempt, winners, reader_version)
+        if conflicts:
+            raise conflict_error(conflicts, self, operation)
+
+
+def conflict_error(conflicts: Sequence[Conflict], isolation: Isolation, operation: str) -> ConflictError:
+    """The exception for some conflicts, told by the first."""
+    first = conflicts[0]
+    loser = Loser(isolation.table.name, operation, isolation.base.version, isolation.level)
+    did = _DID[first.kind].format(_counted(first))
+    voided = f", seen by version {first.voided_by}" if first.voided_by else ""
+    message = (
+        f"{loser.told}; {winner_name(first)} committed version {first.version} and {did}{voided} "
+        f"{loser.because(first.reason)}; run it again on a new snapshot"
+    )
+    return error_of(conflicts, loser, message, kind=first.kind)
+
+
+def _counted(conflict: Conflict) -> str:
+    if not conflict.count:
+        return "rows"
+    rows = "1 row" if conflict.count == 1 else f"{conflict.count} rows"
+    if not conflict.keys:
+        return rows
+    shown = ", ".join(f"{name}={value}" for name, value in conflict.keys[0].items())
+    return f"{rows}, first ({shown}),"
+
+
+def schema_error(
+    tx: catalog.CatalogTransaction,
+    table_id: int,
+    *,
+    name: str,
+    operation: str,
+    revision: int,
+    facts: Mapping[str, Any] | None = None,
+) -> ConflictError:
+    """Why a transaction prepared for a schema revision cannot commit: features or metadata changed.
+
+    Args:
+        facts: of the version it wants to make.
+    """
+    head, current = catalog.head(tx, table_id, name)
+    conflicts, last = schema_conflicts(tx, table_id, head, revision)
+    loser = loser_of(tx, table_id, name, operation, revision, facts)
+    if not loser.read_version:
+        loser = replace(loser, read_version=last)
+    done = ", ".join(
+        f"{winner_name(winner)} committed version {winner.version} and changed {', '.join(winner.changes)}"
+        for winner in conflicts[:_WINNERS_TOLD]
+    )
+    more = f" and {len(conflicts) - _WINNERS_TOLD} more" if len(conflicts) > _WINNERS_TOLD else ""
+    reason = conflicts[0].reason if conflicts else METADATA_CHANGE
+    prepared = f"{loser.told} and was" if loser.read_version else f"{loser.told} was"
+    said = [change for winner in conflicts for change in winner.changes]
+    return error_of(
+        conflicts,
+        loser,
+        f"{prepared} prepared for schema revision {revision}, but the table has {current}"
+        f"{': ' if done else ''}{done}{more} {loser.because(reason)}; run it again on the new schema",
+        kind=ConflictKind.METADATA,
+        changes=tuple(change for change in said if not change.startswith(("+", "-"))),
+        features=tuple(change for change in said if change.startswith(("+", "-"))),
+    )
+
+
+def recreated_error(loser: Loser, winners: Sequence[Conflict]) -> ConflictError:
+    """The table was dropped and made again under a running transaction, or made twice at once.
+
+    Args:
+        winners: the version that made it, when it is known.
+    """
+    made = f": {winner_name(winners[0])} committed version {winners[0].version}" if winners else ""
+    return error_of(
+        winners,
+        loser,
+        f"{loser.told}, but another transaction created the table meanwhile{made} "
+        f"{loser.because(PROTOCOL_CHANGE)}; create it once, ahead of time, and run this again",
+        kind=ConflictKind.PROTOCOL,
+        changes=(),
+        features=(),
+    )
+
+
+def level_of(schema: TableSchema, wanted: str | None) -> str:
+    """The level a transaction has on a table: its own wish, never less than the table's.
+
+    Raises:
+        InvalidInputError: no such level.
+    """
+    own = schema.isolation_level
+    if wanted is None:
+        return own
+    return stricter(own, parse_level(wanted))

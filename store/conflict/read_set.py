@@ -1,0 +1,182 @@
+"""What a transaction read of one table, as far as conflicts depend on it.
+
+A `ReadLog` is one of three things, never confused: *nothing* (a blind write has no log at all), *predicates
+plus explicit keys*, or *the whole table*. Conditions that cannot be looked at by row (a subquery, `rand()`,
+a field of a struct) turn row-level checks off and say why.
+
+What was read is kept in the version record as well, for the guard of later transactions: keys as codes,
+predicates as Arrow wrote them, compressed. A predicate that only its own process can evaluate is kept as
+"opaque".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.evaluation import evaluated
+from seqstore.store.expressions.predicate import pack, text_of, unpack
+from seqstore.store.schema.column import SEQUENCE_ID
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.key_codes import Codes, encode_keys
+
+Mask = npt.NDArray[np.bool_]
+_KEYS_RECORDED_MAX: Final = 65_536
+NO_CODES: Final = np.empty(0, dtype=np.uint64)
+
+# Why rows could not be looked at (2.4 of the isolation rules); empty while they can.
+ROW_LEVEL_CHANGES: Final = "ROW_LEVEL_CHANGES"
+ROW_LEVEL_OFF: Final = "ROW_LEVEL_OFF"
+WHOLE_TABLE_READ: Final = "WHOLE_TABLE_READ"
+WHOLE_TABLE_REPLACE: Final = "WHOLE_TABLE_REPLACE"
+ALLOTTED_TIME_EXCEEDED: Final = "ALLOTTED_TIME_EXCEEDED"
+SUBQUERY: Final = "SUBQUERY"
+NON_DETERMINISTIC: Final = "NON_DETERMINISTIC_EXPRESSION"
+COMPLEX_TYPE: Final = "COMPLEX_TYPE_CONDITION"
+METADATA_CHANGE: Final = "METADATA_CHANGE"
+PROTOCOL_CHANGE: Final = "PROTOCOL_CHANGE"
+APP_ID: Final = "APP_ID"
+INPUT_REWRITTEN: Final = "INPUT_REWRITTEN"
+HISTORY_EXPIRED: Final = "HISTORY_EXPIRED"
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition by which a transaction read rows.
+
+    Attributes:
+        expression: over visible columns; None when only `evaluate` can tell.
+        evaluate: rows with the table's visible columns to a mask.
+        partition: the part over partition columns alone, None when there is none.
+    """
+
+    expression: pc.Expression | None = None
+    evaluate: Callable[[pa.Table], Mask] | None = None
+    partition: pc.Expression | None = None
+
+    def matches(self, rows: pa.Table) -> Mask:
+        """Which rows satisfy it; NULL is no."""
+        if not len(rows):
+            return np.zeros(0, dtype=np.bool_)
+        if self.expression is not None:
+            return mask_of(self.expression, rows)
+        assert self.evaluate is not None
+        return self.evaluate(rows)
+
+    def admits(self, rows: pa.Table) -> Mask:
+        """Which rows lie in a partition that it reads."""
+        if self.partition is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        return mask_of(self.partition, rows)
+
+
+def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
+    """Which rows satisfy an Arrow expression; NULL is no.
+
+    Raises:
+        InvalidInputError: it does not fit the columns.
+    """
+    try:
+        found = evaluated(rows, {"found": expression}).column(0)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        raise InvalidInputError(
+            f"condition {text_of(expression) or ''} does not fit: {error}", kind="bad_filter"
+        ) from error
+    mask: Mask = np.asarray(pc.fill_null(found, False)).astype(np.bool_, copy=False)
+    return mask
+
+
+@dataclass
+class ReadLog:
+    """What one transaction has read of one table so far.
+
+    Attributes:
+        schema: at the version it reads.
+        columns: ids of the columns it looked at.
+        fallback: why rows cannot be looked at, empty while they can.
+    """
+
+    schema: TableSchema
+    predicates: list[Predicate] = field(default_factory=list)
+    keys: list[Codes] = field(default_factory=list)
+    whole_table: bool = False
+    columns: set[int] = field(default_factory=set)
+    fallback: str = ""
+
+    def read_keys(self, arrays: Sequence[pa.Array], columns: Iterable[str]) -> None:
+        """Rows of some keys were looked up, found or not."""
+        self.keys.append(np.unique(encode_keys(arrays, self.schema.key_columns)))
+        self.read_columns(columns)
+
+    def read_where(self, predicate: Predicate | None, columns: Iterable[str]) -> None:
+        """Rows that satisfy a predicate were read; None means all."""
+        if predicate is None:
+            self.whole_table = True
+        else:
+            self.predicates.append(predicate)
+        self.read_columns(columns)
+
+    def read_columns(self, columns: Iterable[str]) -> None:
+        for name in columns:
+            column = self.schema.find(name)
+            self.columns.add(column.id if column is not None else SEQUENCE_ID)
+
+    def fall_back(self, reason: str) -> None:
+        """Rows cannot be looked at: the whole table counts as read."""
+        self.fallback = self.fallback or reason
+
+    @property
+    def codes(self) -> Codes:
+        """Codes of the explicit keys, ascending."""
+        if not self.keys:
+            return NO_CODES
+        return self.keys[0] if len(self.keys) == 1 else np.unique(np.concatenate(self.keys))
+
+    def to_record(self) -> dict[str, Any]:
+        """For the version record."""
+        codes = self.codes
+        whole = self.whole_table or bool(self.fallback) or len(codes) > _KEYS_RECORDED_MAX
+        if whole:
+            return {"whole": True}
+        packed = [_pack(predicate.expression) for predicate in self.predicates]
+        return {
+            "keys": codes.astype("<u8").tobytes(),
+            "predicates": [data for data in packed if data is not None],
+            "opaque": None in packed,
+        }
+
+
+@dataclass(frozen=True)
+class RecordedReads:
+    """What a version record tells of a winner's reads."""
+
+    whole_table: bool = False
+    keys: Codes = field(default_factory=lambda: NO_CODES)
+    predicates: tuple[Predicate, ...] = ()
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any] | None) -> RecordedReads | None:
+        """None when the record cannot tell."""
+        if record is None or record.get("opaque"):
+            return None
+        if record.get("whole"):
+            return cls(whole_table=True)
+        keys = np.frombuffer(record["keys"], dtype="<u8").astype(np.uint64)
+        return cls(False, keys, tuple(Predicate(unpack(data)) for data in record["predicates"]))
+
+
+def _pack(expression: pc.Expression | None) -> bytes | None:
+    """None for what cannot be told another process."""
+    if expression is None:
+        return None
+    try:
+        return pack(expression)
+    except InvalidInputError:
+        return None

@@ -1,0 +1,1 @@
+"""Changes of a table's declaration: columns, properties, partitions, features."""

@@ -1,0 +1,286 @@
+"""Changes of a table's schema and properties: light ones, a new revision and no file touched (SC1). Those of
+columns are in ddl.column_changes.
+
+Columns are known by their ids, so files written under earlier revisions are read through the newest: a column
+that is younger than a file reads as its default, one that was dropped is not read, a renamed one is found,
+a widened one is cast. An id is never given twice.
+
+Every change makes a version without rows. Whoever began before and commits after it fails: with
+`MetadataChangedException`, or `ProtocolChangedException` when table features came or went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.conflict.isolation import Isolation, schema_error
+from seqstore.store.conflict.read_set import Predicate
+from seqstore.store.conflict.window import facts_of
+from seqstore.store.errors import AlreadyExistsError, InvalidInputError
+from seqstore.store.publish.publish import TableWrite, put_version
+from seqstore.store.publish.winner_test import Plan
+from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.schema import properties as props
+from seqstore.store.schema.column_groups import group_properties
+from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.features import KNOWN_FEATURES, require_writable
+from seqstore.store.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+ALTER_TABLE: Final = "ALTER TABLE"
+FEATURE_PREFIX: Final = "delta.feature."
+SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
+
+
+@dataclass(frozen=True)
+class Altered:
+    """A new revision, and what later losers are told about it.
+
+    Attributes:
+        changes: what changed, in words.
+        features: table features that came (`+name`) or went (`-name`).
+    """
+
+    schema: TableSchema
+    changes: tuple[str, ...]
+    features: tuple[str, ...] = ()
+
+
+Change = Callable[[TableSchema], Altered]
+
+
+def alter(
+    table: VersionedTable,
+    changes: Sequence[Change],
+    *,
+    expected_revision: int | None = None,
+    check: Callable[[records.CatalogTransaction], None] | None = None,
+    operation: str = ALTER_TABLE,
+) -> int:
+    """Applies changes one after another, all or none; returns the version they made.
+
+    Args:
+        expected_revision: the revision they were thought out for; None means the newest.
+        check: looks at the table within the switch; what it raises undoes everything.
+        operation: what history calls it.
+
+    Raises:
+        InvalidInputError: a change that is not possible.
+        ConflictError: the table has another revision by now.
+    """
+    with table.catalog.write() as tx:
+        if check is not None:
+            check(tx)
+        return _alter(tx, table, changes, expected_revision, operation)
+
+
+def _alter(
+    tx: records.CatalogTransaction,
+    table: VersionedTable,
+    changes: Sequence[Change],
+    expected_revision: int | None,
+    operation: str = ALTER_TABLE,
+) -> int:
+    version, revision = records.head(tx, table.id, table.name)
+    if expected_revision not in (None, revision):
+        raise schema_error(
+            tx, table.id, name=table.name, operation=operation, revision=expected_revision or 0
+        )
+    schema = table.loader.schema(tx, revision)
+    require_writable(schema.features)
+    said: list[str] = []
+    features: list[str] = []
+    for change in changes:
+        altered = change(schema)
+        schema = altered.schema
+        said += altered.changes
+        features += altered.features
+    schema = replace(schema, revision=revision + 1)
+    tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
+    record = TransactionRecord(
+        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, operation, now_ms()
+    )
+    facts = facts_of(is_blind=True, changes=said, features=features)
+    write = TableWrite(table.id, table.name, schema.revision, Plan(version), facts=facts)
+    put_version(tx, record, write, version + 1)
+    return version + 1
+
+
+def add_constraint(
+    table: VersionedTable,
+    name: str,
+    sql: str,
+    expression: pc.Expression,
+    *,
+    validated: Callable[[], None] | None = None,
+) -> int:
+    """Adds a CHECK constraint that every row satisfies; returns the version it made.
+
+    Args:
+        sql: the condition as written, for display.
+        validated: called between reading the rows and publishing.
+
+    Raises:
+        InvalidInputError: a row breaks it, or the name is taken.
+        ConcurrentAppendException: somebody brought a row that breaks it meanwhile.
+    """
+    state, lease = table.hold()
+    constraint = Constraint.of(name, sql, expression)
+    isolation = Isolation(table, state, state.schema.isolation_level, changes_metadata=True)
+    isolation.reads.read_where(Predicate(~expression), constraint.columns(state.schema.names))
+    with Snapshot(state, lease).scan(filter=~expression) as reader:
+        broken = reader.read_all()
+    if len(broken):
+        key = ", ".join(f"{part}={broken.column(part)[0].as_py()}" for part in state.schema.key)
+        raise InvalidInputError(
+            f"{len(broken)} rows of {table.name!r} break the CHECK constraint {name} ({sql}), first ({key})",
+            kind="check_constraint",
+        )
+    if validated is not None:
+        validated()
+    with table.catalog.write() as tx:
+        head, _ = records.head(tx, table.id, table.name)
+        isolation.check(tx, head, (), "ALTER TABLE")
+        return _alter(tx, table, [_with_constraint(constraint)], state.schema.revision)
+
+
+def _with_constraint(constraint: Constraint) -> Change:
+    def change(schema: TableSchema) -> Altered:
+        if any(known.name.lower() == constraint.name.lower() for known in schema.constraints):
+            raise AlreadyExistsError(f"constraint {constraint.name!r} exists")
+        changed = replace(schema, constraints=(*schema.constraints, constraint))
+        return Altered(changed, (f"constraint {constraint.name}",))
+
+    return change
+
+
+def drop_constraint(name: str) -> Change:
+    """Takes a CHECK constraint away."""
+
+    def change(schema: TableSchema) -> Altered:
+        kept = tuple(known for known in schema.constraints if known.name.lower() != name.lower())
+        if len(kept) == len(schema.constraints):
+            raise InvalidInputError(f"the table has no constraint {name!r}", kind="unknown_constraint")
+        return Altered(replace(schema, constraints=kept), (f"constraint {name} (dropped)",))
+
+    return change
+
+
+def set_properties(given: Mapping[str, str]) -> Change:
+    """Sets properties; `delta.feature.<name>` = `supported` lists a table feature, and so does switching on
+    what a feature is for."""
+
+    def change(schema: TableSchema) -> Altered:
+        features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+        for name in features:
+            if given[FEATURE_PREFIX + name] != "supported":
+                raise InvalidInputError(
+                    f"property {FEATURE_PREFIX + name!r}: expected supported", kind="bad_property"
+                )
+        features += [
+            feature
+            for feature, name in PROPERTY_OF.items()
+            if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
+        ]
+        plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+        fixed = [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
+        if fixed or props.STORAGE_FORMAT in plain:
+            raise InvalidInputError(
+                f"property {(fixed or [props.STORAGE_FORMAT])[0]!r} is given when a table is made",
+                kind="bad_property",
+            )
+        parsed = props.parse_properties(plain)
+        changed = replace(schema, properties={**schema.properties, **parsed})
+        _ = changed.partition_columns  # the columns it names exist
+        altered = Altered(changed, tuple(f"property {name}" for name in parsed))
+        for name in features:
+            more = add_feature(name)(altered.schema)
+            altered = Altered(more.schema, altered.changes, (*altered.features, *more.features))
+        return altered
+
+    return change
+
+
+def unset_properties(names: Sequence[str]) -> Change:
+    """Brings properties back to their defaults."""
+
+    def change(schema: TableSchema) -> Altered:
+        missing = [name for name in names if name not in schema.properties]
+        if missing:
+            raise InvalidInputError(f"property {missing[0]!r} is not set", kind="bad_property")
+        fixed = [name for name in names if name in group_properties(schema.groups)]
+        if fixed:
+            raise InvalidInputError(
+                f"property {fixed[0]!r} is given when a table is made", kind="bad_property"
+            )
+        kept = {name: value for name, value in schema.properties.items() if name not in names}
+        return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
+
+    return change
+
+
+def add_feature(name: str) -> Change:
+    """Lists a table feature: programs that do not know it must not write the table."""
+
+    def change(schema: TableSchema) -> Altered:
+        if name not in KNOWN_FEATURES:
+            raise InvalidInputError(
+                f"table feature {name!r} is not known; there are {', '.join(KNOWN_FEATURES)}",
+                kind="unknown_feature",
+            )
+        if name in schema.features:
+            return Altered(schema, ())
+        return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
+
+    return change
+
+
+def enable_sequence_load(properties: Mapping[str, str]) -> Change:
+    """Gives a table its hidden sequence; rows that are there have NULL, the smallest (SD8-SD10)."""
+
+    def change(schema: TableSchema) -> Altered:
+        declared = properties.get(props.SEQUENCE_TYPE)
+        if declared is None or len(properties) > 1:
+            raise InvalidInputError("unknown sequence column type", kind="bad_property")
+        if schema.has_sequence or schema.groups:
+            raise InvalidInputError(
+                f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without",
+                kind="bad_property",
+            )
+        made = TableSchema.create(
+            schema.columns[: len(schema.key)], schema.key, properties={props.SEQUENCE_TYPE: declared}
+        )
+        changed = replace(
+            schema,
+            sequence_type=made.sequence_type,
+            properties={**schema.properties, props.SEQUENCE_TYPE: declared},
+            features=(*schema.features, "sequenceLoad"),
+        )
+        return Altered(changed, ("the sequence",), ("+sequenceLoad",))
+
+    return change
+
+
+def enable_flexible_updates() -> Change:
+    """Lets a table take flexible updates by loads (F3); rows that are there need nothing for it."""
+
+    def change(schema: TableSchema) -> Altered:
+        if schema.properties.get(props.SKIP_BITMAP) == "true":
+            raise InvalidInputError(
+                "the table has enabled update flexible columns feature already.", kind="bad_property"
+            )
+        changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})
+        return Altered(changed, ("the properties",))
+
+    return change
+
+
+PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}

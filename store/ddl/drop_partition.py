@@ -1,0 +1,96 @@
+"""DROP PARTITION: a declared partition and its rows go in one version.
+
+1. What to hide is planned against the newest state (publish.replace_where), outside the switch.
+2. The switch stores a schema revision without the partition and a version of it that hides those rows. If the
+   head moved since, the plan is made anew; after a few tries under the writer lock, so that it always gets
+   through.
+
+Loads that began before find another schema and fail, so no row can come into what is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.conflict.window import facts_of
+from seqstore.store.errors import NotFoundError
+from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, put_version
+from seqstore.store.publish.replace_where import Clearing, plan_clearing
+from seqstore.store.publish.winner_test import Plan
+from seqstore.store.publish.write_parts import refuse_changes
+from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime import failpoint
+from seqstore.store.schema.features import require_writable
+from seqstore.store.schema.partitioning import Partition
+from seqstore.store.schema.partitions import checked as check_partitioning
+from seqstore.store.schema.partitions import partition_filter
+from seqstore.store.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_OPERATION: Final = "DROP PARTITION"
+
+
+def drop_partition(table: VersionedTable, partition: Partition) -> int:
+    """Takes a declared partition and its rows away; returns the version that lacks them.
+
+    Raises:
+        NotFoundError: it was dropped meanwhile.
+        InvalidInputError: it has rows and the table only grows.
+    """
+    for _ in range(TRIES_BEFORE_LOCK):
+        state, lease = table.hold()
+        plan = _plan(state, partition)
+        lease.release()
+        try:
+            with table.catalog.write() as tx:
+                return _switch(tx, table, partition, plan)
+        except HeadMoved:
+            continue
+    with table.catalog.write() as tx:
+        return _switch(tx, table, partition, _plan(table.advance(tx, None), partition))
+
+
+def _plan(state: TableState, partition: Partition) -> Plan:
+    return plan_clearing(state, [], Clearing(partition_filter(state.schema, partition)))
+
+
+def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Partition, plan: Plan) -> int:
+    version, revision = records.head(tx, table.id, table.name)
+    if version != plan.version:
+        raise HeadMoved
+    before = table.loader.schema(tx, revision)
+    require_writable(before.features)
+    after = _without(before, partition)
+    tx.put("schemas", records.schema_key(table.id, after.revision), after.to_record())
+    record = TransactionRecord(
+        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, _OPERATION, now_ms()
+    )
+    _, deleted, _ = plan.effects()
+    refuse_changes(before, table.name, _OPERATION, deleted)
+    facts = facts_of(is_blind=False, read_version=version, changes=[f"partition {partition.name} (dropped)"])
+    write = TableWrite(
+        table.id,
+        table.name,
+        after.revision,
+        plan,
+        figures=Figures(rows_deleted=deleted),
+        facts={"cleared": True, **facts},
+    )
+    put_version(tx, record, write, version + 1)
+    failpoint.hit("publish.before_switch")
+    return version + 1
+
+
+def _without(schema: TableSchema, partition: Partition) -> TableSchema:
+    partitioning = schema.partitioning
+    left = tuple(p for p in partitioning.partitions if p.name != partition.name) if partitioning else ()
+    if partitioning is None or len(left) == len(partitioning.partitions):
+        raise NotFoundError(f"partition {partition.name!r} was dropped meanwhile", kind="unknown_partition")
+    checked = check_partitioning(schema, replace(partitioning, partitions=left))
+    return replace(schema, revision=schema.revision + 1, partitioning=checked)

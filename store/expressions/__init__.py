@@ -1,0 +1,1 @@
+"""Arrow expressions: conditions, predicates and their evaluation on rows in memory."""

@@ -1,0 +1,1 @@
+"""Filling: partial updates and column groups become whole rows, completed from history."""

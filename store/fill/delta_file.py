@@ -1,0 +1,116 @@
+"""A delta put down durably: what a pre-committed partial update keeps until it is committed.
+
+One Arrow IPC file of one record batch beside the segments, or its bytes in the catalog record when they are
+few. Its columns: `row:<name>` for a column of the rows, `has:<name>` for the mask of one that only some rows
+supply, `sign`, `sequence`, `has_sequence`, `id`. Written once, read back whole, verified by its checksum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from pyarrow import ipc
+
+from seqstore.store.check.delta import Delta
+from seqstore.store.errors import CorruptionError
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.load_marker import Attempt, new_segment_id
+
+_ROW: Final = "row:"
+_HAS: Final = "has:"
+
+
+@dataclass(frozen=True)
+class DeltaFile:
+    """Where a delta is.
+
+    Attributes:
+        name: of its file, without directory; empty when `data` has the bytes.
+        data: the bytes, None when they are in the file.
+        checksum: xxh3 of the bytes.
+    """
+
+    name: str
+    data: bytes | None
+    checksum: int
+
+    def to_record(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def delete(self, disk: Disk, directory: str) -> None:
+        if self.name:
+            disk.delete(f"{directory}/{self.name}")
+
+
+def write_delta(
+    disk: Disk, directory: str, delta: Delta, inline_bytes_max: int, staging: Attempt | None = None
+) -> DeltaFile:
+    """Makes a delta durable, but for its file's name (`Disk.sync_directory`).
+
+    Args:
+        staging: whose file it is, when that is not this process.
+    """
+    data = _encode(delta)
+    checksum = xxhash.xxh3_64_intdigest(data)
+    if data.size <= inline_bytes_max:
+        return DeltaFile("", data.to_pybytes(), checksum)
+    name = f"{staging.new_segment_id() if staging else new_segment_id()}.delta"
+    with disk.create(f"{directory}/{name}") as file:
+        file.write(data)
+    return DeltaFile(name, None, checksum)
+
+
+def read_delta(disk: Disk, directory: str, file: DeltaFile) -> Delta:
+    """The delta that was written.
+
+    Raises:
+        CorruptionError: its file is missing or not what was written.
+    """
+    name = f"{directory}/{file.name}"
+    buffer = disk.map(name) if file.data is None else pa.py_buffer(file.data)
+    if xxhash.xxh3_64_intdigest(buffer) != file.checksum:
+        raise CorruptionError(f"{name}: delta does not match its checksum", path=name)
+    return _decode(buffer)
+
+
+def _encode(delta: Delta) -> pa.Buffer:
+    columns: dict[str, Any] = {
+        _ROW + name: delta.rows.column(name).combine_chunks() for name in delta.rows.schema.names
+    }
+    columns |= {_HAS + name: pa.array(mask) for name, mask in delta.supplied.items()}
+    if delta.signs is not None:
+        columns["sign"] = pa.array(delta.signs)
+    if delta.sequence is not None:
+        columns["sequence"] = delta.sequence
+    if delta.sequence_supplied is not None:
+        columns["has_sequence"] = pa.array(delta.sequence_supplied)
+    if delta.ids is not None:
+        columns["id"] = delta.ids
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _decode(data: pa.Buffer) -> Delta:
+    batch = ipc.open_file(pa.BufferReader(data)).get_batch(0)
+    names = batch.schema.names
+    rows = [name for name in names if name.startswith(_ROW)]
+    table = pa.Table.from_arrays([batch.column(name) for name in rows], names=[n[len(_ROW) :] for n in rows])
+    return Delta(
+        table,
+        {name[len(_HAS) :]: _mask(batch.column(name)) for name in names if name.startswith(_HAS)},
+        np.asarray(batch.column("sign")) if "sign" in names else None,
+        batch.column("sequence") if "sequence" in names else None,
+        _mask(batch.column("has_sequence")) if "has_sequence" in names else None,
+        batch.column("id") if "id" in names else None,
+    )
+
+
+def _mask(column: pa.Array) -> Any:
+    return column.to_numpy(zero_copy_only=False)

@@ -1,0 +1,1 @@
+"""The past of a table: its change feed, and the history of one key."""

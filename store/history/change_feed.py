@@ -1,0 +1,186 @@
+"""The change feed: which rows versions changed, derived from segments and delete bitmaps. No second copy.
+
+For each version, given the state before and after it:
+
+1. Gone are the rows that it hid, and the live rows of segments that it dropped; come are the live rows of
+   segments that it added. A compaction only moves rows and is left out.
+2. Bring gone and come rows of one key together. Two rows of the same row version are the same row (a RESTORE
+   brings back what is there already): no change.
+3. Tombstones are no rows to a reader. What is left has a kind: `+I` a key that was not there, `-U` and `+U`
+   the row before and after, `-D` the row a delete took.
+
+Rows of a load that lost to larger sequences are never in the feed: no reader ever saw them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.leases import Lease
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.dedupe import group_rows
+from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_index import Matches
+from seqstore.store.types.column_types import is_wider
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+FEED_FIELDS: Final = (
+    pa.field(CHANGE_TYPE, pa.string(), False),
+    pa.field(COMMIT_VERSION, pa.int64(), False),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us"), False),
+)
+_KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
+_NONE: Final = -1
+
+
+def changes(table: VersionedTable, first: int, last: int | None = None) -> pa.RecordBatchReader:
+    """What versions `first` to `last` changed; see `Table.changes`."""
+    last = table.version if last is None else last
+    first = max(first, 2)  # version 1 is the creation
+    if last < first - 1:
+        raise InvalidInputError(
+            f"changes of versions {first} to {last}: the first is behind the last", kind="bad_range"
+        )
+    before, lease = table.hold(first - 1)
+    schema = _widest(table, before.schema.revision, table.state(last).schema)
+    fields = feed_schema(schema)
+    return pa.RecordBatchReader.from_batches(fields, _feed(table, before, last, schema, lease))
+
+
+def _widest(table: VersionedTable, first: int, schema: TableSchema) -> TableSchema:
+    """A schema with types that hold the rows of every revision from the first one on: a RESTORE can make a
+    column narrower again than rows that it took away."""
+    with table.catalog.read() as tx:
+        revisions = [table.loader.schema(tx, number) for number in range(first, schema.revision)]
+    columns = list(schema.columns)
+    for i, column in enumerate(columns):
+        for other in (known for revision in revisions for known in revision.columns if known.id == column.id):
+            if is_wider(columns[i].type, other.type):
+                columns[i] = replace(column, type=other.type)
+    # Another revision's number: files written under the schema itself may need a cast too.
+    return replace(schema, columns=tuple(columns), revision=0) if columns != list(schema.columns) else schema
+
+
+def feed_schema(schema: TableSchema) -> pa.Schema:
+    """Columns of the feed of a table."""
+    return pa.schema([*(field.with_nullable(True) for field in schema.arrow), *FEED_FIELDS])
+
+
+def _feed(
+    table: VersionedTable, before: TableState, last: int, schema: TableSchema, _lease: Lease
+) -> Iterator[pa.RecordBatch]:
+    """Version by version; the lease holds the first of them as long as somebody reads on."""
+    for version in range(before.version + 1, last + 1):
+        with table.catalog.read() as tx:
+            after = table.loader.advance(tx, before, version)
+            record: dict[str, Any] = tx.get("versions", catalog.version_key(table.id, version))
+        if record.get("data_change", True):
+            changed = changes_between(before, after, schema)
+            if len(changed):
+                yield _stamped(changed, version, record["time_ms"], feed_schema(schema))
+        before = after
+
+
+def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -> pa.RecordBatch:
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC).replace(tzinfo=None)
+    columns = [
+        *changed.columns,
+        pa.array(np.full(len(changed), version, dtype=np.int64)),
+        pa.repeat(pa.scalar(moment, pa.timestamp("us")), len(changed)),
+    ]
+    table = pa.Table.from_arrays(columns, schema=fields).combine_chunks()
+    return table.to_batches(max_chunksize=len(table))[0]
+
+
+def changes_between(before: TableState, after: TableState, schema: TableSchema) -> pa.Table:
+    """Steps 1 to 3 for one version: the columns of `schema` and the kind of each row."""
+    gone, came = _gone(before, after), _came(before, after)
+    names = [*schema.names, DELETE_SIGN, VERSION_COL]
+    old = replace(before, schema=schema).take(gone, names)
+    new = replace(after, schema=schema).take(came, names)
+    rows = pa.concat_tables([old, new]).combine_chunks()
+    if not len(rows):
+        return rows.select(schema.names).append_column(FEED_FIELDS[0], pa.array([], pa.string()))
+    old_of, new_of = _by_key(rows, len(old), schema)
+    signs = np.append(np.asarray(rows.column(DELETE_SIGN).combine_chunks()), 1)  # -1 reads as no row
+    versions = np.append(np.asarray(rows.column(VERSION_COL).combine_chunks()), _NONE)
+    was, now = signs[old_of] == 0, signs[new_of] == 0
+    differs = versions[old_of] != versions[new_of]
+    chosen = np.concatenate(
+        [
+            np.stack([new_of, np.where(now & ~was, 0, _NONE)]),
+            np.stack([old_of, np.where(was & now & differs, 1, _NONE)]),
+            np.stack([new_of, np.where(was & now & differs, 2, _NONE)]),
+            np.stack([old_of, np.where(was & ~now, 3, _NONE)]),
+        ],
+        axis=1,
+    )
+    key = np.tile(np.arange(len(old_of)), 4)
+    is_change = chosen[1] != _NONE
+    order = np.argsort(key[is_change], kind="stable")  # the row before and after stand side by side
+    picked, kinds = chosen[0][is_change][order], chosen[1][is_change][order]
+    visible = rows.select(schema.names).take(pa.array(picked))
+    return visible.append_column(FEED_FIELDS[0], _KINDS.take(pa.array(kinds)))
+
+
+def _by_key(
+    rows: pa.Table, old_rows: int, schema: TableSchema
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """For each key the row that went and the one that came, -1 where there is none."""
+    keys = [rows.column(column.name).combine_chunks() for column in schema.key_columns]
+    codes = encode_keys(keys, schema.key_columns)
+    groups = group_rows(codes, keys, exact=is_exact(schema.key_columns))
+    count = int(groups.group[-1]) + 1
+    old_of, new_of = np.full(count, _NONE), np.full(count, _NONE)
+    is_old = groups.order < old_rows
+    old_of[groups.group[is_old]] = groups.order[is_old]
+    new_of[groups.group[~is_old]] = groups.order[~is_old]
+    return old_of, new_of
+
+
+def _gone(before: TableState, after: TableState) -> Matches:
+    """Rows that counted before and do not any more where they were."""
+    parts = []
+    for slot, live in before.segments.items():
+        later = after.slot_of.get(live.segment.meta.id)
+        if later is None:
+            every = np.arange(live.segment.rows, dtype=np.uint32)
+            positions = every[live.deletes.is_live(every)]
+        else:
+            positions = after.segments[later].deletes.hidden_since(live.deletes)
+        parts.append((slot, positions))
+    return _matches(parts)
+
+
+def _came(before: TableState, after: TableState) -> Matches:
+    """Rows of segments that were not there before."""
+    parts = []
+    for slot, live in after.segments.items():
+        if live.segment.meta.id not in before.slot_of:
+            every = np.arange(live.segment.rows, dtype=np.uint32)
+            parts.append((slot, every[live.deletes.is_live(every)]))
+    return _matches(parts)
+
+
+def _matches(parts: list[tuple[int, npt.NDArray[np.uint32]]]) -> Matches:
+    if not parts:
+        return Matches.none(with_sequence=False)
+    slots = np.concatenate([np.full(len(positions), slot, dtype=np.uint32) for slot, positions in parts])
+    positions = np.concatenate([positions for _, positions in parts])
+    return Matches(np.arange(len(slots)), slots, positions, None)

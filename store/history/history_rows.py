@@ -1,0 +1,76 @@
+"""Histories as rows: of a table, what made each version; of a key, what became of each write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from seqstore.store.history.key_history import key_history
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable, VersionInfo
+
+_FIGURES: Final = (
+    "rows_total",
+    "rows_loaded",
+    "rows_filtered",
+    "rows_superseded",
+    "rows_late",
+    "rows_too_late",
+    "rows_replaced",
+    "rows_deleted",
+    "bytes_written",
+    "milliseconds",
+)
+
+
+def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Table:
+    """One row per version: time (UTC), operation, label, figures, and the facts that isolation goes by."""
+    versions = table.history()
+    if newest_first:
+        versions.reverse()
+    oldest = table.oldest_version
+    columns: dict[str, pa.Array] = {
+        "version": pa.array([v.version for v in versions], pa.int64()),
+        "time (UTC)": pa.array([v.timestamp.strftime("%Y-%m-%d %H:%M:%S") for v in versions], pa.string()),
+        "operation": pa.array([v.operation for v in versions], pa.string()),
+        "label": pa.array([v.label for v in versions], pa.string()),
+        "txn_id": pa.array([v.txn_id for v in versions], pa.int64()),
+    }
+    for name in _FIGURES:
+        columns[name] = pa.array([getattr(v, name) for v in versions], pa.int64())
+    columns["readable"] = pa.array([v.version >= oldest for v in versions], pa.bool_())
+    columns["data_change"] = pa.array([v.has_data_change for v in versions], pa.bool_())
+    columns["blind"] = pa.array([_fact(v, "blind") for v in versions], pa.bool_())
+    columns["read_version"] = pa.array([_fact(v, "read_version") for v in versions], pa.int64())
+    columns["isolation_level"] = pa.array([_fact(v, "level") or None for v in versions], pa.string())
+    return pa.table(columns)
+
+
+def _fact(version: VersionInfo, name: str) -> Any:
+    return version.facts.get(name)
+
+
+def key_history_table(table: VersionedTable, key: Mapping[str, Any]) -> pa.Table:
+    """One row per write of a key; see `history.key_history.KeyEvent`."""
+    events = key_history(table, key)
+    times = [event.timestamp.replace(tzinfo=None) if event.timestamp else None for event in events]
+    sequences = [None if event.sequence is None else str(event.sequence) for event in events]
+    rows = [json.dumps(dict(event.row), default=str, ensure_ascii=False) for event in events]
+    return pa.table(
+        {
+            "version": pa.array([event.version for event in events], pa.int64()),
+            "time": pa.array(times, pa.timestamp("us")),
+            "operation": pa.array([event.operation for event in events], pa.string()),
+            "label": pa.array([event.label for event in events], pa.string()),
+            "txn_id": pa.array([event.txn_id for event in events], pa.int64()),
+            "sequence": pa.array(sequences, pa.string()),
+            "outcome": pa.array([event.outcome for event in events], pa.string()),
+            "until_version": pa.array([event.until for event in events], pa.int64()),
+            "explanation": pa.array([event.explanation for event in events], pa.string()),
+            "row": pa.array(rows, pa.string()),
+        }
+    )

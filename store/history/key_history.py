@@ -1,0 +1,272 @@
+"""The history of one key: which load wrote it with which sequence, what became of each write, and why.
+
+A load stores the rows that lose as well, hidden from the start, so the answer is exact as far back as
+versions can be read:
+
+1. Find the key's rows in every segment that some version has. A row that a compaction or a restore moved is
+   the same row: it is known by its row version.
+2. At each version that wrote the key (and at each restore) find the row that counts.
+3. Tell of every write whether it counted, until when, and what decided: sequence, tie, delete, or lateness.
+
+Rows that lost and were compacted away long ago are not known any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.horizon import oldest_readable
+from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.lookup import key_arrays
+from seqstore.store.read.snapshot import as_table
+from seqstore.store.read.table_state import LiveSegment, TableState, read_hidden
+from seqstore.store.runtime.records import unpack
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
+from seqstore.store.segment.dedupe import equal_keys
+from seqstore.store.segment.delete_bitmap import DeleteVector, chain
+from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_index import Run
+from seqstore.store.segment.segment import Segment
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+LIVE: Final = "live"
+REPLACED: Final = "replaced"
+DELETED: Final = "deleted"
+TOMBSTONE: Final = "tombstone"
+LATE: Final = "late"
+SUPERSEDED: Final = "superseded"
+TOO_LATE: Final = "too late"
+
+
+@dataclass(frozen=True)
+class KeyEvent:
+    """One write of a key.
+
+    Attributes:
+        version, timestamp (UTC), operation, label, txn_id: the load that wrote it; no time when forgotten.
+        sequence: of the row, None without one.
+        outcome: `live`; `replaced` or `deleted` by a later write; `tombstone` (it deleted the key); `late` (a
+            stored row had a larger sequence); `superseded` (another row of its load was later); `too late`
+            (older than what is remembered of deleted keys).
+        until: the version that ended it, None while it counts or if it never did.
+        explanation: the same in a sentence.
+        row: its visible columns, those of a tombstone only by key.
+    """
+
+    version: int
+    timestamp: datetime | None
+    operation: str
+    label: str
+    txn_id: int
+    sequence: Any
+    outcome: str
+    until: int | None
+    explanation: str
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a row stands: a segment, the versions that have it, and the position."""
+
+    segment: str
+    created: int
+    dropped: int
+    position: int
+
+
+@dataclass
+class _Write:
+    """One row that was written."""
+
+    version: int
+    sequence: Any
+    sign: int
+    row: dict[str, Any]
+    places: list[_Place]
+
+
+def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]:
+    """What became of every write of a key, oldest first; see the module."""
+    state, lease = table.hold()
+    arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
+    with table.catalog.read() as tx:
+        oldest = oldest_readable(tx, table.id)
+        writes = _writes(table, tx, state, arrays)
+        resets = [
+            int.from_bytes(k[8:])
+            for k, raw in tx.items("versions", catalog.table_key(table.id))
+            if unpack(raw).get("reset")
+        ]
+        teller = _Teller(table, tx, writes, oldest, state.version, resets)
+        events = [teller.event(write) for write in writes]
+    lease.release()
+    return events
+
+
+def _writes(
+    table: VersionedTable, tx: CatalogTransaction, state: TableState, arrays: list[pa.Array]
+) -> list[_Write]:
+    """Step 1."""
+    originals: list[_Write] = []
+    moved: dict[int, list[tuple[_Write, _Place]]] = {}
+    code = encode_keys(arrays, state.schema.key_columns)
+    for raw_key, raw in tx.items("segments", catalog.table_key(table.id)):
+        record = unpack(raw)
+        segment = table.loader.segment(tx, raw_key[8:].decode(), record)
+        for position in _positions(segment, code, arrays):
+            place = _Place(segment.meta.id, record["created"], record["dropped"], position)
+            write = _read(
+                state, LiveSegment(0, segment, record["created"], DeleteVector(segment.rows)), place
+            )
+            if write.version == record["created"] and not segment.meta.file:
+                originals.append(write)
+            else:
+                moved.setdefault(write.version, []).append((write, place))
+    for version, copies in moved.items():
+        # A row that was moved had won: of several rows of its version it is the last.
+        same = [w for w in originals if w.version == version and w.sequence == copies[0][0].sequence]
+        if same:
+            same[-1].places += [place for _, place in copies]
+        else:
+            copies[0][0].places += [place for _, place in copies[1:]]
+            originals.append(copies[0][0])
+    return sorted(originals, key=lambda write: (write.version, write.places[0].segment))
+
+
+def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]:
+    """Where a segment has the key: at most one place but for hash collisions."""
+    found = Run(segment.index, 0).probe(code)
+    if found is None:
+        return []
+    names = [column.name for column in segment.schema.key_columns]
+    stored = segment.take(found.positions, names)
+    same = equal_keys(arrays, found.needles, stored.columns, None)
+    return [int(position) for position in found.positions[same]]
+
+
+def _read(state: TableState, live: LiveSegment, place: _Place) -> _Write:
+    names = [*state.schema.names, DELETE_SIGN, VERSION_COL]
+    names += [SEQUENCE_COL] if state.schema.has_sequence else []
+    arrow = state.schema.arrow_of(names)
+    positions = np.array([place.position], dtype=np.uint32)
+    row = take_columns(state.schema, live.segment, live.created, positions, names, arrow).to_pylist()[0]
+    sign, version, sequence = row.pop(DELETE_SIGN), row.pop(VERSION_COL), row.pop(SEQUENCE_COL, None)
+    visible = {name: row[name] for name in (state.schema.key if sign else state.schema.names)}
+    return _Write(version, sequence, sign, visible, [place])
+
+
+class _Teller:
+    """Steps 2 and 3."""
+
+    def __init__(
+        self,
+        table: VersionedTable,
+        tx: CatalogTransaction,
+        writes: list[_Write],
+        oldest: int,
+        newest: int,
+        resets: list[int],
+    ) -> None:
+        self._table = table
+        self._tx = tx
+        moments = {write.version for write in writes} | set(resets) | {oldest, newest}
+        self._moments = sorted(v for v in moments if v >= oldest)
+        self._oldest = oldest
+        self._winners = {
+            version: next((write for write in writes if self._counts(write, version)), None)
+            for version in self._moments
+        }
+
+    def _counts(self, write: _Write, version: int) -> bool:
+        return any(
+            place.created <= version
+            and not 0 < place.dropped <= version
+            and not self._is_hidden(place, version)
+            for place in write.places
+        )
+
+    def _is_hidden(self, place: _Place, version: int) -> bool:
+        for number in chain(version):
+            rows = read_hidden(self._tx, self._table.id, number).get(place.segment)
+            if rows is not None and place.position in rows:
+                return True
+        return False
+
+    def event(self, write: _Write) -> KeyEvent:
+        record = self._tx.get("versions", catalog.version_key(self._table.id, write.version)) or {}
+        outcome, until, explanation = self._outcome(write)
+        moment = record.get("time_ms")
+        return KeyEvent(
+            write.version,
+            datetime.fromtimestamp(moment / 1000, UTC) if moment is not None else None,
+            record.get("operation", ""),
+            record.get("label", ""),
+            record.get("txn", 0),
+            write.sequence,
+            outcome,
+            until,
+            explanation,
+            write.row,
+        )
+
+    def _outcome(self, write: _Write) -> tuple[str, int | None, str]:
+        first = next((v for v in self._moments if v >= write.version), None)
+        counted = [v for v in self._moments if self._winners[v] is write]
+        if not counted and write.version >= self._oldest and first is not None:
+            return self._lost(write, self._winners[first])
+        end = next((v for v in self._moments if counted and v > counted[-1]), None)
+        if not counted:
+            return REPLACED, None, "replaced before the oldest version that can be read"
+        if end is None:
+            if write.sign:
+                return TOMBSTONE, None, "deleted the key; nothing newer came since"
+            return LIVE, None, "counts"
+        return self._ended(write, end)
+
+    def _lost(self, write: _Write, winner: _Write | None) -> tuple[str, int | None, str]:
+        mine = _shown(write.sequence)
+        if winner is None:
+            return (
+                TOO_LATE,
+                None,
+                f"too late: sequence {mine} is older than what is remembered of deleted keys",
+            )
+        theirs = _shown(winner.sequence)
+        if winner.version == write.version:
+            if winner.sequence == write.sequence:
+                return SUPERSEDED, None, f"a later row of the same load has the same sequence {theirs}"
+            return SUPERSEDED, None, f"another row of the same load has sequence {theirs}"
+        what = "deleted the key" if winner.sign else "is stored"
+        return (
+            LATE,
+            None,
+            f"late: sequence {mine} is smaller than {theirs}, which {what} since version {winner.version}",
+        )
+
+    def _ended(self, write: _Write, end: int) -> tuple[str, int | None, str]:
+        winner = self._winners[end]
+        if winner is None:
+            return DELETED, end, f"gone with version {end}, which removed rows as a whole"
+        if winner.version != end:
+            return REPLACED, end, f"version {end} restored the row of version {winner.version}"
+        why = f"sequence {_shown(winner.sequence)}"
+        if winner.sequence == write.sequence:
+            why = "later version" if winner.sequence is None else f"same {why}, later version"
+        if winner.sign:
+            return DELETED, end, f"deleted by version {end} ({why})"
+        return REPLACED, end, f"replaced by version {end} ({why})"
+
+
+def _shown(sequence: Any) -> str:
+    return "NULL" if sequence is None else str(sequence)

@@ -1,0 +1,1 @@
+"""A version of a table as an Iceberg table beside it."""

@@ -1,0 +1,339 @@
+"""A version of a table as an Iceberg table beside it: what REORG ... APPLY (UPGRADE UNIFORM(...)) leaves.
+
+Under `iceberg/<table>` of the data directory:
+
+    data/v<version>-<n>-<token>.parquet       the rows that count at that version, about a million a file
+    metadata/v<version>-files.avro            the manifest: every data file with its counts and bounds
+    metadata/v<version>-manifests.avro        the manifest list: that one manifest
+    metadata/v<version>.metadata.json         schema, snapshot, location
+    metadata/version-hint.text                the newest version
+
+1. Rows are read as any reader reads them, so hidden rows, renamed and added columns need no explanation;
+   Iceberg's field ids are the ids of our columns.
+2. Each file is durable before the next names it; the hint goes last, and by renaming. Readers find one
+   version or the other.
+3. Then what neither this version nor the one before needs is removed: who reads that one may finish.
+
+The Iceberg table has its own files: compaction and vacuum here do not touch it, and it costs the space of
+its rows. Needs the package pyiceberg, which writes the manifests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import re
+import secrets
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+)
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.typedef import Record
+
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.iceberg.location import iceberg_directory
+from seqstore.store.read.scan_task import ScanTask
+from seqstore.store.schema.column import Column
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.disk import Disk
+from seqstore.store.types.column_types import ColumnType
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_FORMAT_VERSION: Final = 2
+_COMPRESSION: Final = "zstd"
+_NESTED_IDS: Final = 1 << 16  # ids for what is nested in one column
+_DECIMAL_DIGITS_MAX: Final = 38
+_OF_VERSION: Final = re.compile(r"v(\d+)[-.].*")
+_NESTED: Final = ("ARRAY", "MAP", "STRUCT")
+
+
+@dataclass(frozen=True)
+class IcebergVersion:
+    """What was written.
+
+    Attributes:
+        version: the table version it shows.
+        metadata: where a reader starts.
+        files, rows, bytes: data files.
+    """
+
+    version: int
+    metadata: Path
+    files: int
+    rows: int
+    bytes: int
+
+
+def check_types(schema: TableSchema, compatibility: int) -> None:
+    """Refuses columns that Iceberg has no type for.
+
+    Raises:
+        InvalidInputError: names the column.
+    """
+    for column in schema.columns:
+        found = _unknown_type(column.type, compatibility)
+        if found is not None:
+            raise InvalidInputError(
+                f"column {column.name!r} is {column.type.sql}: {found}; drop it, or give it another type",
+                kind="not_supported",
+            )
+
+
+def _unknown_type(kind: ColumnType, compatibility: int) -> str | None:
+    if kind.name == "LARGEINT" or (kind.name == "DECIMAL" and kind.params[0] > _DECIMAL_DIGITS_MAX):
+        return f"Iceberg's numbers have at most {_DECIMAL_DIGITS_MAX} digits"
+    if kind.name in _NESTED and compatibility == 1:
+        return "ICEBERG_COMPAT_VERSION = 1 has no nested types, 2 has"
+    return next((why for child in kind.children if (why := _unknown_type(child, compatibility))), None)
+
+
+def write_iceberg(table: VersionedTable) -> IcebergVersion:
+    """Writes the newest version of a table.
+
+    Raises:
+        UnavailableError: no space, no permission.
+    """
+    disk = Disk(table.catalog.path.parent)
+    with _alone(disk, table.id), table.snapshot() as snapshot:
+        directory = iceberg_directory(table.loader.directory)
+        writer = _Writer(disk, directory, snapshot.schema, snapshot.version)
+        tasks = table.scan_tasks(version=snapshot.version)
+        entries = [writer.write_rows(number, task) for number, task in enumerate(tasks)]
+        return writer.finish([entry for entry in entries if entry is not None])
+
+
+@contextmanager
+def _alone(disk: Disk, table: int) -> Iterator[None]:
+    """Keeps others from writing the same table's; also after a crash of ours."""
+    directory = disk.path("locks")
+    directory.mkdir(exist_ok=True)
+    with (directory / f"iceberg-{table}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Writer:
+    """Writes one version below one directory."""
+
+    def __init__(self, disk: Disk, directory: str, schema: TableSchema, version: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._version = version
+        self._arrow = pa.schema([_field(column) for column in schema.columns])
+        self._schema = _iceberg_schema(schema, self._arrow)
+        self._io = PyArrowFileIO()
+        self._token = secrets.token_hex(4)
+        for part in ("data", "metadata"):
+            disk.path(f"{directory}/{part}").mkdir(parents=True, exist_ok=True)
+
+    def write_rows(self, number: int, task: ScanTask) -> ManifestEntry | None:
+        """The rows of a task as a data file, None when there are none."""
+        name = f"{self._directory}/data/v{self._version}-{number}-{self._token}.parquet"
+        rows = 0
+        with (
+            self._disk.create(name) as file,
+            pq.ParquetWriter(file, self._arrow, compression=_COMPRESSION) as writer,
+        ):
+            for batch in task.read():
+                rows += batch.num_rows
+                writer.write_table(pa.Table.from_batches([batch]).cast(self._arrow))
+        if not rows:
+            self._disk.delete(name)
+            return None
+        path = self._disk.path(name)
+        found = self._statistics(pq.read_metadata(path))
+        data = DataFile.from_args(
+            _table_format_version=_FORMAT_VERSION,
+            content=DataFileContent.DATA,
+            file_path=_location(path),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            file_size_in_bytes=path.stat().st_size,
+            sort_order_id=None,
+            spec_id=0,
+            equality_ids=None,
+            key_metadata=None,
+            **found.to_serialized_dict(),
+        )
+        return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data)
+
+    def _statistics(self, written: pq.FileMetaData) -> DataFileStatistics:
+        """Counts and bounds of a data file. Times before the year 1 have none: Python has no such dates."""
+        times = [f.name for f in self._arrow if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)]
+        paths = parquet_path_to_id_mapping(self._schema)
+        try:
+            plan = compute_statistics_plan(self._schema, {})
+            return data_file_statistics_from_parquet_metadata(written, plan, paths)
+        except OverflowError:
+            only_counted = {f"write.metadata.metrics.column.{name}": "counts" for name in times}
+            plan = compute_statistics_plan(self._schema, only_counted)
+            return data_file_statistics_from_parquet_metadata(written, plan, paths)
+
+    def finish(self, entries: list[ManifestEntry]) -> IcebergVersion:
+        """Names the data files, and makes them what readers find."""
+        self._disk.sync_directory(f"{self._directory}/data")
+        manifests = self._write_manifests(entries)
+        text = self._metadata(manifests).model_dump_json(by_alias=True, exclude_none=True)
+        name = f"{self._directory}/metadata/v{self._version}.metadata.json"
+        self._put(name, text.encode())
+        before = _hinted(self._disk.path(f"{self._directory}/metadata/version-hint.text"))
+        self._put(f"{self._directory}/metadata/version-hint.text", str(self._version).encode())
+        self._remove_all_but({self._version, before})
+        files = [entry.data_file for entry in entries]
+        return IcebergVersion(
+            self._version,
+            self._disk.path(name),
+            len(files),
+            sum(file.record_count for file in files),
+            sum(file.file_size_in_bytes for file in files),
+        )
+
+    def _write_manifests(self, entries: list[ManifestEntry]) -> Path:
+        """The manifest and the list of it, which is empty when there is no row."""
+        listed = []
+        if entries:
+            path = self._path("files.avro")
+            with write_manifest(
+                _FORMAT_VERSION,
+                UNPARTITIONED_PARTITION_SPEC,
+                self._schema,
+                self._io.new_output(_location(path)),
+                self._version,
+                "deflate",
+            ) as manifest:
+                for entry in entries:
+                    manifest.add(entry)
+            listed.append(manifest.to_manifest_file())
+            self._sync(path)
+        path = self._path("manifests.avro")
+        output = self._io.new_output(_location(path))
+        with write_manifest_list(
+            _FORMAT_VERSION, output, self._version, None, self._version, "deflate"
+        ) as manifests:
+            manifests.add_manifests(listed)
+        self._sync(path)
+        return path
+
+    def _metadata(self, manifests: Path) -> TableMetadataV2:
+        location = _location(self._disk.path(self._directory))
+        moment = now_ms()
+        snapshot = Snapshot(
+            snapshot_id=self._version,
+            sequence_number=self._version,
+            timestamp_ms=moment,
+            manifest_list=_location(manifests),
+            summary=Summary(Operation.OVERWRITE),
+            schema_id=self._schema.schema_id,
+        )
+        return TableMetadataV2(
+            location=location,
+            table_uuid=uuid.uuid5(uuid.NAMESPACE_URL, location),
+            last_updated_ms=moment,
+            last_sequence_number=self._version,
+            last_column_id=self._schema.highest_field_id,
+            schemas=[self._schema],
+            current_schema_id=self._schema.schema_id,
+            partition_specs=[UNPARTITIONED_PARTITION_SPEC],
+            default_spec_id=UNPARTITIONED_PARTITION_SPEC.spec_id,
+            last_partition_id=UNPARTITIONED_PARTITION_SPEC.last_assigned_field_id,
+            sort_orders=[UNSORTED_SORT_ORDER],
+            default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
+            snapshots=[snapshot],
+            current_snapshot_id=snapshot.snapshot_id,
+        )
+
+    def _path(self, name: str) -> Path:
+        return self._disk.path(f"{self._directory}/metadata/v{self._version}-{self._token}-{name}")
+
+    def _put(self, name: str, data: bytes) -> None:
+        """Writes a small file whole, in the place of one that may be there."""
+        with self._disk.create(f"{name}.{self._token}") as file:
+            file.write(data)
+        os.replace(self._disk.path(f"{name}.{self._token}"), self._disk.path(name))
+        self._disk.sync_directory(f"{self._directory}/metadata")
+
+    def _sync(self, path: Path) -> None:
+        self._disk.sync_file(str(path.relative_to(self._disk.root)))
+
+    def _remove_all_but(self, versions: set[int | None]) -> None:
+        for part in ("data", "metadata"):
+            for name in self._disk.list(f"{self._directory}/{part}"):
+                found = _OF_VERSION.fullmatch(name)
+                is_other_try = f"v{self._version}-" in name and self._token not in name
+                if found is not None and (int(found[1]) not in versions or is_other_try):
+                    self._disk.delete(f"{self._directory}/{part}/{name}")
+
+
+def _hinted(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _location(path: Path) -> str:
+    return f"file://{path.absolute()}"
+
+
+def _field(column: Column) -> pa.Field:
+    nested = itertools.count(column.id * _NESTED_IDS + 1)
+    return _with_id(column.name, _exported(column.type, nested), column.id, column.nullable)
+
+
+def _with_id(name: str, kind: pa.DataType, number: int, nullable: bool = True) -> pa.Field:
+    return pa.field(name, kind, nullable, {_FIELD_ID: str(number).encode()})
+
+
+def _exported(kind: ColumnType, ids: Iterator[int]) -> pa.DataType:
+    """The Arrow type of a column in a data file: Iceberg has no integers below 32 bits."""
+    if kind.name in ("TINYINT", "SMALLINT"):
+        return pa.int32()
+    if kind.name == "ARRAY":
+        return pa.list_(_with_id("element", _exported(kind.children[0], ids), next(ids)))
+    if kind.name == "MAP":
+        key, value = (_exported(child, ids) for child in kind.children)
+        return pa.map_(_with_id("key", key, next(ids), False), _with_id("value", value, next(ids)))
+    if kind.name == "STRUCT":
+        named = zip(kind.names, kind.children, strict=True)
+        return pa.struct([_with_id(name, _exported(child, ids), next(ids)) for name, child in named])
+    return kind.arrow
+
+
+def _iceberg_schema(schema: TableSchema, arrow: pa.Schema) -> Schema:
+    """The key is told where Iceberg can have it: none of its columns may be NULL."""
+    fields = pyarrow_to_schema(arrow).fields
+    key = [column for column in schema.key_columns if not column.nullable]
+    ids = [column.id for column in key] if len(key) == len(schema.key_columns) else []
+    return Schema(*fields, schema_id=0, identifier_field_ids=ids)

@@ -1,0 +1,70 @@
+"""UPGRADE UNIFORM: a table that Iceberg readers can read, as it was when it was last upgraded.
+
+1. What Iceberg has no type for is refused before anything is done.
+2. Rows that do not count are purged, as REORG ... APPLY (PURGE) does.
+3. The feature `icebergCompatV<n>` is listed. Whoever began before and commits after that meets a changed
+   protocol (2.3 of the isolation rules).
+4. The newest version is written as an Iceberg table (iceberg.export).
+
+Versions that come later are shown to Iceberg readers by the next upgrade, not by themselves.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from seqstore.store.ddl.alter import Altered, Change, alter
+from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.maintenance.compaction import purge
+from seqstore.store.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from seqstore.store.iceberg.export import IcebergVersion
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_OPERATION: Final = "REORG TABLE UPGRADE UNIFORM"
+_FEATURES: Final = {1: "icebergCompatV1", 2: "icebergCompatV2"}
+
+
+def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion:
+    """Purges a table, lists the feature and writes the table for Iceberg readers.
+
+    Args:
+        compatibility: 1 or 2; 1 has no nested types.
+
+    Raises:
+        InvalidInputError: another compatibility, or a column that Iceberg has no type for.
+        ConflictError: the schema was changed meanwhile.
+        UnavailableError: the package pyiceberg is not installed, or the disk cannot be written.
+    """
+    if compatibility not in _FEATURES:
+        raise InvalidInputError(
+            f"ICEBERG_COMPAT_VERSION: expected {' or '.join(map(str, _FEATURES))}, found {compatibility}",
+            kind="not_supported",
+        )
+    if importlib.util.find_spec("pyiceberg") is None:
+        raise UnavailableError(
+            "Iceberg metadata is written by the package 'pyiceberg', which is not installed; "
+            "pip install 'seqstore[iceberg]'",
+            kind="missing_extra",
+        )
+    from seqstore.store.iceberg.export import check_types, write_iceberg
+
+    schema = table.schema
+    check_types(schema, compatibility)
+    purge(table)
+    change = _with_feature(_FEATURES[compatibility])
+    alter(table, [change], expected_revision=schema.revision, operation=_OPERATION)
+    return write_iceberg(table)
+
+
+def _with_feature(name: str) -> Change:
+    def change(schema: TableSchema) -> Altered:
+        others = [feature for feature in _FEATURES.values() if feature != name and feature in schema.features]
+        kept = [feature for feature in schema.features if feature not in (name, *others)]
+        changed = replace(schema, features=(*kept, name))
+        return Altered(changed, (), (f"+{name}", *(f"-{other}" for other in others)))
+
+    return change

@@ -1,0 +1,1 @@
+"""Loads: one write transaction on one table, and its shares staged by other processes."""

@@ -1,0 +1,455 @@
+"""A load: one write transaction on one table, from its first batch to the version it makes.
+
+    with table.begin_load(label="2024-05-01") as load:
+        load.write(batch)          # check, stage; as often as needed, memory stays that of a batch
+        result = load.commit()     # publish once
+
+The phases of `commit`: fill (partial updates only), plan against the newest state, switch, tell. Three
+outcomes: it returns (visible and durable), it raises a `StoreError` (certainly not visible, the label is
+free again), or the process dies (the label tells on reopening: VISIBLE, or free). Leaving the block without
+a commit aborts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog import transaction_record as transactions
+from seqstore.store.catalog.app_ids import DUPLICATE, AppPair
+from seqstore.store.catalog.transaction_record import PREPARE, VISIBLE, TransactionRecord
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.check.input_rows import tables_of
+from seqstore.store.check.partial_checker import PartialChecker
+from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
+from seqstore.store.conflict.isolation import schema_error
+from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
+from seqstore.store.fill.delta_file import read_delta
+from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.load.write_options import WriteOptions
+from seqstore.store.load.write_task import StagedRows
+from seqstore.store.publish.commit import Also, commit
+from seqstore.store.publish.publish import check_revision
+from seqstore.store.publish.replace_where import Clearing
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.publish.two_phase import precommit
+from seqstore.store.segment.checked_rows import CheckedRows
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What became of one batch: rows given, and those left out."""
+
+    rows: int
+    rejected: list[RejectedRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What became of a load.
+
+    Attributes:
+        txn_id, label: its transaction.
+        version: table version it made; the version before it when it brought no row.
+        rows_total: rows given.
+        rows_loaded: rows accepted, those that lost to others included (LS8).
+        rows_filtered: rows rejected.
+        rows_superseded: accepted rows that lost to another row of the load.
+        rows_late: accepted rows that lost to a stored row with a larger sequence.
+        rows_too_late: accepted rows older than what is remembered of deleted keys, and whose key is not
+            stored: they may have been deleted, so they do not count (publish.tombstones).
+        rows_replaced: stored rows the load took the place of.
+        rows_deleted: stored rows it deleted.
+        bytes_written: of segment files, or of the catalog when the load is small.
+        milliseconds: from begin to visible.
+        rejected: the first rejected rows.
+        status: VISIBLE; DUPLICATE when the data was committed before under its txnAppId and txnVersion, then
+            `version` and `txn_id` are those of that commit; PREPARE inside a transaction.
+    """
+
+    txn_id: int
+    label: str
+    version: int
+    rows_total: int
+    rows_loaded: int
+    rows_filtered: int
+    rows_superseded: int
+    rows_late: int
+    rows_too_late: int
+    rows_replaced: int
+    rows_deleted: int
+    bytes_written: int
+    milliseconds: int
+    rejected: list[RejectedRow] = field(default_factory=list)
+    status: str = VISIBLE
+
+
+class Load:
+    """One write transaction; made by `Table.begin_load`. Use from one thread.
+
+    Attributes:
+        label: as given, or generated.
+    """
+
+    def __init__(
+        self,
+        table: VersionedTable,
+        checker: RowChecker,
+        options: WriteOptions,
+        *,
+        filling: FillOptions | None = None,
+        app: AppPair | None = None,
+    ) -> None:
+        label, operation = options.label, options.operation
+        self._table = table
+        self._checker = checker
+        self._filling = filling
+        self._app = app
+        self._writer = TableWriter(table, checker.schema, operation, app=app.write if app else None)
+        self._rejected: list[RejectedRow] = []
+        self._started = time.monotonic()
+        self._is_open = True
+        self._process = os.getpid()
+        self.label = (
+            transactions.check_label(label) if label is not None else f"{options.label_prefix}{uuid.uuid4()}"
+        )
+        self._transaction = TransactionRecord(
+            0,
+            table.database_id,
+            table.name,
+            self.label,
+            transactions.PREPARE,
+            operation,
+            transactions.now_ms(),
+        )
+        if label is not None:
+            self._begin()
+
+    @property
+    def txn_id(self) -> int:
+        """The transaction's id; an unlabelled load is given one when it is first asked for, or at commit."""
+        if not self._transaction.id:
+            self._begin()
+        return self._transaction.id
+
+    @property
+    def skipped(self) -> str:
+        """Why the load's rows will be left out: they were committed under its txnAppId and txnVersion before;
+        empty when they will not."""
+        return self._app.skipped if self._app is not None and self._app.is_duplicate else ""
+
+    def _begin(self) -> None:
+        before = self._transaction
+        with self._table.catalog.write() as tx:
+            self._transaction = transactions.begin(
+                tx,
+                database=before.database,
+                table=before.table,
+                label=before.label,
+                operation=before.operation,
+                keep_seconds=self._table.settings.label_keep_seconds,
+            )
+
+    def write(self, data: Any, *, supplied: Mapping[str, Mask] | None = None) -> WriteResult:
+        """Checks and stages rows; nothing is visible before `commit`.
+
+        Args:
+            data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface.
+            supplied: in flexible partial updates, which rows supply a column: boolean arrays as long as
+                `data`, by column name; a column without one is supplied by all rows.
+
+        Returns:
+            How many rows were given, and the rejected ones by their position in `data`.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+        """
+        self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return WriteResult(sum(len(batch) for batch in tables_of(data)))
+        given = 0
+        rejected: list[RejectedRow] = []
+        for batch in tables_of(data):
+            masks = {name: mask[given : given + len(batch)] for name, mask in (supplied or {}).items()}
+            left_out = self._write(batch, masks)
+            rejected += [replace(row, row=row.row + given) for row in left_out]
+            given += len(batch)
+        return WriteResult(given, rejected)
+
+    def _write(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
+        if isinstance(self._checker, PartialChecker):
+            assert self._filling is not None
+            delta, rejected = self._checker.check_delta(batch, supplied)
+            if len(delta):
+                filling = self._filling
+                if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
+                    filling = replace(filling, refuse_new_keys=False)
+                self._writer.add_delta(delta, filling)
+            accepted = len(delta)
+        else:
+            pieces, rejected = self._checker.check_pieces(batch)
+            self._writer.add_rows(*pieces)
+            accepted = sum(len(rows) for rows in pieces)
+        before = self._writer.figures
+        limit = self._table.settings.rejected_rows_max - len(self._rejected)
+        self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]
+        self._writer.figures = replace(
+            before,
+            rows_total=before.rows_total + len(batch),
+            rows_loaded=before.rows_loaded + accepted,
+            rows_filtered=before.rows_filtered + len(rejected),
+        )
+        return rejected
+
+    @property
+    def revision(self) -> int:
+        """The schema revision that rows are checked against."""
+        return self._checker.schema.revision
+
+    def check(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
+        """Checks whole rows without writing them, for `write_checked` of this load or another of the table.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+        """
+        return self._checker.check_pieces(data)
+
+    def write_checked(self, rows: CheckedRows) -> None:
+        """Stages whole rows that were checked before."""
+        self._check_open()
+        self._writer.add_rows(rows)
+        before = self._writer.figures
+        self._writer.figures = replace(
+            before, rows_total=before.rows_total + len(rows), rows_loaded=before.rows_loaded + len(rows)
+        )
+
+    def clear(self, filter: pc.Expression | None = None) -> None:
+        """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
+
+        Args:
+            filter: over key columns; None takes all rows away, and what was ever known of their keys.
+
+        Raises:
+            InvalidInputError: the load is a partial update, which needs the rows of before.
+        """
+        self._check_open()
+        if self._filling is not None:
+            raise InvalidInputError(
+                f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
+            )
+        self._writer.clearing = Clearing(filter)
+
+    def require_revision(self, revision: int) -> None:
+        """Refuses rows that were made for another schema revision than the load's.
+
+        Raises:
+            ConflictError: the table's schema changed since.
+        """
+        if revision != self.revision:
+            table, operation = self._table, self._transaction.operation
+            with table.catalog.read() as tx:
+                raise schema_error(tx, table.id, name=table.name, operation=operation, revision=revision)
+
+    def _require_own(self, staged: StagedRows) -> None:
+        """Rows staged for this table, and its schema."""
+        if staged.table_id != self._table.id:
+            with self._table.catalog.read() as tx:
+                check_revision(tx, self._transaction, staged.table_id, self._table.name, staged.revision)
+            raise InvalidInputError(
+                f"rows staged for another table cannot be loaded into {self._table.name}; stage them for it",
+                kind="other_table",
+            )
+        if staged.revision:
+            self.require_revision(staged.revision)
+
+    def adopt(self, staged: StagedRows) -> None:
+        """Takes over rows that a `WriteTask` of this table staged, in this process or another.
+
+        Rejected rows keep the position they have within their task.
+
+        Raises:
+            ConflictError: the table's schema changed since the task was made, or it was made anew.
+            ClosedError: the load that the task belongs to has ended.
+            CorruptionError: a delta is missing or not what was written.
+        """
+        self._check_open()
+        if staged.load is not None:
+            self._require_own(staged)
+            staged.load.refuse_ended(self._table.loader.disk, self._table.loader.directory)
+            self._writer.add_segments(staged.segments, staged.load)
+        for file in staged.deltas:
+            assert staged.filling is not None
+            loader = self._table.loader
+            self._writer.add_delta(read_delta(loader.disk, loader.directory, file), staged.filling)
+        self._rejected += staged.rejected[
+            : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
+        ]
+        before = self._writer.figures
+        self._writer.figures = replace(
+            before,
+            rows_total=before.rows_total + staged.rows_total,
+            rows_loaded=before.rows_loaded + staged.rows_total - staged.rows_filtered,
+            rows_filtered=before.rows_filtered + staged.rows_filtered,
+            rows_superseded=before.rows_superseded + staged.rows_superseded,
+            bytes_written=before.bytes_written + staged.bytes_written,
+        )
+
+    def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
+        """Publishes what was written as one version.
+
+        Args:
+            max_filter_ratio: share of rejected rows above which the load fails (Y7).
+            also: what becomes durable with the rows, or not at all; called even when there are none. It gets
+                the catalog's transaction and the load's record, and may be called again after a lost race.
+
+        Raises:
+            LoadRejectedError: too many rejected rows; nothing was applied.
+            ConflictError: the table's schema changed since the load began.
+            LabelExistsError: another load with this label was faster.
+        """
+        self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return self._skipped(self._app)
+        self._check_ratio(max_filter_ratio)
+        try:
+            done, writes = commit(
+                self._table.catalog,
+                self._transaction,
+                [self._writer],
+                label_keep_seconds=self._table.settings.label_keep_seconds,
+                elapsed=self._elapsed,
+                also=also,
+            )
+        except CommitUnknownError:
+            self._is_open = False  # nothing may be removed: the version may be there
+            raise
+        except BaseException as error:
+            self.abort(str(error))
+            raise
+        self._is_open = False
+        return self._result(done, writes[0].figures)
+
+    def _skipped(self, app: AppPair) -> LoadResult:
+        """The data of this pair, or of a later one, is there already."""
+        self.abort(app.skipped)
+        return self._result(
+            replace(self._transaction, id=app.first_txn, version=app.first_version), Figures(), DUPLICATE
+        )
+
+    def _result(self, done: TransactionRecord, figures: Figures, status: str = VISIBLE) -> LoadResult:
+        return LoadResult(
+            txn_id=done.id,
+            label=done.label,
+            version=done.version,
+            rows_total=figures.rows_total,
+            rows_loaded=figures.rows_loaded,
+            rows_filtered=figures.rows_filtered,
+            rows_superseded=figures.rows_superseded,
+            rows_late=figures.rows_late,
+            rows_too_late=figures.rows_too_late,
+            rows_replaced=figures.rows_replaced,
+            rows_deleted=figures.rows_deleted,
+            bytes_written=figures.bytes_written,
+            milliseconds=self._elapsed(),
+            rejected=self._rejected,
+            status=status,
+        )
+
+    def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+
+        From now on any process may commit or abort the transaction, by its id or label
+        (`Store.commit_transaction`); the end of this process does not touch it. It expires after
+        `precommitted_keep_seconds`.
+
+        Returns:
+            What would become of the load at the version it was prepared for; `version` is 0.
+
+        Raises:
+            LoadRejectedError: too many rejected rows; nothing was stored.
+        """
+        self._check_open()
+        if self._app is not None and self._app.is_duplicate:
+            return self._skipped(self._app)
+        self._check_ratio(max_filter_ratio)
+        if not self._transaction.id:
+            self._begin()
+        try:
+            done, writes = precommit(
+                self._table.catalog,
+                self._transaction,
+                [self._writer],
+                keep_seconds=self._table.settings.precommitted_keep_seconds,
+                elapsed=self._elapsed,
+            )
+        except CommitUnknownError:
+            self._is_open = False  # nothing may be removed: the transaction may be pre-committed
+            raise
+        except BaseException as error:
+            self.abort(str(error))
+            raise
+        self._is_open = False
+        return self._result(done, writes[0].figures, done.status)
+
+    def prepare(self) -> None:
+        """Does everything but the switch: fills, stages and plans against the newest version, and makes it
+        durable.
+
+        `commit` does so by itself; calling it before moves the work out of the commit.
+        """
+        self._check_open()
+        self._writer.prepare()
+
+    def _check_ratio(self, max_filter_ratio: float) -> None:
+        total, filtered = self._writer.figures.rows_total, self._writer.figures.rows_filtered
+        # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
+        if not filtered or filtered / total <= max_filter_ratio:
+            return
+        first = self._rejected[0]
+        message = (
+            f"too many filtered rows: {filtered} of {total} (at most {max_filter_ratio:g} allowed), "
+            f"first: row {first.row}: {first.reason}"
+        )
+        self.abort(message)
+        raise LoadRejectedError(message, kind="too_many_filtered", rejected=self._rejected, total=total)
+
+    def abort(self, reason: str) -> None:
+        """Ends the load without a version; its label is free again. Its files go when nothing can need
+        them."""
+        if not self._is_open or self._process != os.getpid():  # a forked child leaves its parent's alone
+            return
+        self._is_open = False
+        if self._transaction.id:
+            with self._table.catalog.write() as tx:
+                stored = transactions.read_transaction(tx, self._transaction.id)
+                if stored is None or stored.status == PREPARE:  # else somebody was faster
+                    transactions.abort(tx, self._transaction, reason)
+        self._writer.delete_files()
+
+    def _elapsed(self) -> int:
+        return round((time.monotonic() - self._started) * 1000)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedError(f"load {self.label!r} has ended; begin another")
+        if self._process != os.getpid():
+            raise ClosedError(f"load {self.label!r} was begun in another process; begin another here")
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort(str(error) if error else "left without commit")

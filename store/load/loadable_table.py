@@ -1,0 +1,166 @@
+"""The part of `Table` that writes: loads, upserts, deletes, and tasks that stage shares of a load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+from seqstore.store.catalog.app_ids import find_app
+from seqstore.store.catalog.auto_increment import IdSource
+from seqstore.store.check.partial_checker import FIXED, FLEXIBLE, check_flexible, parse_mode
+from seqstore.store.check.row_checker import RowChecker
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.load.load import Load, LoadResult
+from seqstore.store.load.load_checks import checker_for, filling_for
+from seqstore.store.load.write_options import WriteArguments, WriteOptions
+from seqstore.store.load.write_task import WriteTask
+from seqstore.store.read.snapshot import as_table
+from seqstore.store.read.versioned_table import VersionedTable
+from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.schema.partitions import check_names
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.load_marker import StagingId
+from seqstore.store.segment.stager import Stager
+
+
+class LoadableTable(VersionedTable):
+    """A table that takes loads.
+
+    Attributes:
+        meets_conflicts: the last statement of this process on the table met a conflict (transaction.dml).
+    """
+
+    meets_conflicts: bool = False
+
+    def upsert(
+        self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
+    ) -> LoadResult:
+        """Loads rows: per key the largest sequence wins, then the later version, then the later row.
+
+        Args:
+            data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface. Columns
+                by name; `__DELETE_SIGN__` and `__SEQUENCE_COL__` may be among them.
+            options, arguments: see `WriteOptions`.
+
+        Returns:
+            The counts of the load. Its rows are durable and visible.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            LoadRejectedError: too many rejected rows; nothing was applied.
+            LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` name the load.
+        """
+        options = WriteOptions.of(options, **arguments)
+        with self.begin_load(options) as load:
+            load.write(data)
+            return load.commit(max_filter_ratio=options.max_filter_ratio)
+
+    def delete(
+        self,
+        keys: Any,
+        *,
+        label: str | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> LoadResult:
+        """Deletes rows by key: a tombstone each, which keeps the sequence of the row it deletes (D8).
+
+        Args:
+            keys: the key columns; a sequence column may be among them, an older one than stored deletes
+                nothing (D2).
+            label, txn_app_id, txn_version: see `WriteOptions`.
+        """
+        return self.upsert(
+            as_table(keys),
+            label=label,
+            merge_type="DELETE",
+            operation="DELETE",
+            mode=FIXED,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
+        )
+
+    def begin_load(self, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]) -> Load:
+        """Starts a load of several batches.
+
+        Args:
+            options, arguments: see `WriteOptions`.
+
+        Raises:
+            NotFoundError: no such partition.
+            LabelExistsError: the label names a running or finished load.
+        """
+        options = WriteOptions.of(options, **arguments)
+        checker, filling = self.checks(self.schema, options)
+        app = find_app(self.catalog, self.id, options.txn_app_id, options.txn_version)
+        return Load(self, checker, options, filling=filling, app=app)
+
+    def checks(self, schema: TableSchema, options: WriteOptions) -> tuple[RowChecker, FillOptions | None]:
+        """Returns the checker of a load's rows, and how they are filled, None for whole rows.
+
+        Raises:
+            NotFoundError: no such partition.
+            InvalidInputError: no such mode or merge type.
+        """
+        options = replace(options, mode=parse_mode(options.mode), now=options.moment)
+        checker = checker_for(schema, self.name.partition(".")[2], options, ids=self._ids(schema))
+        filling = filling_for(schema, options)
+        check_names(self.name, schema, options.partitions)
+        return checker, filling
+
+    def _ids(self, schema: TableSchema) -> IdSource | None:
+        """Returns the source of AUTO_INCREMENT values, None without such a column."""
+        column = schema.auto_increment_column
+        if column is None:
+            return None
+        with self._lock:
+            found = self._id_sources.get(column.id)
+            if found is None:
+                reserved = self.settings.auto_increment_values_reserved
+                found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
+            return found
+
+    def write_task(
+        self,
+        owner: tuple[int, int] | None = None,
+        options: WriteOptions | None = None,
+        *,
+        supplied: str | None = None,
+        purpose: str = "",
+        **arguments: Unpack[WriteArguments],
+    ) -> WriteTask:
+        """Returns the description of a load with which other processes stage its rows; see `load.write_task`.
+
+        Args:
+            owner: process id and start time of the process that will commit, this one when None.
+            options, arguments: see `WriteOptions`; those of checking and filling count.
+            supplied: in flexible updates, a column of the data that names the columns a row supplies
+                (check.column_mask).
+            purpose: any text by which the load can be found again (`recovery.begun_loads`).
+
+        Raises:
+            InvalidInputError: flexible updates of a table that takes none, or `supplied` in another mode.
+            NotFoundError: no such partition.
+        """
+        options = WriteOptions.of(options, **arguments)
+        schema = self.schema
+        options = replace(options, mode=parse_mode(options.mode), now=options.moment)
+        # Tasks do not see the catalog, which reserves the values of an AUTO_INCREMENT column.
+        checker = checker_for(schema, self.name.partition(".")[2], options, ids=None)
+        if options.mode == FLEXIBLE:
+            check_flexible(schema)
+        elif supplied is not None:
+            raise InvalidInputError(
+                f"column {supplied!r} names what each row supplies: only for updates of mode {FLEXIBLE}",
+                kind="bad_mode",
+            )
+        check_names(self.name, schema, options.partitions)
+        return WriteTask(
+            self.id,
+            StagingId.of(owner or this_process(), purpose),
+            checker,
+            Stager(schema, self.loader.disk, self.loader.directory, self.settings),
+            filling_for(schema, options),
+            supplied,
+        )

@@ -1,0 +1,203 @@
+"""Staging the rows of a load anywhere: what a Spark executor needs to do its share of `prepare`.
+
+A `WriteTask` is a picklable value with everything that checking and staging take; running it writes files
+and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the catalog,
+whose load adopts it (`Load.adopt`) and publishes all shares as one version. That process calls `begin` before
+the task runs anywhere, and `recovery.end_loads` when all is over: shares that no version has go, of tasks
+that ran twice or still run too (segment.load_marker).
+
+Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
+down as deltas: what they come to depends on stored rows and on each other, so the load that adopts them fills
+them, against the version it publishes on.
+
+Rows that want new AUTO_INCREMENT values cannot be staged so: the catalog gives these out. A task then only
+tells which of them the load would reject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from seqstore.store.catalog.auto_increment import AnyIds
+from seqstore.store.check.column_mask import split_supplied
+from seqstore.store.check.input_rows import chunks_of, tables_of
+from seqstore.store.check.partial_checker import PartialChecker
+from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
+from seqstore.store.errors import StoreError
+from seqstore.store.fill.delta_file import DeltaFile, write_delta
+from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.segment.load_marker import StagingId
+from seqstore.store.segment.segment import INLINE, SegmentMeta
+from seqstore.store.segment.stager import Stager
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """What a task has staged.
+
+    Attributes:
+        segments: descriptions, each with its bytes when it is inline.
+        deltas: rows that are to be filled from history.
+        filling: how; None when there are none.
+        revision: the schema revision they were checked for; 0 when there are no rows.
+        rows_total, rows_filtered: rows given; rows rejected.
+        rows_superseded: accepted rows that lost to another row of the task.
+        bytes_written: size of the segments.
+        rejected: the first rejected rows, by their position within the task.
+        table_id, load: where the files are and whose; 0 and None when nothing was given.
+    """
+
+    segments: tuple[tuple[SegmentMeta, bytes | None], ...] = ()
+    deltas: tuple[DeltaFile, ...] = ()
+    filling: FillOptions | None = None
+    revision: int = 0
+    rows_total: int = 0
+    rows_filtered: int = 0
+    rows_superseded: int = 0
+    bytes_written: int = 0
+    rejected: list[RejectedRow] = field(default_factory=list)
+    table_id: int = 0
+    load: StagingId | None = None
+
+    def __add__(self, other: StagedRows) -> StagedRows:
+        return StagedRows(
+            self.segments + other.segments,
+            self.deltas + other.deltas,
+            self.filling or other.filling,
+            max(self.revision, other.revision),
+            self.rows_total + other.rows_total,
+            self.rows_filtered + other.rows_filtered,
+            self.rows_superseded + other.rows_superseded,
+            self.bytes_written + other.bytes_written,
+            self.rejected + other.rejected,
+            self.table_id or other.table_id,
+            self.load or other.load,
+        )
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """Checks and stages a share of a load's rows; made by `Table.write_task`.
+
+    Attributes:
+        table_id: of its table.
+        load: it belongs to.
+        checker, stager: of the load.
+        filling: how deltas are filled; None when the rows are whole.
+        supplied: in flexible updates, the column of the data that names the columns each row supplies.
+    """
+
+    table_id: int
+    load: StagingId
+    checker: RowChecker
+    stager: Stager
+    filling: FillOptions | None = None
+    supplied: str | None = None
+
+    def run(self, data: Any) -> StagedRows:
+        """Stages rows; files and their names are durable afterwards. After an error those there are go.
+
+        Args:
+            data: as for `Table.upsert`.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            ClosedError: the load has not begun, or has ended.
+        """
+        plain = self.stager
+        attempt = self.load.attempt()
+        guarded = plain.disk.guarded(lambda: self.load.refuse_ended(plain.disk, plain.directory))
+        self.load.refuse_ended(plain.disk, plain.directory)
+        try:
+            done = replace(self, stager=replace(plain, disk=guarded, staging=attempt))._run(data)
+        except BaseException:
+            with suppress(StoreError, OSError):  # what failed first is told; the end of the load sweeps too
+                attempt.remove_files(plain.disk, plain.directory)
+            raise
+        return replace(done, table_id=self.table_id, load=self.load)
+
+    def _run(self, data: Any) -> StagedRows:
+        settings = self.stager.settings
+        tables = (
+            chunks_of(data, settings.segment_rows)
+            if isinstance(data, pa.RecordBatchReader)
+            else tables_of(data)
+        )
+        done = StagedRows()
+        for table in tables:
+            share, rejected = self._stage(table)
+            listed = rejected[: max(settings.rejected_rows_max - len(done.rejected), 0)]
+            done += replace(
+                share,
+                revision=self.checker.schema.revision,
+                rows_total=len(table),
+                rows_filtered=len(rejected),
+                rejected=[replace(row, row=row.row + done.rows_total) for row in listed],
+            )
+        if any(meta.home != INLINE for meta, _ in done.segments) or any(delta.name for delta in done.deltas):
+            self.stager.sync()
+        return done
+
+    def rejected(self, rows: pa.Table, supplied: Mapping[str, Mask]) -> list[RejectedRow]:
+        """Rows that the load will not take, in ascending order; nothing is staged.
+
+        Args:
+            supplied: see `Load.write`.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+        """
+        checker = self.checker
+        if self.checker.schema.auto_increment_column is not None:
+            checker = replace(checker, ids=AnyIds())
+        if isinstance(checker, PartialChecker):
+            return checker.check_delta(rows, supplied)[1]
+        return checker.check_pieces(rows)[1]
+
+    def check_columns(self, data: pa.Table) -> None:
+        """Whether rows with such columns would fit.
+
+        Raises:
+            InvalidInputError: they do not.
+        """
+        empty, supplied = split_supplied(data.slice(0, 0), self.supplied, self.checker.schema)
+        if isinstance(self.checker, PartialChecker):
+            self.checker.check_delta(empty, supplied)
+        else:
+            self.checker.check(empty)
+
+    def _stage(self, table: pa.Table) -> tuple[StagedRows, list[RejectedRow]]:
+        """Files of some rows, and the rejected ones."""
+        rows, supplied = split_supplied(table, self.supplied, self.checker.schema)
+        if isinstance(self.checker, PartialChecker):
+            delta, rejected = self.checker.check_delta(rows, supplied)
+            if not len(delta):
+                return StagedRows(), rejected
+            stager = self.stager
+            file = write_delta(
+                stager.disk, stager.directory, delta, stager.settings.inline_bytes_max, stager.staging
+            )
+            return StagedRows(deltas=(file,), filling=self.filling), rejected
+        pieces, rejected = self.checker.check_pieces(rows)
+        staged = self.stager.stage(*pieces)
+        share = StagedRows(
+            tuple((segment.meta, segment.payload) for segment in staged.segments),
+            rows_superseded=staged.superseded,
+            bytes_written=sum(
+                segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments
+            ),
+        )
+        return share, rejected
+
+    def begin(self) -> None:
+        """Lets the task be run, here and elsewhere, until `recovery.end_loads`.
+
+        Raises:
+            UnavailableError: the disk cannot be written.
+        """
+        self.load.begin(self.stager.disk, self.stager.directory)

@@ -1,0 +1,1 @@
+"""Maintenance: compaction, vacuum, recovery, restore and the full check."""

@@ -1,0 +1,315 @@
+"""Compaction: a table's segments made fewer and free of dead rows, without changing an answer.
+
+1. Choose segments of the newest version s (maintenance.compaction_policy, or what the caller asks for).
+2. Merge their live rows into new segments (segment_merge); nothing is locked, loads and readers go on.
+3. Publish at head + 1, like any writer: the new segments come in, the old ones are dropped, and rows of the
+   old ones that were hidden since s are hidden in the new ones (K5). Planned when it is the next to publish
+   (catalog.prepare_lock); under the writer lock only if somebody came in between.
+4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; when none is left, nothing
+   is committed. A Z-order gives up instead, for its order is that of all rows together.
+
+Versions before the new one keep reading the old segments, which stay until no version that can be read has
+them (maintenance.retention). Dying before 3 leaves files that nobody names; the next opening sweeps them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from seqstore.store.catalog.catalog import CatalogTransaction, segment_key, version_key
+from seqstore.store.catalog.horizon import raise_floor
+from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.conflict.conflict import Conflict, ConflictKind
+from seqstore.store.conflict.conflict_errors import Loser, error_of, winner_name
+from seqstore.store.conflict.read_set import INPUT_REWRITTEN
+from seqstore.store.errors import CommitUnknownError
+from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, rewritable, small_or_dirty
+from seqstore.store.maintenance.segment_merge import Merged, merge
+from seqstore.store.publish import tombstones
+from seqstore.store.publish.publish import TableWrite, check_revision, put_version
+from seqstore.store.publish.tombstones import Purge
+from seqstore.store.publish.unpublished_files import remove_unpublished
+from seqstore.store.publish.winner_test import Plan
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.runtime import failpoint
+from seqstore.store.schema.features import require_writable
+from seqstore.store.segment.stager import Stager
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+OPTIMIZE: Final = "OPTIMIZE"
+PURGE: Final = "REORG PURGE"
+# What the version record of a compaction says to everybody who looks for changed rows.
+NO_DATA_CHANGE: Final = {"data_change": False}
+
+
+@dataclass(frozen=True)
+class CompactionResult:
+    """What a compaction did.
+
+    Attributes:
+        version: it made, or the newest one when there was nothing to do.
+        segments_before, segments_after: that it took away and brought.
+        segments_lost: inputs that another writer had dropped meanwhile, left out.
+        rows: rows written.
+        rows_removed: hidden rows that were not taken over.
+        tombstones_removed: old enough to be forgotten.
+        bytes_read, bytes_written: of data and key indexes.
+        milliseconds: from beginning to end.
+    """
+
+    version: int
+    segments_before: int = 0
+    segments_after: int = 0
+    segments_lost: int = 0
+    rows: int = 0
+    rows_removed: int = 0
+    tombstones_removed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    milliseconds: int = 0
+
+    @property
+    def made_version(self) -> bool:
+        """Whether anything was rewritten."""
+        return self.segments_before > 0
+
+
+class InputsDropped(Exception):
+    """Another writer dropped inputs of a compaction. Never leaves the engine."""
+
+
+def optimize(
+    table: VersionedTable,
+    *,
+    where: pc.Expression | None = None,
+    zorder_by: Sequence[str] = (),
+    full: bool = False,
+) -> CompactionResult:
+    """OPTIMIZE: merges small segments and those with dead rows.
+
+    Args:
+        where: only segments that may hold a matching row, as their zone maps tell.
+        zorder_by: columns to order rows by; every chosen segment is rewritten.
+        full: rewrite every chosen segment, whether it would gain or not.
+
+    Raises:
+        InvalidInputError: an unknown column.
+        ConflictError: the schema changed meanwhile; of a Z-order, an input was dropped meanwhile.
+    """
+    names = [table.schema.column(name).name for name in zorder_by]
+
+    def choose(state: TableState) -> list[LiveSegment]:
+        chosen = list(state.segments.values())
+        if where is not None:
+            chosen = [live for live in chosen if _may_match(live, state, where)]
+        if full or names:
+            return chosen
+        return small_or_dirty(chosen, table.settings)
+
+    return Compaction(table, OPTIMIZE, choose, order_by=names).run()
+
+
+def purge(table: VersionedTable) -> CompactionResult:
+    """REORG TABLE ... APPLY (PURGE): rewrites every segment that has rows or tombstones nobody needs."""
+
+    def choose(state: TableState) -> list[LiveSegment]:
+        return rewritable(state, purge_rule(table, state))
+
+    return Compaction(table, PURGE, choose).run()
+
+
+def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bool:
+    if not live.segment.meta.zones:
+        return True
+    return bool(live.segment.pruner(state.schema).matching(where))
+
+
+def purge_rule(table: VersionedTable, state: TableState) -> Purge:
+    """Which tombstones of a state may go now."""
+    seconds = MaintenancePolicy.of(state.schema, table.settings).tombstone_retention_seconds
+    with table.catalog.read() as tx:
+        return tombstones.old_enough(tx, table.id, state.version, state.schema, now_ms(), seconds)
+
+
+class Compaction:
+    """One compaction of one table.
+
+    Args:
+        operation: its name in the history.
+        choose: inputs, given the state it begins at.
+        order_by: columns of a Z-order.
+        is_cancelled: asked now and then.
+    """
+
+    def __init__(
+        self,
+        table: VersionedTable,
+        operation: str,
+        choose: Callable[[TableState], list[LiveSegment]],
+        *,
+        order_by: Sequence[str] = (),
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._table = table
+        self._operation = operation
+        self._choose = choose
+        self._order_by = order_by
+        self._is_cancelled = is_cancelled
+        self._started = time.monotonic()
+        self._lost = 0
+
+    def run(self) -> CompactionResult:
+        """Chooses, merges, publishes.
+
+        Raises:
+            ConflictError: see `optimize`.
+        """
+        state, lease = self._table.hold()
+        require_writable(state.schema.features)
+        inputs = self._choose(state)
+        read_version = state.version
+        while inputs:
+            rule = purge_rule(self._table, state)
+            merged = self.merge(state, inputs, rule)
+            try:
+                return self.publish(state, merged, rule)
+            except InputsDropped:
+                lease.release()
+                before = inputs
+                state, lease = self._table.hold()
+                inputs = [
+                    state.segments[state.slot_of[live.segment.meta.id]]
+                    for live in inputs
+                    if live.segment.meta.id in state.slot_of
+                ]
+                self._lost += len(before) - len(inputs)
+                self._refuse_broken_order(read_version, before, state)
+        lease.release()
+        return CompactionResult(state.version, segments_lost=self._lost, milliseconds=self._elapsed())
+
+    def merge(self, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
+        """Step 2."""
+        stager = Stager(
+            state.schema, self._table.loader.disk, self._table.loader.directory, self._table.settings
+        )
+        merged = merge(
+            state, inputs, stager, order_by=self._order_by, purge=rule, is_cancelled=self._is_cancelled
+        )
+        failpoint.hit("compaction.merged")
+        return merged
+
+    def publish(self, state: TableState, merged: Merged, rule: Purge) -> CompactionResult:
+        """Step 3. The files are removed when it did not happen.
+
+        Raises:
+            InputsDropped: step 4.
+        """
+        try:
+            version = self._switched(state, merged, rule)
+        except CommitUnknownError:
+            raise
+        except BaseException:
+            remove_unpublished(self._table, merged.outputs)
+            raise
+        failpoint.hit("compaction.after_switch")
+        self._table.state()  # the handle follows at once
+        return CompactionResult(
+            version,
+            segments_before=len(merged.inputs),
+            segments_after=len(merged.outputs),
+            segments_lost=self._lost,
+            rows=merged.rows,
+            rows_removed=sum(live.deletes.hidden for live in merged.inputs.values()),
+            tombstones_removed=rule.gone,
+            bytes_read=_bytes_of(merged.inputs.values()),
+            bytes_written=merged.bytes_written,
+            milliseconds=self._elapsed(),
+        )
+
+    def _switched(self, state: TableState, merged: Merged, rule: Purge) -> int:
+        write = self._write_for(self._table.state(), state, merged)
+
+        def catch_up() -> None:
+            nonlocal write
+            now = self._table.state()
+            if now.version != write.plan.version:
+                write = self._write_for(now, state, merged)
+
+        with self._table.catalog.write(catch_up) as tx:
+            now = self._table.advance(tx, None)
+            if now.version != write.plan.version:
+                write = self._write_for(now, state, merged)
+            return self._switch(tx, write, merged, rule)
+
+    def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
+        if not merged.inputs.keys() <= now.slot_of.keys():
+            raise InputsDropped
+        plan = Plan(now.version, own=merged.hidden_since(now))
+        figures = Figures(
+            rows_total=merged.rows, bytes_written=merged.bytes_written, milliseconds=self._elapsed()
+        )
+        return TableWrite(
+            self._table.id,
+            self._table.name,
+            state.schema.revision,
+            plan,
+            merged.outputs,
+            dropped=list(merged.inputs),
+            figures=figures,
+            facts=NO_DATA_CHANGE,
+        )
+
+    def _switch(self, tx: CatalogTransaction, write: TableWrite, merged: Merged, rule: Purge) -> int:
+        """Within the writer lock; the plan is for the head."""
+        transaction = TransactionRecord(
+            0, self._table.database_id, self._table.name, "", VISIBLE, self._operation, now_ms()
+        )
+        head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
+        put_version(tx, transaction, write, head + 1)
+        if rule.floor is not None:
+            raise_floor(tx, self._table.id, rule.schema, rule.floor)
+        failpoint.hit("compaction.before_switch")
+        return head + 1
+
+    def _refuse_broken_order(self, read_version: int, inputs: Sequence[LiveSegment], now: TableState) -> None:
+        if not self._order_by or not self._lost:
+            return
+        table = self._table
+        with table.catalog.read() as tx:
+            gone = [
+                tx.get("segments", segment_key(table.id, live.segment.meta.id))
+                for live in inputs
+                if live.segment.meta.id not in now.slot_of
+            ]
+            versions = sorted({record["dropped"] for record in gone if record is not None})
+            records = [tx.get("versions", version_key(table.id, version)) for version in versions]
+        winners = [
+            Conflict(
+                ConflictKind.DELETE_DELETE, version, record["operation"], record["label"], INPUT_REWRITTEN
+            )
+            for version, record in zip(versions, records, strict=True)
+        ]
+        told = ", ".join(f"{winner_name(winner)} committed version {winner.version}" for winner in winners)
+        loser = Loser(table.name, self._operation, read_version, now.schema.isolation_level)
+        raise error_of(
+            winners,
+            loser,
+            f"{loser.told} for ZORDER BY ({', '.join(self._order_by)}); {told} and rewrote {self._lost} of "
+            f"its segments {loser.because(INPUT_REWRITTEN)}; run it again",
+            kind=ConflictKind.DELETE_DELETE,
+        )
+
+    def _elapsed(self) -> int:
+        return round((time.monotonic() - self._started) * 1000)
+
+
+def _bytes_of(inputs: Iterable[LiveSegment]) -> int:
+    return sum(live.segment.meta.data_bytes + live.segment.meta.keys_bytes for live in inputs)

@@ -1,0 +1,227 @@
+"""Which segments to merge, and when: the policy of automatic compaction in five rules.
+
+1. A segment with fewer live rows than half of `segment_rows` is small, one with fewer rows than a tenth tiny.
+   Tiny ones are one piece of work, all others another; both go on beside each other.
+2. More than `compaction_segments_max` tiny ones, or half as many small ones: merge the smallest of them, and
+   go on to the next larger as long as it has no more rows than all before it together.
+3. A larger segment of which `compaction_deleted_percent` of the rows are dead is rewritten.
+4. So is one with a hundredth dead, at leisure: when it is older than a minute, and than rewriting the whole
+   table takes at `compaction_bytes_per_second`. One in 10,000 is enough when all segments are that old.
+5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
+
+Merged segments double in size, so by rule 2 a row is written again a few times at most; by rule 3 about
+once for every `compaction_deleted_percent` of the table that are replaced; what rule 4 writes is bounded by
+the clock. While loads go on, nearly every batch has some dead row again soon, whatever is done; when they
+pause, few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small
+segments and one per `segment_rows` rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from seqstore.store.publish.tombstones import Purge, group_sequences
+from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.schema import properties as props
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.load_marker import made_at
+from seqstore.store.segment.segment import INLINE
+from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.settings import Settings
+
+_LEISURE_SHARE: Final = 100  # one row of so many is dead
+_IDLE_SHARE: Final = 10_000  # the same, of a table that nobody loads
+_LEISURE_SECONDS_MIN: Final = 60.0
+_SEGMENTS_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class MaintenancePolicy:
+    """What one table wants, from its properties and the settings of the store.
+
+    Attributes:
+        is_automatic: compaction after loads, without being asked.
+        segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
+        version_retention_seconds: how long versions can be read.
+        tombstone_retention_seconds: how late a row may come.
+    """
+
+    is_automatic: bool
+    segments_max: int
+    deleted_percent: int
+    bytes_per_second: int
+    version_retention_seconds: int
+    tombstone_retention_seconds: int
+
+    @classmethod
+    def of(cls, schema: TableSchema, settings: Settings) -> MaintenancePolicy:
+        """The properties of a table win over the settings."""
+        given = schema.properties
+        return cls(
+            is_automatic=bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
+            segments_max=int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
+            deleted_percent=int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
+            bytes_per_second=int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
+            version_retention_seconds=int(
+                given.get(props.VERSION_RETENTION, settings.version_retention_seconds)
+            ),
+            tombstone_retention_seconds=int(
+                given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)
+            ),
+        )
+
+
+def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
+    """What the quick half of automatic compaction merges next, empty when there is nothing to do."""
+    tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
+    rows = sum(live.segment.rows for live in tiny)
+    if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
+        leisure = _Leisure.of(state, policy)
+        largest = max(tiny, key=lambda live: live.segment.rows)
+        if leisure.has_come(largest, sum(live.deletes.hidden for live in tiny), rows):
+            return tiny
+    return _smallest(tiny, policy.segments_max)
+
+
+def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
+    """What the slow half merges next: segments with most dead rows first, and not too many at once."""
+    guards, small, dirty = [], [], []
+    leisure = _Leisure.of(state, policy)
+    for live in state.segments.values():
+        if _is_guard(live):
+            guards.append(live)
+        elif _is_tiny(live, settings):
+            continue
+        elif _is_dirty(live, policy, settings) or leisure.has_come(
+            live, live.deletes.hidden, live.segment.rows
+        ):
+            dirty.append(live)
+        elif _is_small(live, settings):
+            small.append(live)
+    chosen = dirty + _smallest(small, policy.segments_max // 2)
+    chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
+    return _first(chosen, _SEGMENTS_AT_ONCE * settings.segment_rows) or _smallest(guards, policy.segments_max)
+
+
+def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
+    """What OPTIMIZE rewrites: every small segment, every one with dead rows, and what is in the catalog; a
+    lone small file without dead rows gains nothing."""
+    chosen = [
+        live
+        for live in segments
+        if live.segment.meta.home == INLINE or live.deletes.hidden or _is_small(live, settings)
+    ]
+    if len(chosen) == 1 and chosen[0].segment.meta.home != INLINE and not chosen[0].deletes.hidden:
+        return []
+    if all(_is_guard(live) for live in chosen) and len(chosen) < 2:
+        return []
+    return chosen
+
+
+def rewritable(state: TableState, purge: Purge) -> list[LiveSegment]:
+    """Segments with rows that nobody needs: hidden ones, and tombstones that may go."""
+    return [live for live in state.segments.values() if live.deletes.hidden or _has_leaving(live, purge)]
+
+
+def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
+    """Whether a merge would take tombstones out of a segment."""
+    segment = live.segment
+    if not segment.meta.tombstones:
+        return False
+    for number in range(segment.meta.batches):
+        rows = _all_rows(live, number, purge.schema)
+        signs = np.asarray(rows.column(DELETE_SIGN).combine_chunks()) == 1
+        versions = np.asarray(rows.column(VERSION_COL).combine_chunks())
+        sequence = None
+        if purge.schema.sequence_type is not None:
+            sequence = SequenceVector.encode(
+                rows.column(SEQUENCE_COL).combine_chunks(), purge.schema.sequence_type
+            )
+        trial = Purge(purge.schema, purge.version, purge.horizon)
+        leaves, guards = trial.decide(signs, versions, sequence, rows)
+        if leaves.any() or (guards.any() and not _is_guard(live)):
+            return True
+    return False
+
+
+def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
+    """What tombstones of one batch are judged by."""
+    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
+    names += [SEQUENCE_COL] if schema.has_sequence else []
+    first = number * live.segment.meta.batch_rows
+    last = min(first + live.segment.meta.batch_rows, live.segment.rows)
+    positions = np.arange(first, last, dtype=np.uint32)
+    return take_columns(schema, live.segment, live.created, positions, names, schema.arrow_of(names))
+
+
+def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
+    """Rule 2."""
+    if len(segments) <= limit:
+        return []
+    ascending = sorted(segments, key=lambda live: live.deletes.live_count)
+    chosen: list[LiveSegment] = []
+    rows = 0
+    for live in ascending:
+        if len(chosen) >= max(limit // 2, 2) and live.deletes.live_count > rows:
+            break
+        chosen.append(live)
+        rows += live.deletes.live_count
+    return chosen if len(chosen) > 1 else []
+
+
+def _first(segments: Sequence[LiveSegment], rows_max: int) -> list[LiveSegment]:
+    """As many as have so many rows together, one at least."""
+    rows = np.cumsum([live.segment.rows for live in segments])
+    return list(segments[: max(int(np.searchsorted(rows, rows_max, side="right")), 1)])
+
+
+def _is_small(live: LiveSegment, settings: Settings) -> bool:
+    return live.deletes.live_count * 2 < settings.segment_rows
+
+
+def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
+    return live.segment.rows * 10 < settings.segment_rows  # never changes, so the two halves never meet
+
+
+def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:
+    dead = live.deletes.hidden
+    return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
+
+
+@dataclass(frozen=True)
+class _Leisure:
+    """Rule 4 for one state.
+
+    Attributes:
+        before: a segment made before this moment is old enough.
+        share: one dead row of so many is worth a rewrite.
+    """
+
+    before: float
+    share: int
+
+    @classmethod
+    def of(cls, state: TableState, policy: MaintenancePolicy) -> _Leisure:
+        metas = [live.segment.meta for live in state.segments.values()]
+        size = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
+        seconds = max(size / max(policy.bytes_per_second, 1), _LEISURE_SECONDS_MIN)
+        before = time.time() - seconds
+        is_idle = all(made_at(meta.id) <= before for meta in metas)
+        return cls(before, _IDLE_SHARE if is_idle else _LEISURE_SHARE)
+
+    def has_come(self, live: LiveSegment, dead: int, rows: int) -> bool:
+        """Whether a segment is old enough, and so many dead rows are worth a rewrite."""
+        return dead * self.share >= rows and made_at(live.segment.meta.id) <= self.before
+
+
+def _is_guard(live: LiveSegment) -> bool:
+    meta = live.segment.meta
+    return meta.tombstones == meta.rows and VERSION_COL in meta.hidden and meta.rows > 0

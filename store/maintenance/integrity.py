@@ -1,0 +1,122 @@
+"""The full check of a table: reads everything the newest version consists of and lists what is wrong.
+
+For each live segment: every batch and the key index match their checksums; the index is ascending, has one
+entry per row, and its codes and sequences are those of the rows; the counted tombstones are there. Over all
+segments: no key has two live rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from seqstore.store.errors import StoreError
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
+from seqstore.store.segment.dedupe import equal_keys
+from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_index import KeyIndex, Matches, Positions
+from seqstore.store.segment.segment import INLINE, Segment
+from seqstore.store.segment.sequence import SequenceVector
+
+
+def check_table(state: TableState) -> list[str]:
+    """Findings, one sentence each; empty when the state is sound.
+
+    What the state's segments have read before is not read again: give it one that was just loaded.
+    """
+    findings: list[str] = []
+    for live in state.segments.values():
+        try:
+            findings += _check_segment(live)
+        except StoreError as error:
+            findings.append(error.message)
+    if not findings:
+        findings += _check_unique(state)
+    return findings
+
+
+def _check_segment(live: LiveSegment) -> Iterator[str]:
+    segment = live.segment
+    name = segment.meta.id
+    rows = pa.Table.from_batches(
+        [segment.batch(i) for i in range(segment.meta.batches)], segment.stored_schema
+    )
+    if len(rows) != segment.rows:
+        yield f"segment {name}: expected {segment.rows} rows, found {len(rows)}"
+        return
+    tombstones = 0
+    if DELETE_SIGN in segment.meta.hidden:
+        tombstones = int(np.count_nonzero(np.asarray(rows.column(DELETE_SIGN))))
+    if tombstones != segment.meta.tombstones:
+        yield f"segment {name}: expected {segment.meta.tombstones} tombstones, found {tombstones}"
+    if live.deletes.rows != segment.rows:
+        yield f"segment {name}: delete vector of {live.deletes.rows} rows for {segment.rows}"
+    yield from _check_index(segment, _fresh_index(segment), rows)
+
+
+def _fresh_index(segment: Segment) -> KeyIndex:
+    """The index as it is stored, not the copy that a writer may have left in memory."""
+    if segment.meta.home == INLINE:
+        return segment.index
+    return segment.read_index()
+
+
+def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[str]:
+    name = segment.meta.id
+    schema = segment.schema
+    if len(index) != len(rows):
+        yield f"segment {name}: key index of {len(index)} entries for {len(rows)} rows"
+        return
+    keys = [rows.column(c.name).combine_chunks() for c in schema.key_columns]
+    positions = index.row_positions(slice(None))
+    if not np.array_equal(np.sort(positions), np.arange(len(rows), dtype=np.uint32)):
+        yield f"segment {name}: the key index does not name every row once"
+        return
+    codes = encode_keys(keys, schema.key_columns)[positions]
+    if not np.array_equal(codes, index.codes):
+        yield f"segment {name}: the key index has other codes than the rows"
+    if bool((index.codes[1:] < index.codes[:-1]).any()):
+        yield f"segment {name}: the key index is not ascending"
+    if index.sequence is not None and schema.sequence_type is not None:
+        source = SEQUENCE_COL if SEQUENCE_COL in segment.meta.hidden else schema.sequence_column
+        stored = SequenceVector.encode(rows.column(source).combine_chunks(), schema.sequence_type).take(
+            positions
+        )
+        if stored.less(index.sequence).any() or index.sequence.less(stored).any():
+            yield f"segment {name}: the key index has other sequences than the rows"
+
+
+def _check_unique(state: TableState) -> Iterator[str]:
+    """Two live rows of one key would both be read: the one thing that must never be."""
+    codes, slots, positions = [], [], []
+    for slot, live in state.segments.items():
+        index = live.segment.index
+        row_positions = index.row_positions(slice(None))
+        mask = live.deletes.is_live(row_positions)
+        codes.append(index.codes[mask])
+        positions.append(row_positions[mask])
+        slots.append(np.full(int(mask.sum()), slot, dtype=np.uint32))
+    if not codes:
+        return
+    all_codes = np.concatenate(codes)
+    order = np.argsort(all_codes, kind="stable")
+    twice = np.flatnonzero(all_codes[order][1:] == all_codes[order][:-1])
+    if not len(twice):
+        return
+    all_slots, all_positions = np.concatenate(slots), np.concatenate(positions)
+    names = [column.name for column in state.schema.key_columns]
+    first = _rows(state, all_slots[order[twice]], all_positions[order[twice]], names)
+    second = _rows(state, all_slots[order[twice + 1]], all_positions[order[twice + 1]], names)
+    same = np.ones(len(twice), dtype=np.bool_)
+    if not is_exact(state.schema.key_columns):
+        same = equal_keys(first.columns, None, second.columns, None)
+    if same.any():
+        example = first.slice(int(np.flatnonzero(same)[0]), 1).to_pylist()[0]
+        yield f"{int(same.sum())} keys have two live rows, first {example}"
+
+
+def _rows(state: TableState, slots: Positions, positions: Positions, names: list[str]) -> pa.Table:
+    return state.take(Matches(np.arange(len(slots)), slots, positions, None), names)

@@ -1,0 +1,237 @@
+"""Retention: which versions can be read, and the only place that takes old ones away.
+
+The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
+horizon of a table, the first version that must stay whole, is that one, or the smallest that a live process
+holds (catalog.leases).
+
+Vacuum then:
+
+1. In one transaction: earlier versions can no longer be opened, but by processes that hold them.
+   In the next: the horizon moves. Segments dropped at it or before leave `segments` for `trash`. Bitmap
+   records before it that no later version's chain needs go, and what the kept ones say of those segments
+   (K6). Version records older than `history_retention_seconds` go.
+2. Deletes the files of what lies in the trash, unless a version is held that still has them or a segment
+   restored from it uses the same files; then the trash records go.
+3. Deletes files that processes left which died before they published them (maintenance.recovery), and forgets
+   transactions and labels that ended long ago (catalog.label_retention).
+
+A crash between the first two leaves trash, which the next vacuum finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.horizon import close_before, move_oldest, oldest_open, oldest_readable, version_at
+from seqstore.store.catalog.label_retention import forget_transactions
+from seqstore.store.catalog.leases import leases_of
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
+from seqstore.store.maintenance.recovery import sweep_table
+from seqstore.store.runtime import failpoint
+from seqstore.store.runtime.records import unpack
+from seqstore.store.segment import delete_bitmap
+from seqstore.store.segment.delete_bitmap import chain
+from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_BATCH: Final = 2_000  # records per transaction, so that no load waits long
+
+
+@dataclass(frozen=True)
+class VacuumResult:
+    """What a vacuum took away, or would.
+
+    Attributes:
+        oldest: the first version that can be opened afterwards.
+        versions: how many can no longer be opened.
+        segments: that no version has that can be opened or is held.
+        files, bytes: deleted, and their size.
+        held: versions that live processes hold.
+        orphans: files of dead processes that no version names, deleted.
+        transactions: of the whole store, ended so long ago that they and their labels are forgotten.
+    """
+
+    oldest: int
+    versions: int
+    segments: int
+    files: tuple[str, ...]
+    bytes: int
+    held: tuple[int, ...]
+    orphans: tuple[str, ...] = ()
+    transactions: int = 0
+
+
+def vacuum(
+    table: VersionedTable, *, retention_seconds: int | None = None, dry_run: bool = False
+) -> VacuumResult:
+    """Takes away what no version within the retention needs; see the module.
+
+    Args:
+        retention_seconds: instead of the table's own.
+        dry_run: only tell what would go.
+    """
+    leases = leases_of(table.catalog.data_dir)
+    held = leases.held(table.id)
+    with table.catalog.read() as tx:
+        newest, _ = catalog.head(tx, table.id, table.name)
+        before = oldest_open(tx, table.id)
+        policy = MaintenancePolicy.of(
+            table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]), table.settings
+        )
+        seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
+        first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
+        oldest = max(min([first_open, *held]), oldest_readable(tx, table.id))
+        doomed = _dropped_until(tx, table.id, oldest)
+        waiting = _trash(tx, table.id)
+    if dry_run:
+        files = _files(table, [*doomed.values(), *waiting.values()])
+    else:
+        if first_open > before:
+            with table.catalog.write() as tx:
+                close_before(tx, table.id, first_open)
+            failpoint.hit("vacuum.closed")
+        _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+        failpoint.hit("vacuum.forgotten")
+        files = _empty_trash(table, leases.held(table.id))
+    return VacuumResult(
+        first_open,
+        first_open - before,
+        len(doomed),
+        tuple(name for name, _ in files),
+        sum(size for _, size in files),
+        tuple(sorted(held)),
+        tuple(
+            sweep_table(table.catalog, table.loader.disk, table.id, table.loader.directory, dry_run=dry_run)
+        ),
+        forget_transactions(table.catalog, table.settings.label_keep_seconds, dry_run=dry_run),
+    )
+
+
+def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
+    """Segments that no version from `oldest` on has, by catalog key."""
+    found = {}
+    for key, raw in tx.items("segments", catalog.table_key(table)):
+        record = unpack(raw)
+        if 0 < record["dropped"] <= oldest:
+            found[key] = record
+    return found
+
+
+def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
+    return {key: unpack(raw) for key, raw in tx.items("trash", catalog.table_key(table))}
+
+
+def _forget(
+    table: VersionedTable, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]
+) -> None:
+    """Step 1, in transactions of bounded size.
+
+    Whoever took an older version since the slots were read keeps it: they are read again with the writer
+    lock.
+    """
+    with table.catalog.write() as tx:
+        oldest = move_oldest(tx, table.id, min([oldest, *held_now()]))
+        _forget_bitmaps(tx, table.id, oldest)
+    while doomed:
+        with table.catalog.write() as tx:
+            for key in doomed[:_BATCH]:
+                segment = tx.get("segments", key)
+                if segment is not None and 0 < segment["dropped"] <= oldest:
+                    tx.put("trash", key, segment)
+                    tx.delete("segments", key)
+                    tx.delete("inline", key)
+        doomed = doomed[_BATCH:]
+    _forget_versions(table, oldest)
+
+
+def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
+    """Keeps of the records before the horizon those in its chain: no later version's chain has another.
+
+    A chain goes down by clearing the lowest octal digit of the version by ones. Two chains meet at the
+    first digit in which their versions differ, and below there the smaller version's chain contains what
+    the other needs.
+    """
+    needed = set(chain(oldest))
+    for key, _ in list(tx.items("bitmaps", catalog.table_key(table))):
+        version = int.from_bytes(key[8:])
+        if version > oldest:
+            break
+        if version not in needed:
+            tx.delete("bitmaps", key)
+            continue
+        hidden = delete_bitmap.decode(tx.get_raw("bitmaps", key) or b"")
+        kept = {}
+        for name, rows in hidden.items():
+            segment = tx.get("segments", catalog.segment_key(table, name))
+            if segment is not None and not 0 < segment["dropped"] <= oldest:
+                kept[name] = rows
+        if not kept:
+            tx.delete("bitmaps", key)
+        elif len(kept) < len(hidden):
+            tx.put_raw("bitmaps", key, delete_bitmap.encode(kept))
+
+
+def _forget_versions(table: VersionedTable, oldest: int) -> None:
+    """Removes version records that neither readers nor the history need."""
+    before_ms = now_ms() - table.settings.history_retention_seconds * 1000
+    prefix = catalog.table_key(table.id)
+    with table.catalog.read() as tx:
+        gone = []
+        for key, raw in tx.items("versions", prefix):
+            if int.from_bytes(key[8:]) >= oldest or unpack(raw)["time_ms"] >= before_ms:
+                break
+            gone.append(key)
+    while gone:
+        with table.catalog.write() as tx:
+            for key in gone[:_BATCH]:
+                tx.delete("versions", key)
+        gone = gone[_BATCH:]
+
+
+def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]:
+    """Step 2; returns the files that went, with their sizes."""
+    with table.catalog.read() as tx:
+        waiting = _trash(tx, table.id)
+        used = {
+            SegmentMeta.from_record(unpack(raw)["meta"]).file_id
+            for _, raw in tx.items("segments", catalog.table_key(table.id))
+        }
+    ready = {
+        key: record
+        for key, record in waiting.items()
+        if not any(record["created"] <= version < record["dropped"] for version in held)
+    }
+    for key in waiting.keys() - ready.keys():
+        used.add(SegmentMeta.from_record(waiting[key]["meta"]).file_id)
+    unused = [r for r in ready.values() if SegmentMeta.from_record(r["meta"]).file_id not in used]
+    files = _files(table, unused)
+    if files:
+        table.catalog.make_durable()
+    for name, _ in files:
+        table.loader.disk.delete(name)
+        failpoint.hit("vacuum.deleted")
+    keys = sorted(ready)
+    while keys:
+        with table.catalog.write() as tx:
+            for key in keys[:_BATCH]:
+                tx.delete("trash", key)
+        keys = keys[_BATCH:]
+    return files
+
+
+def _files(table: VersionedTable, records: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Names and sizes of the files of some segments."""
+    files: dict[str, int] = {}
+    for record in records:
+        meta = SegmentMeta.from_record(record["meta"])
+        if meta.home != INLINE:
+            files[data_name(table.loader.directory, meta)] = meta.data_bytes
+            files[keys_name(table.loader.directory, meta)] = meta.keys_bytes
+    return sorted(files.items())

@@ -1,0 +1,239 @@
+"""Maintenance without being asked: compaction after loads, and vacuum now and then.
+
+1. A load that was published looks at the table's segments (compaction_policy); when there is something
+   to merge, the table is put on a list of its store handle. The load's reply does not wait.
+2. There are two lists, for tiny segments and for large ones, so that small loads do not pile up while a large
+   segment is rewritten. One thread each works its list off, table by table, and ends when it is empty. A file
+   lock makes it one compaction per table and list at a time over all processes; who finds it taken leaves the
+   table alone.
+3. After a compaction old versions are taken away, at most every few minutes.
+
+A failure changes nothing and is kept in `last_failure`; the next load tries again. When the store is closed
+or the process ends, a compaction stops between two segments. `Store.maintain` does the same at once, for
+servers and schedules.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from seqstore.store.errors import NotFoundError, StoreError
+from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, CompactionResult
+from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
+from seqstore.store.maintenance.retention import vacuum
+from seqstore.store.maintenance.segment_merge import MergeCancelled
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.runtime.forks import new_lock
+from seqstore.store.settings import Settings
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+_ROUNDS_MAX: Final = 4
+_VACUUM_EVERY_SECONDS: Final = 300.0
+_LEFT_ALONE_SECONDS: Final = 0.1  # after somebody else was found at work on a table
+
+
+Choose = Callable[[TableState, MaintenancePolicy, Settings], list[LiveSegment]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One of the two kinds of compaction that go on beside each other."""
+
+    name: str
+    choose: Choose
+
+    def chosen(self, table: VersionedTable, state: TableState) -> list[LiveSegment]:
+        """What there is to merge in a state of a table."""
+        return self.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
+
+
+TINY: Final = Work("tiny", choose_tiny)
+LARGE: Final = Work("large", choose_large)
+
+
+def maintain(
+    table: VersionedTable, *, is_cancelled: Callable[[], bool] = lambda: False
+) -> list[CompactionResult]:
+    """Compacts a table as its policy says, until it is in order; nothing when another process is at it."""
+    return [result for work in (TINY, LARGE) for result in _compact(table, work, is_cancelled) or ()]
+
+
+def _compact(
+    table: VersionedTable, work: Work, is_cancelled: Callable[[], bool]
+) -> list[CompactionResult] | None:
+    """None when somebody else is at it."""
+    done: list[CompactionResult] = []
+    with _alone(table, work) as is_alone:
+        if not is_alone:
+            return None
+        while len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
+            compaction = Compaction(
+                table, OPTIMIZE, lambda state: work.chosen(table, state), is_cancelled=is_cancelled
+            )
+            try:
+                result = compaction.run()
+            except MergeCancelled:
+                break
+            if not result.made_version:
+                break
+            done.append(result)
+    return done
+
+
+@contextmanager
+def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
+    """Whether nobody else does this work on the table; keeps others away meanwhile, also after a crash of
+    ours."""
+    directory = table.catalog.path.parent / "locks"
+    directory.mkdir(exist_ok=True)
+    with (directory / f"maintain-{table.id}-{work.name}").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            try:
+                yield True
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a child forked meanwhile would keep it
+
+
+class Maintainer:
+    """The lists of tables to maintain of one store handle, and the threads that work them off.
+
+    Attributes:
+        last_failure: what went wrong last, empty if nothing did.
+        compactions: how many it made.
+    """
+
+    def __init__(self) -> None:
+        self.last_failure = ""
+        self.compactions = 0
+        self._lock = new_lock()
+        self._waiting: dict[Work, dict[int, VersionedTable]] = {TINY: {}, LARGE: {}}
+        self._threads: dict[Work, threading.Thread] = {}
+        self._is_closed = False
+        self._vacuumed: dict[int, float] = {}
+        self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is
+
+    def after_load(self, table: VersionedTable, state: TableState) -> None:
+        """Puts a table on the lists when a load made it need maintenance.
+
+        A compaction disturbs the loads beside it, so small segments wait for half as many more than the
+        policy lets stand: then there is a merge after every dozen of loads, not after every few.
+        """
+        policy = MaintenancePolicy.of(state.schema, table.settings)
+        if not policy.is_automatic:
+            return
+        patient = replace(policy, segments_max=policy.segments_max * 3 // 2)
+        for work in (TINY, LARGE):
+            if work.choose(state, patient, table.settings):
+                self._put(table, work)
+
+    def _put(self, table: VersionedTable, work: Work) -> None:
+        if time.monotonic() < self._left_alone.get((work, table.id), 0.0):
+            return
+        with self._lock:
+            if self._is_closed:
+                return
+            self._waiting[work][table.id] = table
+            thread = self._threads.get(work)
+            if thread is None or not thread.is_alive():  # in a forked child it is not
+                name = f"seqstore-maintenance-{work.name}"
+                thread = threading.Thread(target=self._work_off, args=(work,), name=name)
+                self._threads[work] = thread
+                thread.start()
+
+    def wait(self) -> None:
+        """Until the lists are worked off."""
+        while any(self.wait_for(work) for work in (TINY, LARGE)):  # one may leave work for the other
+            pass
+
+    def wait_for(self, work: Work) -> bool:
+        """Until one list is worked off; whether there was anything to wait for."""
+        thread = self._threads.get(work)
+        if thread is None or thread is threading.current_thread():
+            return False
+        thread.join()
+        return True
+
+    def close(self) -> None:
+        """Takes nothing more; waits until the compaction at work has stopped."""
+        with self._lock:
+            self._is_closed = True
+            for waiting in self._waiting.values():
+                waiting.clear()
+        self.wait()
+
+    def vacuum(self, table: VersionedTable) -> None:
+        """Takes old versions away unless that was done a moment ago."""
+        now = time.monotonic()
+        with self._lock:
+            last = self._vacuumed.get(table.id)
+            if last is not None and now - last < _VACUUM_EVERY_SECONDS:
+                return
+            self._vacuumed[table.id] = now
+        vacuum(table)
+
+    def maintain_all(
+        self,
+        names: Sequence[str],
+        open_table: Callable[[str], VersionedTable],
+        is_cancelled: Callable[[], bool],
+    ) -> dict[str, int]:
+        """Looks at every table, whoever loads it; see `Store.maintain`."""
+
+        def stops() -> bool:
+            return self._is_closed or is_cancelled()
+
+        done: dict[str, int] = {}
+        failure: StoreError | None = None
+        for name in names:
+            if stops():
+                break
+            try:
+                table = open_table(name)
+                if MaintenancePolicy.of(table.schema, table.settings).is_automatic:
+                    done[name] = len(maintain(table, is_cancelled=stops))
+                    self.compactions += done[name]
+                    self.vacuum(table)
+            except NotFoundError:
+                continue  # dropped meanwhile
+            except StoreError as error:
+                self.last_failure = f"{name}: {error}"
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return done
+
+    def _is_cancelled(self) -> bool:
+        # At the interpreter's end the main thread stops first and then waits for this one.
+        return self._is_closed or not threading.main_thread().is_alive()
+
+    def _work_off(self, work: Work) -> None:
+        waiting = self._waiting[work]
+        while True:
+            with self._lock:
+                if not waiting:
+                    del self._threads[work]
+                    return
+                table = waiting.pop(next(iter(waiting)))
+            try:
+                done = _compact(table, work, self._is_cancelled)
+                if done is None:
+                    self._left_alone[work, table.id] = time.monotonic() + _LEFT_ALONE_SECONDS
+                    continue
+                self.compactions += len(done)
+                if done and not self._is_cancelled():
+                    self.vacuum(table)
+                    self.after_load(table, table.state())  # what this left may be work for the other
+            except (StoreError, OSError) as error:
+                self.last_failure = f"{table.name}: {error}"

@@ -1,0 +1,315 @@
+"""Merging: the live rows of some segments, written as new ones. The part of a compaction that moves bytes.
+
+Given segments as one version sees them:
+
+1. The range of key codes is cut into parts of about `segment_rows` rows, or `segment_bytes_max` bytes when
+   rows are wide. Parts are merged one after the other, so memory is that of one part, whatever the table has.
+2. Of each segment take the entries of its key index that fall into the part and are live. No two of them have
+   the same key, so nothing is compared: codes are brought together in order.
+3. Rows come with everything a reader may ask for, each with its own `__VERSION_COL__`: that is what keeps
+   answers at later versions the same (K1). Tombstones that may go are left out (publish.tombstones).
+4. Stored order is by code, by key where the part is large enough for zone maps to pay, or along a Z-order
+   curve of some columns. Data and key index are written as files, never into the catalog.
+
+For every row of the inputs the result knows where it went: rows that are hidden while the merge runs are
+hidden in the outputs by that map, without a look-up by key (K5).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.maintenance.z_order import z_order
+from seqstore.store.publish.tombstones import Purge
+from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
+from seqstore.store.segment.key_codes import Codes
+from seqstore.store.segment.key_index import KeyIndex, Positions
+from seqstore.store.segment.load_marker import new_segment_id
+from seqstore.store.segment.segment import Segment, write_segment
+from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.stager import Stager, key_order, rows_per_batch
+from seqstore.store.types.zero_values import empty_values
+
+_GONE: Final = -1
+_OUTPUT_SHIFT: Final = 32
+_POSITION_MASK: Final = (1 << _OUTPUT_SHIFT) - 1
+_PARTS_MAX: Final = 2**16
+
+Origins = npt.NDArray[np.int64]
+
+
+class MergeCancelled(Exception):
+    """The merge was asked to stop; what it had written is removed. Never leaves the engine."""
+
+
+@dataclass
+class Merged:
+    """What a merge wrote, and where every row went.
+
+    Attributes:
+        inputs: by segment id, as they were when the merge began.
+        outputs: new segments; their files are durable.
+        places: segment id -> for each of its rows output number and position in one integer, -1 when the row
+            was not taken over.
+        rows: rows written.
+    """
+
+    inputs: dict[str, LiveSegment]
+    outputs: list[Segment] = field(default_factory=list)
+    places: dict[str, Origins] = field(default_factory=dict)
+    rows: int = 0
+
+    def hidden_since(self, now: TableState) -> dict[str, Positions]:
+        """Rows of the outputs whose origin was hidden since the merge began, by output id."""
+        gone: list[Origins] = []
+        for segment_id, before in self.inputs.items():
+            positions = now.segments[now.slot_of[segment_id]].deletes.hidden_since(before.deletes)
+            places = self.places[segment_id][positions]
+            gone.append(places[places != _GONE])
+        places = np.concatenate(gone) if gone else np.empty(0, dtype=np.int64)
+        outputs = places >> _OUTPUT_SHIFT
+        return {
+            self.outputs[number].meta.id: (places[outputs == number] & _POSITION_MASK).astype(np.uint32)
+            for number in np.unique(outputs).tolist()
+        }
+
+    def delete_files(self) -> None:
+        """Removes what was written; only while no catalog names it."""
+        for segment in self.outputs:
+            segment.delete_files()
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in self.outputs)
+
+
+def merge(
+    state: TableState,
+    inputs: Sequence[LiveSegment],
+    stager: Stager,
+    *,
+    order_by: Sequence[str] = (),
+    purge: Purge | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Merged:
+    """Writes the live rows of some segments of a state as new ones; see the module.
+
+    Args:
+        stager: where to write, under which schema and sizes.
+        order_by: columns of a Z-order curve; none means stored order as loads have it.
+        purge: which tombstones may go; None keeps all.
+        is_cancelled: asked between parts.
+
+    Raises:
+        MergeCancelled: it said so.
+    """
+    merging = _Merging(state, inputs, stager, tuple(order_by), purge)
+    try:
+        for number, (low, high) in enumerate(merging.parts()):
+            if number and is_cancelled():
+                raise MergeCancelled
+            merging.merge_part(low, high)
+        if merging.merged.outputs:
+            stager.sync()
+    except BaseException:
+        merging.merged.delete_files()
+        raise
+    return merging.merged
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of one part in any order.
+
+    Attributes:
+        rows: stored columns.
+        codes: of each row.
+        inputs, positions: which input a row comes from, and where it was.
+    """
+
+    rows: pa.Table
+    codes: Codes
+    inputs: npt.NDArray[np.uint32]
+    positions: Positions
+
+    def take(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Part:
+        rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        table = self.rows.combine_chunks().take(pa.array(rows))
+        return _Part(table, self.codes[rows], self.inputs[rows], self.positions[rows])
+
+
+class _Merging:
+    """One run of `merge`."""
+
+    def __init__(
+        self,
+        state: TableState,
+        inputs: Sequence[LiveSegment],
+        stager: Stager,
+        order_by: tuple[str, ...],
+        purge: Purge | None,
+    ) -> None:
+        self.schema = state.schema
+        self.inputs = inputs
+        self.stager = stager
+        self.order_by = order_by
+        self.purge = purge
+        self.names = self._stored_names()
+        self.arrow = self.schema.arrow_of(self.names)
+        self.merged = Merged({live.segment.meta.id: live for live in inputs})
+        for live in inputs:
+            self.merged.places[live.segment.meta.id] = np.full(live.segment.rows, _GONE, dtype=np.int64)
+
+    def _stored_names(self) -> list[str]:
+        """Visible columns, then the hidden ones that rows may differ in."""
+        names = list(self.schema.names)
+        if any(live.segment.meta.tombstones for live in self.inputs):
+            names.append(DELETE_SIGN)
+        if self.schema.has_sequence and (
+            self.schema.sequence_column is None
+            or any(SEQUENCE_COL in live.segment.meta.hidden for live in self.inputs)
+        ):
+            names.append(SEQUENCE_COL)
+        if self.schema.groups:
+            names.append(GROUPS_COL)
+        return [*names, VERSION_COL]
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Step 1: ranges [low, high) of codes."""
+        rows = sum(live.deletes.live_count for live in self.inputs)
+        size = sum(
+            live.segment.meta.data_bytes * live.deletes.live_count // max(live.segment.rows, 1)
+            for live in self.inputs
+        )
+        settings = self.stager.settings
+        count = max(round(rows / settings.segment_rows), size // settings.segment_bytes_max, 1)
+        count = min(count, _PARTS_MAX)
+        bounds = [(-(-(number << 32) // count)) << 32 for number in range(count)]
+        return list(itertools.pairwise([*bounds, 1 << 64]))
+
+    def merge_part(self, low: int, high: int) -> None:
+        """Steps 2 to 4 for one range of codes."""
+        part = self._gather(low, high)
+        if part is None:
+            return
+        if self.purge is not None and DELETE_SIGN in self.names:
+            part, guards = self._without_tombstones(part, self.purge)
+            self._write_part(guards, is_guard=True)
+        self._write_part(part)
+
+    def _write_part(self, part: _Part, *, is_guard: bool = False) -> None:
+        if not len(part.codes):
+            return
+        part = part.take(np.argsort(part.codes, kind="stable"))
+        order = None if is_guard else self._stored_order(part)
+        positions = None
+        if order is not None:
+            positions = np.empty(len(order), dtype=np.uint32)
+            positions[order] = np.arange(len(order), dtype=np.uint32)
+        repeats = bool((part.codes[1:] == part.codes[:-1]).any())
+        index = KeyIndex(part.codes, positions, self._sequence(part.rows), repeats)
+        places = (
+            np.arange(len(part.codes), dtype=np.int64) if positions is None else positions.astype(np.int64)
+        )
+        places += np.int64(len(self.merged.outputs)) << np.int64(_OUTPUT_SHIFT)
+        for number, live in enumerate(self.inputs):
+            mine = part.inputs == number
+            self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
+        self._write(part.rows, index, order, is_guard=is_guard)
+
+    def _gather(self, low: int, high: int) -> _Part | None:
+        """The live rows of all inputs in a range of codes."""
+        tables, codes, inputs, positions = [], [], [], []
+        for number, live in enumerate(self.inputs):
+            index = live.segment.index
+            first = int(index.codes.searchsorted(np.uint64(low)))
+            last = len(index) if high > 2**64 - 1 else int(index.codes.searchsorted(np.uint64(high)))
+            at = index.row_positions(slice(first, last))
+            chosen = np.flatnonzero(live.deletes.is_live(at))
+            if not len(chosen):
+                continue
+            at, found = at[chosen], index.codes[first:last][chosen]
+            if index.positions is not None:  # ascending positions are read batch by batch, in place
+                order = np.argsort(at)
+                at, found = at[order], found[order]
+            tables.append(take_columns(self.schema, live.segment, live.created, at, self.names, self.arrow))
+            codes.append(found)
+            positions.append(at)
+            inputs.append(np.full(len(at), number, dtype=np.uint32))
+        if not tables:
+            return None
+        rows = pa.concat_tables(tables).combine_chunks()
+        return _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
+
+    def _without_tombstones(self, part: _Part, purge: Purge) -> tuple[_Part, _Part]:
+        """Rows and young tombstones; and the old ones that stay as guards, values taken off."""
+        signs = np.asarray(part.rows.column(DELETE_SIGN).combine_chunks()) == 1
+        nothing = np.zeros(len(signs), dtype=np.bool_)
+        if not signs.any():
+            return part, part.take(nothing)
+        versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
+        leaves, guards = purge.decide(signs, versions, self._sequence(part.rows), part.rows)
+        guarding = part.take(guards)
+        rows = guarding.rows
+        kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
+        if self.schema.groups:  # cells of tombstones hold defaults already, and count as history
+            kept.update(rows.schema.names)
+        for i, column in enumerate(rows.schema):
+            if column.name not in kept and len(rows):
+                rows = rows.set_column(i, column, empty_values(column, len(rows)))
+        return part.take(~(leaves | guards)), replace(guarding, rows=rows)
+
+    def _sequence_column(self, rows: pa.Table) -> pa.Array | None:
+        if self.schema.sequence_type is None:
+            return None
+        name = SEQUENCE_COL if SEQUENCE_COL in self.names else self.schema.sequence_column
+        return rows.column(name).combine_chunks()
+
+    def _sequence(self, rows: pa.Table) -> SequenceVector | None:
+        column = self._sequence_column(rows)
+        if column is None or self.schema.sequence_type is None:
+            return None
+        return SequenceVector.encode(column, self.schema.sequence_type)
+
+    def _stored_order(self, part: _Part) -> npt.NDArray[np.intp] | None:
+        """Step 4, None for the order of codes."""
+        if self.order_by:
+            return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
+        if len(part.codes) < self.stager.settings.clustered_rows_min:
+            return None
+        keys = [part.rows.column(column.name).combine_chunks() for column in self.schema.key_columns]
+        return key_order(keys, self.schema)
+
+    def _write(
+        self, rows: pa.Table, index: KeyIndex, order: npt.NDArray[np.intp] | None, *, is_guard: bool
+    ) -> None:
+        tombstones = 0
+        if DELETE_SIGN in rows.schema.names:
+            tombstones = pc.sum(rows.column(DELETE_SIGN), min_count=0).as_py()
+            if not tombstones:
+                rows = rows.drop_columns([DELETE_SIGN])
+        stager = self.stager
+        meta = write_segment(
+            stager.disk,
+            stager.directory,
+            new_segment_id(),
+            rows,
+            index,
+            self.schema,
+            batch_rows=rows_per_batch(rows.nbytes // len(rows), stager.settings),
+            tombstones=tombstones,
+            order=order,
+            compression="zstd" if is_guard else None,
+        )
+        self.merged.outputs.append(Segment(stager.disk, stager.directory, meta, self.schema))
+        self.merged.rows += len(rows)

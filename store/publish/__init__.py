@@ -1,0 +1,1 @@
+"""Publishing: the winner test, the table writer, the commit, two-phase commit."""

@@ -1,0 +1,132 @@
+"""The commit of a transaction: one loop for loads of one table and transactions over several.
+
+1. Every writer prepares: fills, stages, plans against the newest version. Small loads of whole rows, which
+   are staged and in memory, leave that to step 3.
+2. The switch (publish). If a head moved meanwhile, every writer is aligned with its newest version and
+   the switch is tried again.
+3. After `TRIES_BEFORE_LOCK` lost races writers are aligned when they are the next to publish
+   (prepare_lock), and once more under the writer lock, where nothing can move; small ones at once, for
+   that costs less than another try.
+
+Preparing and aligning check what was read against the versions passed (conflict.isolation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction, segment_key
+from seqstore.store.catalog.transaction_record import TransactionRecord
+from seqstore.store.errors import AlreadyExistsError, CorruptionError
+from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.runtime import failpoint
+
+Also = Callable[[CatalogTransaction, TransactionRecord], None]
+
+
+def commit(
+    catalog: Catalog,
+    transaction: TransactionRecord,
+    writers: Sequence[TableWriter],
+    *,
+    label_keep_seconds: int,
+    elapsed: Callable[[], int],
+    also: Also | None = None,
+) -> tuple[TransactionRecord, list[TableWrite]]:
+    """Publishes what the writers hold.
+
+    Args:
+        elapsed: milliseconds since the transaction began.
+        also: does something more within the switch, after the versions were stored: the offsets of a routine
+            load move with the rows they brought, or neither does. What it raises undoes the switch.
+
+    Returns:
+        The transaction as stored, and what was published.
+
+    Raises:
+        ConflictError, AlreadyExistsError, ClosedError: nothing was stored.
+        NotFoundError: a table was dropped.
+        CommitUnknownError: the outcome is not known.
+    """
+    try:
+        return _commit(catalog, transaction, writers, label_keep_seconds, elapsed, also)
+    except CorruptionError:
+        for writer in writers:
+            writer.hold()  # a file is missing, but for no damage, where its table was dropped: that is told
+        raise
+
+
+def _commit(
+    catalog: Catalog,
+    transaction: TransactionRecord,
+    writers: Sequence[TableWriter],
+    label_keep_seconds: int,
+    elapsed: Callable[[], int],
+    also: Also | None,
+) -> tuple[TransactionRecord, list[TableWrite]]:
+    def switch(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
+        require_unpublished(tx, writers)
+        writes = [writer.table_write(elapsed()) for writer in writers]
+        done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
+        if also is not None:
+            also(tx, done)
+        for writer in writers:
+            writer.hand_on(tx, done.versions[writer.table.name])
+        return done, writes
+
+    def switch_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
+        for writer in writers:
+            writer.prepare()
+            writer.align(writer.table.advance(tx, None), tx)
+        return switch(tx)
+
+    def catch_up() -> None:
+        for writer in writers:
+            writer.catch_up()
+
+    for _ in range(_prepare(writers)):
+        try:
+            with catalog.write() as tx:
+                done, writes = switch(tx)
+            break
+        except HeadMoved:
+            for writer in writers:
+                writer.align(writer.table.state())
+    else:
+        with catalog.write(catch_up) as tx:
+            done, writes = switch_aligned(tx)
+    failpoint.hit("publish.after_switch")
+    for writer in writers:
+        writer.published()
+    return done, writes
+
+
+def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) -> None:
+    """Within the switch: what tasks staged is still to be had, and nobody has published it.
+
+    Raises:
+        ClosedError: a load of theirs has ended.
+        AlreadyExistsError: it was published.
+    """
+    for writer in writers:
+        loader = writer.table.loader
+        for load in writer.loads:
+            load.refuse_ended(loader.disk, loader.directory)
+        for name in writer.kept:
+            if tx.get_raw("segments", segment_key(writer.table.id, name)) is not None:
+                raise AlreadyExistsError(
+                    f"{writer.table.name}: segment {name} was published before; stage the rows again to load "
+                    "them again",
+                    kind="already_published",
+                )
+
+
+def _prepare(writers: Sequence[TableWriter]) -> int:
+    """Step 1; how often the switch is tried before step 3."""
+    all_wait = all(writer.can_wait for writer in writers)
+    for writer in writers:
+        if not all_wait:
+            writer.prepare()
+        failpoint.hit("load.staged")
+    return 0 if all_wait or all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK

@@ -1,0 +1,260 @@
+"""Publishing: the one step that makes a transaction visible, on every table it writes.
+
+Within one write transaction of the catalog, given for each table a plan made against the version that is
+still its newest:
+
+1. Refuse when a table's schema has another revision, the label was taken meanwhile, or another run with the
+   same application id committed.
+2. For each table the new version is head + 1. Store its segments, the bitmaps of the rows it hides, the
+   version record with the facts later transactions are checked against (store.facts), and the new head;
+   once the transaction as VISIBLE.
+
+LMDB commits all of it or nothing. If the head of one table moved since its plan was made, nothing is stored
+and `HeadMoved` says so: plans are brought up to date (publish.commit) and publishing is tried again; after a
+few tries under the writer lock, so that a load always gets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.app_ids import AppWrite
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.prepared_records import forget_prepared
+from seqstore.store.catalog.transaction_record import (
+    PRECOMMITTED,
+    VISIBLE,
+    TransactionRecord,
+    now_ms,
+    put_transaction,
+    read_transaction,
+    refuse_used_label,
+    require_unchanged,
+)
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.conflict.conflict import Conflict, ConflictKind
+from seqstore.store.conflict.conflict_errors import creation, error_of, loser_of, winner_name
+from seqstore.store.conflict.isolation import recreated_error, schema_error
+from seqstore.store.conflict.read_set import APP_ID
+from seqstore.store.publish.winner_test import Plan
+from seqstore.store.read.table_state import read_hidden
+from seqstore.store.runtime import failpoint
+from seqstore.store.segment import delete_bitmap
+from seqstore.store.segment.delete_bitmap import bitmap_of
+from seqstore.store.segment.segment import INLINE, Segment
+
+TRIES_BEFORE_LOCK: Final = 2
+
+
+class HeadMoved(Exception):
+    """Another version was published since the plan was made. Never leaves the engine."""
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What a transaction does to one table in the switch.
+
+    Attributes:
+        table_id: of the table.
+        name: `db.table`, for messages and the transaction's record.
+        revision: the schema revision it was prepared for.
+        plan: what it hides, and the version it was made against.
+        staged: segments it adds, in order.
+        dropped: ids of segments it takes away (compaction).
+        figures: what history shows.
+        facts: what later transactions are checked against, added to the version record.
+        must_be_newest: even if nothing is written, what was read must have been checked up to the head.
+        read_mark: version that was read by a transaction which writes other tables only, 0 for none.
+        app: the pair of an idempotent write.
+    """
+
+    table_id: int
+    name: str
+    revision: int
+    plan: Plan
+    staged: Sequence[Segment] = ()
+    dropped: Sequence[str] = ()
+    figures: Figures = field(default_factory=Figures)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    must_be_newest: bool = False
+    read_mark: int = 0
+    app: AppWrite | None = None
+
+    @property
+    def makes_version(self) -> bool:
+        return bool(self.staged or self.dropped or self.plan.stored)
+
+
+def publish(
+    tx: CatalogTransaction,
+    transaction: TransactionRecord,
+    writes: Sequence[TableWrite],
+    *,
+    label_keep_seconds: int,
+) -> TransactionRecord:
+    """Stores one version on each table that is written; see the module.
+
+    Returns:
+        The transaction as it was stored; `versions` has the version of each table, which is the one before
+        where nothing was written, `version` that of the first.
+
+    Raises:
+        HeadMoved: a plan is not for the newest version.
+        ConflictError: a schema changed since the transaction began.
+        LabelExistsError: another load with this label was faster.
+        InvalidInputError: somebody else has committed or aborted the transaction.
+    """
+    if transaction.id:
+        require_unchanged(tx, transaction)
+    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.facts) for w in writes]
+    for write in writes:
+        if write.app is not None:
+            _refuse_raced_app(tx, write, write.app, transaction.operation)
+    refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
+    if any(
+        head != write.plan.version
+        for head, write in zip(heads, writes, strict=True)
+        if write.makes_version or write.must_be_newest
+    ):
+        raise HeadMoved
+    if not transaction.id:
+        transaction = replace(transaction, id=tx.next_id("txn"))
+    versions: dict[str, int] = {}
+    for head, write in zip(heads, writes, strict=True):
+        versions[write.name] = head
+        if write.makes_version:
+            versions[write.name] = head + 1
+            put_version(tx, transaction, write, head + 1)
+        _put_marks(tx, transaction, write, versions[write.name])
+    done = _finish(tx, transaction, versions)
+    if any(write.makes_version for write in writes):
+        failpoint.hit("publish.before_switch")
+    return done
+
+
+def check_revision(
+    tx: CatalogTransaction,
+    transaction: TransactionRecord,
+    table_id: int,
+    name: str,
+    revision: int,
+    facts: Mapping[str, Any] | None = None,
+) -> int:
+    """The newest version of a table that still has the schema a transaction was prepared for.
+
+    Args:
+        facts: of the version it wants to make: they tell at which level it read what.
+
+    Raises:
+        ConflictError: schema, properties or features changed since, or the table was made anew.
+        NotFoundError: it was dropped.
+    """
+    record = tx.get("heads", catalog.table_key(table_id))
+    if record is None:
+        made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
+        if made is not None:
+            loser = loser_of(tx, table_id, name, transaction.operation, revision, facts)
+            raise recreated_error(loser, creation(tx, made))
+    head, current = catalog.head(tx, table_id, name)
+    if current != revision:
+        raise schema_error(
+            tx, table_id, name=name, operation=transaction.operation, revision=revision, facts=facts
+        )
+    return head
+
+
+def _refuse_raced_app(tx: CatalogTransaction, write: TableWrite, app: AppWrite, operation: str) -> None:
+    stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
+    if stored is None or int(stored["txn"]) == app.seen_txn:
+        return
+    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.facts)
+    if not loser.read_version:
+        loser = replace(loser, read_version=app.seen_version)
+    winner = read_transaction(tx, int(stored["txn"]))
+    named = (winner.operation, winner.label) if winner is not None else ("", "")
+    conflict = Conflict(ConflictKind.TRANSACTION, int(stored["table_version"]), *named, APP_ID)
+    raise error_of(
+        [conflict],
+        loser,
+        f"{loser.told} and carries txnAppId {app.app_id!r} version {app.version}, but another run with this "
+        f"id, {winner_name(conflict)}, committed version {stored['version']} as table version "
+        f"{conflict.version} meanwhile {loser.because(APP_ID)}; run it again, or give each run its own "
+        "txnAppId",
+        kind=conflict.kind,
+        app_id=app.app_id,
+        app_version=int(stored["version"]),
+        own_app_version=app.version,
+    )
+
+
+def _put_marks(
+    tx: CatalogTransaction, transaction: TransactionRecord, write: TableWrite, version: int
+) -> None:
+    """What a transaction leaves on a table beside a version."""
+    if write.read_mark:
+        key = catalog.table_key(write.table_id)
+        tx.put("readers", key, max(int(tx.get("readers", key) or 0), write.read_mark))
+    if write.app is not None:
+        stored = {"version": write.app.version, "table_version": version, "txn": transaction.id}
+        tx.put("apps", catalog.app_key(write.table_id, write.app.app_id), stored)
+
+
+def put_version(
+    tx: CatalogTransaction, transaction: TransactionRecord, write: TableWrite, version: int
+) -> None:
+    """Stores one version of one table and makes it the head."""
+    table_id = write.table_id
+    for segment in write.staged:
+        key = catalog.segment_key(table_id, segment.meta.id)
+        tx.put("segments", key, {"meta": segment.meta.to_record(), "created": version, "dropped": 0})
+        if segment.meta.home == INLINE:
+            tx.put("inline", key, segment.payload)
+    for segment_id in write.dropped:
+        key = catalog.segment_key(table_id, segment_id)
+        tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
+    hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
+    covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
+    union = delete_bitmap.unite(covered)
+    if len(covered) > 1:  # of segments that are gone nobody asks any more at this version or a later one (K6)
+        union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
+    if union:
+        tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
+    record: dict[str, Any] = {
+        "revision": write.revision,
+        "txn": transaction.id,
+        "label": transaction.label,
+        "operation": transaction.operation,
+        "time_ms": max(now_ms(), tx.get("versions", catalog.version_key(table_id, version - 1))["time_ms"]),
+        "added": [segment.meta.id for segment in write.staged],
+        "dropped": list(write.dropped),
+        "figures": write.figures.__dict__,
+        **write.facts,
+    }
+    tx.put("versions", catalog.version_key(table_id, version), record)
+    tx.put("heads", catalog.table_key(table_id), [version, write.revision])
+
+
+def is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
+    """Whether the newest version has a segment."""
+    record = tx.get("segments", catalog.segment_key(table_id, segment_id))
+    return record is not None and not record["dropped"]
+
+
+def _finish(
+    tx: CatalogTransaction, transaction: TransactionRecord, versions: dict[str, int]
+) -> TransactionRecord:
+    done = replace(
+        transaction,
+        status=VISIBLE,
+        finished_ms=now_ms(),
+        version=next(iter(versions.values()), 0),
+        versions=versions,
+    )
+    put_transaction(tx, done)
+    if transaction.status == PRECOMMITTED:
+        forget_prepared(tx, done.id)
+    tx.put("labels", catalog.label_key(done.database, done.label), done.id)
+    return done

@@ -1,0 +1,123 @@
+"""Taking rows away before a load's own come in: TRUNCATE, INSERT OVERWRITE, a dropped partition.
+
+Given a state, the segments a load staged, and which rows go:
+
+1. The positions of the rows that go are hidden, tombstones among them, so that no sequence of the past keeps
+   a new row out. Which rows those are is told by a filter over key columns, or all of them go.
+2. The staged segments are tested against what is left, as those of any load. Where everything goes, or every
+   staged row matches the filter, nothing is left that they could meet, and they are tested among themselves
+   only. The filter alone decides that, never who wrote the rows: a row beside the filter that was taken as
+   new would stand beside the stored row of its key.
+3. What is known of sequences that are too late (publish.tombstones) goes with the rows that go: it holds for
+   staged rows beside the filter only.
+
+An earlier version still shows what was there; compaction takes segments without live rows away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.publish.winner_test import Plan, make_plan
+from seqstore.store.read.scan import Projection, batch_rows, live_rows, project, unpruned
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.segment.delete_bitmap import DeleteVector
+from seqstore.store.segment.key_index import Positions
+from seqstore.store.segment.segment import Segment
+
+_UNSEEN: Final = 0  # effects, as publish.winner_test counts them
+_DELETED: Final = 2
+
+Effects = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Clearing:
+    """What goes: rows that match `filter`, an expression over key columns; all rows when it is None."""
+
+    filter: pc.Expression | None = None
+
+
+def plan_clearing(state: TableState, staged: list[Segment], clearing: Clearing) -> Plan:
+    """Plans against a state; see the module."""
+    going: dict[str, list[tuple[Positions, Effects]]] = {}
+    for live, number in unpruned(state, clearing.filter):
+        found = _going(live, number, state, clearing.filter)
+        if len(found[0]):
+            going.setdefault(live.segment.meta.id, []).append(found)
+    cleared: dict[str, Positions] = {}  # of staged segments, the rows that come where all rows go
+    if clearing.filter is not None:
+        cleared = {segment.meta.id: _matching(segment, state, clearing.filter) for segment in staged}
+    if not cleared or all(len(cleared[segment.meta.id]) == segment.rows for segment in staged):
+        left = TableState(state.table_id, state.version, state.schema, {}, (), (), state.next_slot)
+    else:
+        left = _without(state, going)
+    plan = make_plan(left, staged, ageless=cleared)
+    stored = dict(plan.stored)
+    for name, parts in going.items():
+        stored[name] = [*stored.get(name, []), *parts]
+    deleted = sum(
+        int(np.count_nonzero(effects == _DELETED)) for parts in going.values() for _, effects in parts
+    )
+    final = [(replaced, gone + deleted) for replaced, gone in plan.final_effects]
+    return replace(plan, stored=stored, final_effects=final)
+
+
+def _without(state: TableState, going: Mapping[str, list[tuple[Positions, Effects]]]) -> TableState:
+    """The state as if the rows that go had gone; only to plan against."""
+    segments = dict(state.segments)
+    for name, parts in going.items():
+        slot = state.slot_of[name]
+        hidden = segments[slot].deletes.hide(np.concatenate([positions for positions, _ in parts]))
+        segments[slot] = replace(segments[slot], deletes=hidden)
+    return replace(state, segments=segments, prior_runs=state.runs, fresh=())
+
+
+def _matching(staged: Segment, state: TableState, predicate: pc.Expression) -> Positions:
+    """Rows of a staged segment that match."""
+    live = LiveSegment(state.next_slot, staged, state.version + 1, DeleteVector(staged.rows))
+    found = [
+        np.flatnonzero(_satisfying(live, number, state, predicate)) + number * staged.meta.batch_rows
+        for number in range(staged.meta.batches)
+    ]
+    return np.concatenate([np.empty(0, np.uint32), *found]).astype(np.uint32)
+
+
+def _going(
+    live: LiveSegment, number: int, state: TableState, predicate: pc.Expression | None
+) -> tuple[Positions, Effects]:
+    """Positions of the rows of a batch that go, and what their going means."""
+    rows = batch_rows(live, number)
+    going = _mask(live_rows(live, number, deleted=True), rows)
+    if predicate is not None:
+        going &= _satisfying(live, number, state, predicate)
+    seen = _mask(live_rows(live, number, deleted=False), rows)
+    at = np.flatnonzero(going)
+    effects = np.where(seen[at], _DELETED, _UNSEEN).astype(np.uint8)
+    return (at + number * live.segment.meta.batch_rows).astype(np.uint32), effects
+
+
+def _mask(rows: pa.BooleanArray | None, count: int) -> npt.NDArray[np.bool_]:
+    if rows is None:
+        return np.ones(count, dtype=np.bool_)
+    mask: npt.NDArray[np.bool_] = np.array(rows.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return mask
+
+
+def _satisfying(
+    live: LiveSegment, number: int, state: TableState, predicate: pc.Expression
+) -> npt.NDArray[np.bool_]:
+    rows = batch_rows(live, number)
+    keys = project(live, number, rows, Projection(state.schema, state.schema.key))
+    numbered = pa.table([*keys.columns, pa.arange(0, rows)], names=[*keys.schema.names, "__ROW__"])
+    found: Any = numbered.filter(predicate).column("__ROW__").to_numpy()
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[found] = True
+    return mask

@@ -1,0 +1,124 @@
+"""Tombstones: how long a deleted key is remembered, and what remembers it afterwards (K3, K4, D4).
+
+A tombstone guards its key: a row with a smaller sequence that comes later must not bring the key back. What
+becomes of a tombstone in a compaction:
+
+1. It was written less than `tombstone_retention_seconds` ago: it stays as it is.
+2. Its table has no sequence, or its sequence is NULL: no later row is smaller, so it goes.
+3. The sequence is of a time type: it goes once that time is old enough too. The table remembers the largest
+   sequence that went, its *floor*: a later row below the floor whose key is not stored is too late.
+4. The sequence is an integer, and nothing says what is late: it stays as a *guard*, key and sequence without
+   values, in a compressed segment of guards (maintenance.segment_merge).
+
+In tables with column groups a tombstone remembers a sequence per group. It goes by 2 when all of them are
+NULL, and stays as a guard otherwise, whatever their types: a floor would have to be one per group, and a key
+of which one group comes back would forget that the others were deleted.
+
+The floor only rises, and it is published with the version that lets tombstones go: a load planned before that
+is planned again. So no row can bring back a key that was deleted with a larger sequence, ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.horizon import version_at
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.sequence import SequenceVector
+
+Mask = npt.NDArray[np.bool_]
+_TIME_TYPES: Final = ("DATE", "DATETIME")
+_EPOCH: Final = datetime(1970, 1, 1)
+_DAY: Final = timedelta(days=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass
+class Purge:
+    """Which tombstones may go in one compaction, and the floor they leave.
+
+    Attributes:
+        schema: of the table.
+        version: tombstones of this version and earlier ones are old enough.
+        horizon: sequences of a time type below it are old enough, without a zone.
+        gone: tombstones that went so far.
+        floor: the largest sequence among them as a `SequenceVector` holds it, None when there is none.
+    """
+
+    schema: TableSchema
+    version: int
+    horizon: datetime
+    gone: int = 0
+    floor: int | None = None
+
+    def decide(
+        self,
+        signs: Mask,
+        versions: npt.NDArray[np.int64],
+        sequence: SequenceVector | None,
+        rows: pa.Table,
+    ) -> tuple[Mask, Mask]:
+        """Rows that go, and rows that stay as guards.
+
+        Args:
+            signs: which rows are tombstones.
+            versions, sequence: of every row.
+            rows: with the sequences of column groups, where the table has groups.
+        """
+        old = signs & (versions <= self.version)
+        if self.schema.groups:
+            remembers = _has_group_sequence(rows, self.schema)
+            self.gone += int(np.count_nonzero(old & ~remembers))
+            return old & ~remembers, old & remembers
+        sequence_type = self.schema.sequence_type
+        if sequence_type is None or sequence is None:
+            self.gone += int(np.count_nonzero(old))
+            return old, np.zeros_like(old)
+        leaves = old & ~SequenceVector.nulls(len(old)).less(sequence)
+        guards = old & ~leaves
+        if sequence_type.name in _TIME_TYPES:
+            times = sequence.columns[0]
+            past = guards & (times < self._horizon(sequence_type.name))
+            if past.any():
+                highest = int(times[past].max())
+                self.floor = highest if self.floor is None else max(self.floor, highest)
+            leaves, guards = leaves | past, np.zeros_like(old)
+        self.gone += int(np.count_nonzero(leaves))
+        return leaves, guards
+
+    def _horizon(self, type_name: str) -> int:
+        return (self.horizon - _EPOCH) // (_DAY if type_name == "DATE" else _MICROSECOND)
+
+
+def group_sequences(schema: TableSchema) -> list[str]:
+    """Names of the columns that order the column groups of a table."""
+    return [name for group in schema.column_groups.values() for name in group.sequence]
+
+
+def _has_group_sequence(rows: pa.Table, schema: TableSchema) -> Mask:
+    """Which rows have a sequence of any group."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for name in group_sequences(schema):
+        found |= np.asarray(rows.column(name).is_valid())
+    return found
+
+
+def is_below(sequence: SequenceVector, floor: int) -> Mask:
+    """Which rows have a sequence below a floor, NULL included."""
+    return np.asarray(sequence.columns[0] < np.int64(floor))
+
+
+def old_enough(
+    tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, now_ms: int, seconds: int
+) -> Purge:
+    """The rule for a compaction that begins now."""
+    before_ms = now_ms - seconds * 1000
+    horizon = _EPOCH + timedelta(milliseconds=before_ms)
+    return Purge(schema, version_at(tx, table, newest, before_ms), horizon)

@@ -1,0 +1,190 @@
+"""Two-phase commit: a transaction made durable first, and made visible or given up later, by any process.
+
+1. `precommit` fills, stages and syncs what the writers hold, writes the deltas of partial updates beside the
+   segments, and stores in one catalog transaction what every writer holds (catalog.prepared_records) and the
+   transaction as PRECOMMITTED. A crash before leaves files that nobody names; after it, everything is there.
+2. `commit_prepared` takes the writers up again, aligns them with the newest version and publishes: rows of a
+   partial update whose keys others wrote since its snapshot are filled again, all rows are tested again
+   (C18), and what a transaction read is checked against everything since (isolation_record). The switch
+   removes the `prepared` records; it is taken only while the transaction is PRECOMMITTED, so of two processes
+   that commit one transaction one is told that it is visible already.
+3. `abort_transaction` removes the records first and the files after.
+
+A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that nobody ends is aborted when
+it expires (`precommitted_keep_seconds`): when a store is opened, and before that by whoever wants its label,
+commits or aborts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog import transaction_record as transaction
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
+from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, TransactionRecord
+from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
+from seqstore.store.publish.commit import commit, require_unpublished
+from seqstore.store.publish.prepared_writer import put_down, take_up
+from seqstore.store.publish.publish import TableWrite
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.runtime import failpoint
+from seqstore.store.segment.disk import Disk
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+
+USER_ABORT: Final = "User Abort"
+
+
+def precommit(
+    catalog: Catalog,
+    record: TransactionRecord,
+    writers: Sequence[TableWriter],
+    *,
+    keep_seconds: int,
+    elapsed: Callable[[], int],
+) -> tuple[TransactionRecord, list[TableWrite]]:
+    """The first phase.
+
+    Args:
+        record: PREPARE, with an id.
+        keep_seconds: after how long the transaction expires.
+        elapsed: milliseconds since the transaction began.
+
+    Returns:
+        The transaction as stored, and what would be published now.
+
+    Raises:
+        InvalidInputError: somebody aborted the transaction meanwhile.
+        CommitUnknownError: the outcome is not known.
+    """
+    for writer in writers:
+        writer.prepare()
+        failpoint.hit("load.staged")
+    writes = [writer.table_write(elapsed()) for writer in writers]
+    prepared = [(writer.table.id, put_down(writer)) for writer in writers]
+    failpoint.hit("precommit.staged")
+    with catalog.write() as tx:
+        transaction.require_unchanged(tx, record)
+        require_unpublished(tx, writers)
+        for table_id, content in prepared:
+            tx.put("prepared", records.prepared_key(record.id, table_id), content)
+        done = transaction.precommitted(record, keep_seconds)
+        transaction.put_transaction(tx, done)
+        failpoint.hit("precommit.before_switch")
+    failpoint.hit("precommit.after_switch")
+    return done, writes
+
+
+def commit_prepared(
+    catalog: Catalog,
+    open_table: Callable[[int], VersionedTable],
+    database: str,
+    *,
+    txn_id: int | None,
+    label: str | None,
+    label_keep_seconds: int,
+) -> TransactionRecord:
+    """The second phase, committing; see `Store.commit_transaction`."""
+    found = _find(catalog, database, txn_id, label)
+    with catalog.read() as tx:
+        record = transaction.read_transaction(tx, found.id) or found
+        prepared = list(prepared_of(tx, found.id))
+    if record.status != PRECOMMITTED:
+        raise transaction.not_precommitted(record)
+    writers: list[TableWriter] = []
+    try:
+        for table_id, content in prepared:
+            writers.append(take_up(open_table(table_id), record, content))
+        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
+        done, _ = commit(
+            catalog,
+            record,
+            writers,
+            label_keep_seconds=label_keep_seconds,
+            elapsed=lambda: transaction.now_ms() - record.begun_ms,
+        )
+    except CommitUnknownError:
+        raise
+    except BaseException:
+        for writer in writers:
+            writer.delete_files()
+        raise
+    for writer in writers:
+        writer.delete_deltas()
+    return done
+
+
+def abort_transaction(
+    catalog: Catalog,
+    disk: Disk,
+    database: str,
+    *,
+    txn_id: int | None,
+    label: str | None,
+    reason: str,
+) -> TransactionRecord:
+    """Gives up a transaction that is not visible; see `Store.abort_transaction`."""
+    found = _find(catalog, database, txn_id, label)
+    with catalog.write() as tx:
+        record = transaction.read_transaction(tx, found.id) or found
+        if record.status not in (PREPARE, PRECOMMITTED):
+            raise transaction.not_abortable(record)
+        aborted = transaction.abort(tx, record, reason)
+        files = forget_prepared(tx, record.id)
+    for name in files:
+        disk.delete(name)
+    return aborted
+
+
+def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
+    """Aborts expired transactions, and removes what aborted ones have left.
+
+    Returns:
+        Ids of the transactions that were swept.
+    """
+    with catalog.read() as tx:
+        ended = [txn_id for txn_id in prepared_transactions(tx) if not _is_waiting(tx, txn_id)]
+    for txn_id in ended:
+        with catalog.write() as tx:
+            record = transaction.read_transaction(tx, txn_id)
+            if record is not None:
+                transaction.abort_abandoned(tx, record)
+            files = forget_prepared(tx, txn_id)
+        for name in files:
+            disk.delete(name)
+    return ended
+
+
+def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:
+    record = transaction.read_transaction(tx, txn_id)
+    return record is not None and record.status == PRECOMMITTED and not transaction.abandoned_reason(record)
+
+
+def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None) -> TransactionRecord:
+    """The transaction; one whose time is over or whose process has ended is aborted first.
+
+    Raises:
+        NotFoundError: the database has none of that id or label.
+    """
+    if (txn_id is None) == (label is None):
+        raise InvalidInputError("name a transaction by its id or by its label, one of both", kind="bad_txn")
+    with catalog.read() as tx:
+        database_id = records.require_database(tx, database)
+        if label is not None:
+            record = transaction.find_label(tx, database_id, label)
+        else:
+            assert txn_id is not None
+            record = transaction.read_transaction(tx, txn_id)
+    if record is None or record.database != database_id:
+        named = txn_id if label is None else label
+        raise NotFoundError(
+            f"transaction [{named}] not found", kind="txn_not_found", txn_id=txn_id, label=label
+        )
+    if transaction.abandoned_reason(record):
+        with catalog.write() as tx:
+            record = transaction.abort_abandoned(tx, transaction.read_transaction(tx, record.id) or record)
+    return record

@@ -1,0 +1,55 @@
+"""Removal of files that a failed commit left unpublished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.prepared_records import prepared_files
+from seqstore.store.errors import StoreError
+from seqstore.store.segment.segment import INLINE, file_names
+
+if TYPE_CHECKING:
+    from seqstore.store.fill.delta_file import DeltaFile
+    from seqstore.store.read.versioned_table import VersionedTable
+    from seqstore.store.segment.segment import Segment
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def remove_unpublished(
+    table: VersionedTable, segments: Iterable[Segment], deltas: Iterable[DeltaFile] = ()
+) -> None:
+    """Removes the files of segments, and deltas, of this process whose switch did not happen.
+
+    What interrupts a commit, such as Ctrl-C while the disk is waited for, may leave behind a version that is
+    there: the catalog is asked, behind any commit that is still on its way. When it cannot be asked the files
+    stay until their process has ended.
+    """
+    disk, directory = table.loader.disk, table.loader.directory
+    filed = {segment.meta.id: segment for segment in segments if segment.meta.home != INLINE}
+    named = [delta.name for delta in deltas if delta.name]
+    if not filed and not named:
+        return
+    try:
+        with table.catalog.write() as tx:
+            prepared = prepared_files(tx, table.id)
+            unnamed = [each for each in filed.values() if not _is_named(tx, table.id, each, prepared)]
+    except StoreError as error:
+        _LOG.warning("%s: files of a load that failed stay until this process ends: %s", table.name, error)
+        return
+    for segment in unnamed:
+        segment.delete_files()
+    for name in named:
+        if name not in prepared:
+            disk.delete(f"{directory}/{name}")
+
+
+def _is_named(tx: catalog.CatalogTransaction, table_id: int, segment: Segment, prepared: set[str]) -> bool:
+    return is_known(tx, table_id, f"{segment.meta.id}.") or not prepared.isdisjoint(file_names(segment.meta))
+
+
+def is_known(tx: catalog.CatalogTransaction, table_id: int, name: str) -> bool:
+    return tx.get("segments", catalog.segment_key(table_id, name.rpartition(".")[0])) is not None

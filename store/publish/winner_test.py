@@ -1,0 +1,334 @@
+"""The winner test: staged rows against the rows a table holds (SO1, SO2, D1-D4).
+
+Given the segments of one load, in order, and a state of the table:
+
+1. Probe the codes of a segment against the state: live rows, tombstones included, one per key at most.
+2. Hashed keys: compare the key columns, keep true matches.
+3. A staged row below the table's floor whose key is not stored is too late (publish.tombstones). Another
+   loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
+   stored row is hidden. Signs are not looked at: a tombstone wins and loses like any row.
+4. The next segment of the same load is tested against the earlier ones too, as if each were a version of
+   its own; so of equal sequences the later segment wins (SO11). Of many segments only keys that several of
+   them have are compared so (segment.shared_codes).
+
+The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from
+the start, so that what a segment holds never depends on the state it was tested against; a plan can be made
+again at any later state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from seqstore.store.publish.tombstones import is_below
+from seqstore.store.read.table_state import LiveSegment, TableState, rows_by_slot
+from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.segment.dedupe import equal_keys
+from seqstore.store.segment.delete_bitmap import DeleteVector
+from seqstore.store.segment.key_codes import Codes, is_exact
+from seqstore.store.segment.key_index import Matches, Positions, Run
+from seqstore.store.segment.segment import Segment
+from seqstore.store.segment.shared_codes import only_codes, shared_codes
+
+# What hiding a stored row means for its key.
+_UNSEEN: Final = 0  # a tombstone
+_REPLACED: Final = 1
+_DELETED: Final = 2
+_OWN: Final = 3  # a row of an earlier segment of the same load
+_COMPARED_WHOLE_MAX: Final = 2  # segments of a load; the keys of more are looked through first
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What publishing a load will hide.
+
+    Attributes:
+        version: the state it was made against.
+        stored: segment id -> (positions, effect of each) in segments the table has.
+        own: id of a segment of the load -> its rows that lost to a larger sequence.
+        lost_to_own: how many of those lost to another row of the load.
+        too_late: how many of those lost to a tombstone that is forgotten (publish.tombstones).
+        final_effects: rows replaced and deleted, where segments of the load share keys.
+    """
+
+    version: int
+    stored: dict[str, list[tuple[Positions, npt.NDArray[np.uint8]]]] = field(default_factory=dict)
+    own: dict[str, Positions] = field(default_factory=dict)
+    lost_to_own: dict[str, int] = field(default_factory=dict)
+    too_late: dict[str, int] = field(default_factory=dict)
+    final_effects: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def rows_late(self) -> int:
+        """Rows of the load that lost to a stored row with a larger sequence."""
+        lost = sum(len(positions) for positions in self.own.values())
+        return lost - sum(self.lost_to_own.values()) - self.rows_too_late
+
+    @property
+    def rows_too_late(self) -> int:
+        """Rows of the load that may have been deleted so long ago that nobody remembers."""
+        return sum(self.too_late.values())
+
+    def effects(self) -> tuple[int, int, int]:
+        """Rows a reader saw that the load replaces, rows it deletes, own rows that lost to its own."""
+        parts = [effects for hidden in self.stored.values() for _, effects in hidden]
+        lost = sum(self.lost_to_own.values())
+        if not parts:
+            return 0, 0, lost
+        counts = np.bincount(np.concatenate(parts), minlength=4)
+        seen = (
+            self.final_effects[0] if self.final_effects else (int(counts[_REPLACED]), int(counts[_DELETED]))
+        )
+        return *seen, int(counts[_OWN]) + lost
+
+    def positions(self) -> dict[str, Positions]:
+        """Every segment in which rows are hidden, with their distinct positions."""
+        hidden = {name: _joined([p for p, _ in parts]) for name, parts in self.stored.items()}
+        for name, lost in self.own.items():
+            hidden[name] = _joined([hidden[name], lost]) if name in hidden else lost
+        return hidden
+
+
+def _joined(parts: list[Positions]) -> Positions:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def make_plan(
+    state: TableState,
+    staged: Sequence[Segment],
+    stale: Mapping[str, Positions] | None = None,
+    *,
+    ageless: Mapping[str, Positions] | None = None,
+) -> Plan:
+    """Tests the segments of one load against a state; see the module.
+
+    Args:
+        stale: by segment, rows that a later segment of the load has instead, whatever their sequence.
+        ageless: by segment, rows that are never too late.
+    """
+    planner = Planner(state, stale or {}, staged, ageless or {})
+    for segment in staged:
+        planner.add(segment)
+    return planner.finish()
+
+
+class Planner:
+    """Makes a plan segment by segment, for loads whose later segments depend on the earlier ones.
+
+    Attributes:
+        before: the table without any of the segments.
+
+    Args:
+        known: all segments that will be added, when they are known beforehand and nobody asks for `state`.
+        ageless: see `make_plan`.
+    """
+
+    def __init__(
+        self,
+        state: TableState,
+        stale: Mapping[str, Positions] | None = None,
+        known: Sequence[Segment] = (),
+        ageless: Mapping[str, Positions] | None = None,
+    ) -> None:
+        self._stale = stale or {}
+        self._ageless = ageless or {}
+        self._shared: Codes | None = None
+        if len(known) > _COMPARED_WHOLE_MAX:
+            self._shared = shared_codes([segment.index for segment in known])
+        self.before = state
+        self._grown = state
+        self._plan = Plan(state.version)
+        self._staged: list[Segment] = []
+        self._seen = 0
+
+    @property
+    def state(self) -> TableState:
+        """The table as if the segments so far were published."""
+        while self._seen < len(self._staged):
+            self._grown = _with_segment(self._grown, self._staged[self._seen], self._plan, self._shared)
+            self._seen += 1
+        return self._grown
+
+    def add(self, segment: Segment, matches: Matches | None = None) -> None:
+        """Tests one more segment.
+
+        Args:
+            matches: the live rows of `state` with a key of the segment, if they were looked up already;
+                needles are entries of the segment's index.
+        """
+        name = segment.meta.id
+        _test_segment(
+            self._plan, self.state, segment, matches, self._stale.get(name), self._ageless.get(name)
+        )
+        self._staged.append(segment)
+        segment.index.let_pages_go()
+
+    def finish(self) -> Plan:
+        plan = self._plan
+        if plan.effects()[2]:
+            # Segments share keys: what became of a stored row is told by its key's last row alone.
+            plan.final_effects.append(_final_effects(plan, self.before, self._staged))
+        return plan
+
+
+def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> tuple[int, int]:
+    """Stored rows that the surviving rows of a load replace and delete."""
+    hidden = plan.positions()
+    replaced = deleted = 0
+    for segment in staged:
+        matches = _matches(state, segment)
+        positions = segment.index.row_positions(matches.needles)
+        survives = ~np.isin(positions, hidden.get(segment.meta.id, []))
+        signs = np.asarray(state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
+        counts = survives & (signs == 0)
+        deletes = np.zeros(len(positions), dtype=np.bool_)
+        if segment.meta.tombstones:
+            deletes = signs_of(segment, positions) == 1
+        deleted += int(np.count_nonzero(counts & deletes))
+        replaced += int(np.count_nonzero(counts & ~deletes))
+    return replaced, deleted
+
+
+def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segment) -> Plan:
+    """A plan of a one-segment load for a later state that only has more segments.
+
+    The staged rows are tested against the new segments alone. A stored row that the plan hides may have
+    been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
+    sequence only grows.
+    """
+    arrived = replace(now.since(before), floor=None)  # the floor has not moved: it rises with a compaction
+    extended = Plan(now.version, too_late=dict(plan.too_late))
+    for segment_id, parts in plan.stored.items():
+        deletes = now.segments[now.slot_of[segment_id]].deletes
+        still = [(p[live], e[live]) for p, e in parts for live in [deletes.is_live(p)] if live.any()]
+        if still:
+            extended.stored[segment_id] = still
+    _test_segment(extended, arrived, segment)
+    lost = np.union1d(
+        plan.own.get(segment.meta.id, np.empty(0, np.uint32)),
+        extended.own.get(segment.meta.id, np.empty(0, np.uint32)),
+    )
+    if len(lost):
+        extended.own[segment.meta.id] = lost
+    return extended
+
+
+def _test_segment(
+    plan: Plan,
+    state: TableState,
+    segment: Segment,
+    matches: Matches | None = None,
+    stale: Positions | None = None,
+    ageless: Positions | None = None,
+) -> None:
+    index = segment.index
+    if matches is None:
+        matches = _matches(state, segment)
+    if stale is not None and len(stale):
+        plan.own[segment.meta.id] = stale
+        plan.lost_to_own[segment.meta.id] = len(stale)
+        matches = matches.take(~np.isin(index.row_positions(matches.needles), stale))
+    if state.floor is not None:
+        _refuse_too_late(plan, state.floor, segment, matches, ageless)
+    if not len(matches):
+        return
+    staged_positions = index.row_positions(matches.needles)
+    if index.sequence is not None and matches.sequence is not None:
+        loses = index.sequence.take(matches.needles).less(matches.sequence)
+        if loses.any():
+            lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
+            plan.own[segment.meta.id] = _joined([lost, staged_positions[loses]])
+            to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
+            lost_before = plan.lost_to_own.get(segment.meta.id, 0)
+            lost_now = int(np.isin(matches.slots[loses], to_own).sum())
+            plan.lost_to_own[segment.meta.id] = lost_before + lost_now
+            matches, staged_positions = matches.take(~loses), staged_positions[~loses]
+    for slot, rows in rows_by_slot(matches.slots):
+        live = state.segments[slot]
+        positions = matches.positions[rows]
+        # A row of the load's own earlier segments was never seen by a reader.
+        is_own = live.created > state.version
+        effects = (
+            np.full(len(positions), _OWN, dtype=np.uint8)
+            if is_own
+            else _effects(live.segment, positions, segment, staged_positions[rows])
+        )
+        plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
+
+
+def _refuse_too_late(
+    plan: Plan, floor: int, segment: Segment, matches: Matches, ageless: Positions | None
+) -> None:
+    """A row below the floor whose key is not stored may come after a tombstone that is forgotten."""
+    index = segment.index
+    assert index.sequence is not None
+    late = is_below(index.sequence, floor)
+    late[matches.needles] = False
+    positions = index.row_positions(np.flatnonzero(late))
+    stale = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
+    positions = positions[~np.isin(positions, stale)]
+    if ageless is not None:
+        positions = positions[~np.isin(positions, ageless)]
+    if len(positions):
+        plan.own[segment.meta.id] = _joined([stale, positions])
+        plan.too_late[segment.meta.id] = len(positions)
+
+
+def _matches(state: TableState, segment: Segment) -> Matches:
+    """Steps 1 and 2: live rows of a state with a key of the segment."""
+    matches = state.probe(segment.index.codes)
+    if len(matches) and not is_exact(state.schema.key_columns):
+        matches = matches.take(_same_keys(state, segment, matches))
+    return matches
+
+
+def _effects(
+    stored: Segment, positions: Positions, staged: Segment, staged_positions: Positions
+) -> npt.NDArray[np.uint8]:
+    effects = np.full(len(positions), _REPLACED, dtype=np.uint8)
+    if staged.meta.tombstones:
+        effects[signs_of(staged, staged_positions) == 1] = _DELETED
+    if stored.meta.tombstones:
+        effects[signs_of(stored, positions) == 1] = _UNSEEN
+    return effects
+
+
+def signs_of(segment: Segment, positions: Positions) -> npt.NDArray[np.int8]:
+    """Delete signs of some rows of a segment that stores them."""
+    column = segment.take(positions, [DELETE_SIGN]).column(0).combine_chunks()
+    return np.asarray(pc.fill_null(column, 0))
+
+
+def _same_keys(state: TableState, segment: Segment, matches: Matches) -> npt.NDArray[np.bool_]:
+    names = [column.name for column in state.schema.key_columns]
+    stored = state.take(matches, names)
+    staged_names = [column.name for column in segment.schema.key_columns]
+    staged = segment.take(segment.index.row_positions(matches.needles), staged_names)
+    return equal_keys(staged.columns, None, stored.columns, None)
+
+
+def _with_segment(state: TableState, segment: Segment, plan: Plan, shared: Codes | None = None) -> TableState:
+    """The state as if the segment were published already; only for the rest of the same load.
+
+    Args:
+        shared: codes by which the segment can be found in it, None for all.
+    """
+    segments = dict(state.segments)
+    for segment_id, parts in plan.stored.items():
+        slot = state.slot_of[segment_id]
+        hidden = segments[slot].deletes.hide(_joined([positions for positions, _ in parts]))
+        segments[slot] = replace(segments[slot], deletes=hidden)
+    slot = state.next_slot
+    lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
+    segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
+    grown = replace(state, segments=segments, prior_runs=state.runs, fresh=(slot,), next_slot=slot + 1)
+    if shared is None:
+        return grown
+    findable = Run(only_codes(segment.index, shared), slot)
+    return replace(grown, prior_runs=(*state.runs, findable) if len(findable) else state.runs, fresh=())

@@ -1,0 +1,128 @@
+"""Look-ups by key: the rows of some keys at one version.
+
+1. Cast the given keys to the key columns' types, code them, order them by code.
+2. Probe the state; hashed keys are compared with the stored key columns.
+3. Take the wanted columns of each matched row from its segment, tombstones left out, in the order the keys
+   were given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.scan import Projection
+from seqstore.store.read.table_state import TableState, rows_by_slot
+from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.segment.dedupe import argsort_codes, equal_keys
+from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_index import Matches
+from seqstore.store.types.cast import try_cast
+
+
+def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted: bool = False) -> pa.Table:
+    """Rows of the given keys; keys without a row are left out.
+
+    Args:
+        keys: the key columns by name, other columns are ignored; n rows, duplicates allowed.
+        deleted: tombstones are returned too.
+
+    Returns:
+        At most n rows with the projection's columns, in the order of `keys`.
+
+    Raises:
+        InvalidInputError: a key column is missing or cannot be cast.
+    """
+    arrays = key_arrays(state, keys)
+    if not len(arrays[0]):
+        return projection.arrow.empty_table()
+    needles, matches = find(state, arrays)
+    arrow = projection.arrow
+    found = [
+        _take_slot(state, group, needles, matches, projection, deleted=deleted)
+        for group in rows_by_slot(matches.slots)
+    ]
+    if not found:
+        return arrow.empty_table()
+    parts, orders = [table for table, _ in found], [rows for _, rows in found]
+    if len(parts) == 1 and len(orders[0]) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(orders), kind="stable")
+    return pa.concat_tables(parts).combine_chunks().take(pa.array(order))
+
+
+def _take_slot(
+    state: TableState,
+    group: tuple[int, npt.NDArray[np.intp]],
+    needles: npt.NDArray[np.intp],
+    matches: Matches,
+    projection: Projection,
+    *,
+    deleted: bool,
+) -> tuple[pa.Table, npt.NDArray[np.intp]]:
+    """The rows found in one segment, and which of the given keys each belongs to."""
+    slot, rows = group
+    live = state.segments[slot]
+    positions = matches.positions[rows]
+    if live.segment.meta.tombstones and not deleted:
+        signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
+        alive = np.asarray(pc.equal(signs, 0).combine_chunks())
+        rows, positions = rows[alive], positions[alive]
+    taken = take_columns(
+        state.schema, live.segment, live.created, positions, projection.names, projection.arrow
+    )
+    return taken, needles[rows]
+
+
+def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
+    """The key columns of a caller's table with their exact types.
+
+    Raises:
+        InvalidInputError: a key column is missing, given twice, or a value cannot be cast.
+    """
+    by_name: dict[str, Any] = {}
+    for i, name in enumerate(keys.schema.names):
+        if name.lower() in by_name:
+            raise InvalidInputError(
+                f"key column {name!r} is given twice", kind="duplicate_column", column=name
+            )
+        by_name[name.lower()] = keys.column(i)
+    arrays = []
+    for column in state.schema.key_columns:
+        source = by_name.get(column.name.lower())
+        if source is None:
+            raise InvalidInputError(
+                f"key column {column.name!r} is missing; give all of {', '.join(state.schema.key)}",
+                kind="missing_column",
+                column=column.name,
+            )
+        result = try_cast(source, column.type)
+        if result.failed is not None:
+            row = int(np.flatnonzero(np.asarray(result.failed))[0])
+            raise InvalidInputError(
+                f"key column {column.name!r}: row {row} is no {column.type}",
+                kind="bad_key",
+                column=column.name,
+            )
+        arrays.append(result.values)
+    return arrays
+
+
+def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
+    """Live rows of some keys: for each match the row number of its key, and the match."""
+    key_columns = state.schema.key_columns
+    codes = encode_keys(arrays, key_columns)
+    order = argsort_codes(codes)
+    matches = state.probe(codes[order])
+    needles = order[matches.needles]
+    if len(matches) and not is_exact(key_columns):
+        stored = state.take(matches, [column.name for column in key_columns])
+        same = equal_keys(arrays, needles, stored.columns, None)
+        needles, matches = needles[same], matches.take(same)
+    return needles, matches

@@ -1,0 +1,144 @@
+"""Batches in place with a mark on the rows that count, for DuckDB, which filters anyway.
+
+1. Batches that zone maps rule out are left out before.
+2. Columns are handed over as they are stored, rows that do not count included; texts that a query groups by
+   as codes, where a value stands in many rows.
+3. One more column says which rows count and satisfy the conditions that the scan decides.
+4. Where conditions leave few rows of a batch, those are copied out instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from seqstore.store.expressions.condition import Condition
+from seqstore.store.read.column_source import column_source
+from seqstore.store.read.read_ahead import read_ahead
+from seqstore.store.read.row_filter import rows_where
+from seqstore.store.read.scan import FEW_ROWS, LiveBatch, Projection, batch_rows, chosen_rows, project
+from seqstore.store.read.table_state import LiveSegment
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, widened
+
+# Where no more than one row in so many is wanted, a scan that marks rows copies them out: numbers and codes
+# sooner than texts.
+_COPIED_FROM: Final = 4
+_NUMBERS_COPIED_FROM: Final = 2
+LIVE: Final = "__LIVE__"
+
+
+class MarkedScan:
+    """Batches in place, with a column that says which of their rows count and satisfy some conditions: for a
+    reader that filters anyway.
+
+    Copying the rows that count out of every batch costs more than handing all of them over with one bit
+    each, unless few of them are wanted.
+
+    Args:
+        grouped: columns that the reader groups by. Texts among them come as codes, where that is worth it.
+
+    Attributes:
+        schema: of the batches: the projection, and `LIVE` where some row may not count.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[LiveBatch],
+        projection: Projection,
+        conditions: Sequence[Condition],
+        *,
+        deleted: bool,
+        grouped: Collection[str] = (),
+    ) -> None:
+        self._batches = batches
+        self._projection = projection
+        self._conditions = conditions
+        self._deleted = deleted
+        self.is_marked = bool(conditions) or any(
+            live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
+        )
+        self.schema = projection.arrow
+        self._encoded = [
+            name
+            for name in dict.fromkeys(grouped)
+            if name in projection.names and is_worth_encoding(batches, projection.schema, name)
+        ]
+        for name in self._encoded:
+            place = self.schema.get_field_index(name)
+            self.schema = self.schema.set(place, self.schema.field(place).with_type(ENCODED))
+        self._plain = Projection(
+            projection.schema, tuple(name for name in projection.names if name not in self._encoded)
+        )
+        numbers = all(is_number(field.type) for field in self.schema)
+        self._copied_from = _NUMBERS_COPIED_FROM if numbers else _COPIED_FROM
+        if self.is_marked:
+            self.schema = self.schema.append(pa.field(LIVE, pa.bool_()))
+
+    def open(self) -> pa.RecordBatchReader:
+        """Reads from the start; as often as needed."""
+        rows = read_ahead(self._batches, self._read, self._takes_work)
+        return pa.RecordBatchReader.from_batches(self.schema, rows)
+
+    def _takes_work(self, asked: LiveBatch) -> bool:
+        live, number = asked
+        if batch_rows(live, number) <= FEW_ROWS:
+            return False
+        if self._conditions or not live.segment.is_at_hand(number):
+            return True
+        sources = [column_source(self._projection.schema, live.segment, name) for name in self._encoded]
+        return not all(source is None or is_encoded(live.segment, number, source) for source in sources)
+
+    def _columns(self, live: LiveSegment, number: int) -> pa.RecordBatch:
+        """A batch as it is stored, hidden rows included."""
+        rows = batch_rows(live, number)
+        if not self._encoded:
+            return project(live, number, rows, self._projection)
+        found = {name: _encoded_column(self._projection.schema, live, number, name) for name in self._encoded}
+        if self._plain.names:
+            plain = project(live, number, rows, self._plain)
+            found |= dict(zip(self._plain.names, plain.columns, strict=True))
+        names = self._projection.names
+        return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
+
+    def _read(self, asked: LiveBatch) -> pa.RecordBatch:
+        live, number = asked
+        rows = batch_rows(live, number)
+        batch = self._columns(live, number)
+        if not self.is_marked:
+            return self._of_one_type(batch.columns) if self._encoded else batch
+        mask = chosen_rows(live, number, self._projection.schema, self._conditions, deleted=self._deleted)
+        if mask is not None and self._conditions and mask.true_count * self._copied_from <= rows:
+            batch, mask = rows_where(batch, mask), None
+        marks = pa.repeat(pa.scalar(True), batch.num_rows) if mask is None else mask
+        return self._of_one_type([*batch.columns, marks])
+
+    def _of_one_type(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """Codes take as few bytes as their batch allows until here: fewer to copy."""
+        if self._encoded:
+            columns = [widened(c) if isinstance(c, pa.DictionaryArray) else c for c in columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def is_worth_encoding(batches: Iterable[LiveBatch], schema: TableSchema, name: str) -> bool:
+    """Whether a column holds texts that are worth handing over as codes, as the first batch of some rows
+    tells."""
+    if schema.arrow_of([name]).field(0).type != pa.string():
+        return False
+    first = next((asked for asked in batches if batch_rows(*asked) > FEW_ROWS), None)
+    return first is not None and is_worth_it(_encoded_column(schema, *first, name))
+
+
+def _encoded_column(schema: TableSchema, live: LiveSegment, number: int, name: str) -> pa.DictionaryArray:
+    source = column_source(schema, live.segment, name)
+    if source is not None:
+        return encoded(live.segment, number, source)
+    rows = batch_rows(live, number)
+    return project(live, number, rows, Projection(schema, (name,))).column(0).dictionary_encode()
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values have a fixed width, so that DuckDB reads them where they lie; codes of texts do too."""
+    return bool(pa.types.is_primitive(kind) or pa.types.is_dictionary(kind))

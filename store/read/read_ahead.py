@@ -1,0 +1,57 @@
+"""Batches in order, those that take work made ready by other threads while the consumer uses the one before.
+
+The first batch is read by who asks: a query that wants a few rows starts no thread. Batches used in place
+are not worth handing over either.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from seqstore.store.runtime.workers import THREADS, pool
+
+_AHEAD: Final = THREADS
+_Task = TypeVar("_Task")
+
+
+def read_ahead(
+    tasks: Sequence[_Task],
+    read: Callable[[_Task], pa.RecordBatch],
+    takes_work: Callable[[_Task], bool],
+) -> Iterator[pa.RecordBatch]:
+    """What `read` makes of each task, without empty batches."""
+    if not tasks:
+        return
+    yield from _non_empty(read(tasks[0]))
+    if not any(takes_work(task) for task in tasks[1:]):
+        for task in tasks[1:]:
+            yield from _non_empty(read(task))
+        return
+    threads = pool()
+    pending: deque[Callable[[], pa.RecordBatch]] = deque()
+    futures: deque[Future[pa.RecordBatch]] = deque(maxlen=_AHEAD)
+    try:
+        for task in tasks[1:]:
+            if takes_work(task):
+                futures.append(threads.submit(read, task))
+                pending.append(futures[-1].result)
+            else:
+                pending.append(partial(read, task))
+            if len(pending) >= _AHEAD:
+                yield from _non_empty(pending.popleft()())
+        while pending:
+            yield from _non_empty(pending.popleft()())
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _non_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows:
+        yield batch

@@ -1,0 +1,152 @@
+"""Reading a snapshot in pieces, anywhere: what a Spark executor needs to read its share of a version.
+
+A `ScanTask` is a picklable value. It names some record batches of some segments with everything it takes to
+read them (description, schema, hidden rows, the bytes of inline segments), so reading opens files and never
+the catalog. Planning, in the process that has the catalog:
+
+1. Batches that the filter's zone maps rule out are left out, as are segments without a live row.
+2. What is left is cut, in the order of segments, into tasks of about `rows_per_task` rows. Small segments
+   share a task, large ones fill several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from seqstore.store.read.scan import LiveBatch, Projection, scan_batches, unpruned
+from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.delete_bitmap import DeleteVector, bitmap_of, positions_of
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.segment import Segment, SegmentMeta
+
+
+@dataclass(frozen=True)
+class SegmentSlice:
+    """Some batches of one segment, detached from the catalog.
+
+    Attributes:
+        meta, written, payload: the segment's description, the revision that wrote it, its bytes when inline.
+        created: the version that added it.
+        hidden: rows that do not count within the batches named, a serialised Roaring bitmap.
+        batches: their numbers, ascending.
+    """
+
+    meta: SegmentMeta
+    written: TableSchema
+    payload: bytes | None
+    created: int
+    hidden: bytes
+    batches: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows stored in the batches, hidden ones included."""
+        meta = self.meta
+        return sum(min(meta.batch_rows, meta.rows - number * meta.batch_rows) for number in self.batches)
+
+    def open(self, disk: Disk, directory: str) -> LiveSegment:
+        """The segment as the version sees it; right for the batches named only."""
+        segment = Segment(disk, directory, self.meta, self.written, self.payload)
+        deletes = DeleteVector(self.meta.rows).hide(positions_of(BitMap.deserialize(self.hidden)))
+        return LiveSegment(0, segment, self.created, deletes)
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """A share of the rows of one version; made by `plan_scan`.
+
+    Attributes:
+        disk, directory: where the segment files are.
+        projection: columns to read.
+        filter: as in `Snapshot.scan`.
+        deleted: return tombstones too.
+        slices: what to read.
+    """
+
+    disk: Disk
+    directory: str
+    projection: Projection
+    filter: pc.Expression | None
+    deleted: bool
+    slices: tuple[SegmentSlice, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows stored in the share, hidden ones included."""
+        return sum(piece.rows for piece in self.slices)
+
+    def read(self) -> pa.RecordBatchReader:
+        """The rows of this share.
+
+        Raises:
+            CorruptionError: a file is missing or has other bytes than were written.
+        """
+        batches = [
+            (live, number)
+            for piece in self.slices
+            for live in [piece.open(self.disk, self.directory)]
+            for number in piece.batches
+        ]
+        return scan_batches(batches, self.projection, self.filter, deleted=self.deleted)
+
+
+def plan_scan(
+    state: TableState,
+    disk: Disk,
+    directory: str,
+    projection: Projection,
+    predicate: pc.Expression | None,
+    *,
+    deleted: bool,
+    rows_per_task: int,
+) -> list[ScanTask]:
+    """Cuts a state into tasks; see the module. Together they return what `scan` does."""
+    tasks: list[ScanTask] = []
+    gathered: list[SegmentSlice] = []
+    empty = ScanTask(disk, directory, projection, predicate, deleted, ())
+    rows = 0
+    for piece in _slices(unpruned(state, predicate), rows_per_task):
+        if gathered and rows + piece.rows > rows_per_task:
+            tasks.append(replace(empty, slices=tuple(gathered)))
+            gathered, rows = [], 0
+        gathered.append(piece)
+        rows += piece.rows
+    if gathered:
+        tasks.append(replace(empty, slices=tuple(gathered)))
+    return tasks
+
+
+def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[SegmentSlice]:
+    """Neighbouring batches of a segment together, as many as hold `rows_per_task` rows: a segment of just so
+    many rows is one piece, and not one and a rest of a few rows."""
+    start = 0
+    while start < len(batches):
+        live = batches[start][0]
+        most = -(-rows_per_task // max(live.segment.meta.batch_rows, 1))
+        end = start
+        while end < len(batches) and batches[end][0] is live and end - start < most:
+            end += 1
+        numbers = tuple(number for _, number in batches[start:end])
+        yield _slice(live, numbers)
+        start = end
+
+
+def _slice(live: LiveSegment, numbers: tuple[int, ...]) -> SegmentSlice:
+    segment = live.segment
+    low, high = numbers[0] * segment.meta.batch_rows, (numbers[-1] + 1) * segment.meta.batch_rows
+    hidden = live.deletes.hidden_positions()
+    within = hidden[(hidden >= low) & (hidden < high)]
+    return SegmentSlice(
+        segment.meta,
+        segment.schema,
+        bytes(segment.payload) if segment.payload is not None else None,
+        live.created,
+        bitmap_of(within).serialize(),
+        numbers,
+    )

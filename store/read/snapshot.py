@@ -1,0 +1,176 @@
+"""A version of a table held open for reading. Nothing that is published later changes what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog.leases import Lease
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.condition import Condition
+from seqstore.store.read.aggregate import count_rows, extreme, has_bounds
+from seqstore.store.read.lookup import lookup
+from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
+from seqstore.store.read.scan import Projection, ScanFigures, scan_figures, scan_state, unpruned
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.table_schema import TableSchema
+
+_LARGEINT_DIGITS: Final = 39
+
+
+class Snapshot:
+    """Reads one version; made by `Table.snapshot`.
+
+    Attributes:
+        version: the table version it shows.
+        schema: the schema of that version.
+    """
+
+    def __init__(self, state: TableState, lease: Lease | None = None) -> None:
+        self._state = state
+        self._lease = lease  # what reads rows holds it too: the version stays until the last of them is done
+
+    @property
+    def version(self) -> int:
+        """The table version it shows."""
+        return self._state.version
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema of that version."""
+        return self._state.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        conditions: Sequence[Condition] = (),
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows as record batches, in no promised order.
+
+        Args:
+            columns: names in any case, hidden ones in either spelling; None means all visible columns.
+            filter: a `pyarrow.compute` expression over visible and hidden columns; zone maps prune by it.
+            conditions: say the same as `filter`, when it is made of them; that is faster.
+            hidden: with `columns=None`, add the hidden columns in the order of T4.
+            deleted: return tombstones too (T8).
+
+        Raises:
+            InvalidInputError: unknown column, or a filter that does not fit the columns' types.
+            CorruptionError: stored bytes are wrong (raised while reading).
+        """
+        projection = Projection.of(self.schema, columns, hidden=hidden)
+        rows = scan_state(self._state, projection, filter, conditions, deleted=deleted)
+        return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
+
+    def marked(
+        self,
+        columns: Sequence[str],
+        conditions: Sequence[Condition] = (),
+        filter: pc.Expression | None = None,
+        *,
+        deleted: bool = False,
+        grouped: Collection[str] = (),
+    ) -> MarkedScan:
+        """Batches in place with a mark on the rows that count and satisfy all conditions; `filter` only rules
+        out whole batches, texts of `grouped` columns may come as codes.
+
+        Raises:
+            InvalidInputError: unknown column.
+        """
+        projection = Projection.of(self.schema, columns, hidden=False)
+        return MarkedScan(
+            unpruned(self._state, filter), projection, conditions, deleted=deleted, grouped=grouped
+        )
+
+    def is_worth_encoding(self, column: str) -> bool:
+        """Whether `marked` hands over texts of a column as codes when it is grouped."""
+        batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)
+        return is_worth_encoding(batches, self.schema, column)
+
+    def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
+        """What a scan with a filter will read."""
+        return scan_figures(self._state, filter)
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
+    ) -> pa.Table:
+        """Rows of some keys.
+
+        Args:
+            keys: an Arrow table or batch, or an object with the Arrow PyCapsule interface, holding the key
+                columns; n rows, duplicates allowed.
+
+        Returns:
+            At most n rows, in the order of `keys`; keys without a live row are left out.
+
+        Raises:
+            InvalidInputError: a key column is missing or cannot be cast.
+        """
+        projection = Projection.of(self.schema, columns, hidden=hidden)
+        return lookup(self._state, as_table(keys), projection, deleted=deleted)
+
+    def count(self, conditions: Sequence[Condition] = (), *, deleted: bool = False) -> int:
+        """How many rows a scan returns, or those of them that satisfy all of some conditions."""
+        return count_rows(self._state, conditions, deleted=deleted)
+
+    def has_bounds(self, column: str) -> bool:
+        """Whether zone maps tell the smallest and largest value of a column of each batch."""
+        return has_bounds(self._state, column)
+
+    def extreme(
+        self, column: str, conditions: Sequence[Condition] = (), *, largest: bool, deleted: bool = False
+    ) -> pa.Scalar:
+        """The smallest or largest value of a column that has bounds, among rows that satisfy all of some
+        conditions; NULL without any."""
+        return extreme(self._state, column, conditions, largest=largest, deleted=deleted)
+
+    def close(self) -> None:
+        """Lets go of the version; readers it gave out keep it until they are read or dropped."""
+        self._lease = None
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _held(rows: pa.RecordBatchReader, _lease: Lease | None) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, with the version held as long as somebody may ask for the next."""
+    yield from rows
+
+
+def as_table(data: Any) -> pa.Table:
+    """Rows of a caller as one Arrow table."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if isinstance(data, Mapping):
+            return pa.table({name: _column(values) for name, values in data.items()})
+        return pa.table(data)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise InvalidInputError(
+            f"keys come as an Arrow table or batch, a dictionary of columns, or an object with the Arrow "
+            f"PyCapsule interface; found {type(data).__name__}",
+            kind="bad_data",
+        ) from error
+
+
+def _column(values: Any) -> Any:
+    """A column of a dictionary; Arrow guesses no type for integers beyond 64 bits, such as LARGEINT keys."""
+    try:
+        return pa.array(values) if isinstance(values, list) else values
+    except OverflowError:
+        return pa.array(values, pa.decimal256(_LARGEINT_DIGITS, 0))

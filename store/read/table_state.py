@@ -1,0 +1,398 @@
+"""The state of a table at one version, as one immutable value held in memory.
+
+A `TableState` is what a reader or a writer works on: the segments that are live at the version, which of
+their rows are hidden, and the runs through which keys are probed. It is loaded from the catalog, or
+advanced from an earlier state by the versions committed since:
+
+1. segments a version dropped leave, those it added come in (each gets a slot, a small number that matches
+   carry);
+2. rows a version hid are hidden in the delete vectors of their segments (vectors are copied, never changed);
+3. runs, made when first probed: new segments bring one each, small ones are merged; when segments were
+   dropped all runs are taken anew.
+
+The catalog is read in one short transaction; segment files are opened later, when rows are asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.horizon import oldest_readable, read_floor
+from seqstore.store.errors import CorruptionError, VersionExpiredError
+from seqstore.store.read.column_source import take_columns
+from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.runtime.records import unpack
+from seqstore.store.runtime.workers import map_all
+from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment import delete_bitmap
+from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.key_codes import Codes
+from seqstore.store.segment.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
+from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
+from seqstore.store.segment.sequence import SequenceVector
+
+_PARALLEL_ROWS: Final = 10_000
+
+
+@dataclass(frozen=True)
+class LiveSegment:
+    """A segment as one version sees it.
+
+    Attributes:
+        slot: its number within the state; matches name segments by it.
+        created: the version that added it.
+    """
+
+    slot: int
+    segment: Segment
+    created: int
+    deletes: DeleteVector
+
+    @property
+    def row_version(self) -> int:
+        """The version of its rows, where they do not store their own."""
+        return self.segment.meta.written or self.created
+
+    @cached_property
+    def live_tombstones(self) -> int:
+        """Tombstones among the rows that count."""
+        if not self.segment.meta.tombstones:
+            return 0
+        total = 0
+        for i in range(self.segment.meta.batches):
+            signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
+            mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
+            live = signs if mask is None else signs.filter(mask)
+            total += pc.sum(live, min_count=0).as_py()
+        return total
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one version. Compare `version` only between states of one table.
+
+    Attributes:
+        replaced: the last version known to have taken rows away, not by newer rows (TRUNCATE, RESTORE);
+            what changed since an earlier version is then not told by the versions of rows.
+        floor: rows below it whose key is not stored are too late (publish.tombstones).
+    """
+
+    table_id: int
+    version: int
+    schema: TableSchema
+    segments: Mapping[int, LiveSegment]
+    prior_runs: tuple[Run, ...]
+    fresh: tuple[int, ...]
+    next_slot: int
+    replaced: int = 0
+    floor: int | None = None
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """What is probed: the runs of an earlier state and those of the slots since, merged; not where no row
+        counts any more. Opens key indexes."""
+        prior = (run for run in self.prior_runs if any(map(self._has_live, run.members)))
+        fresh = (Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot))
+        return merge_runs((*prior, *fresh), self.is_live)
+
+    def _has_live(self, slot: int) -> bool:
+        live = self.segments.get(slot)
+        return live is not None and live.deletes.live_count > 0
+
+    def _index(self, slot: int) -> KeyIndex:
+        """A segment's key index; one older than the table's sequence has NULL for every row (SD10, SD11)."""
+        index = self.segments[slot].segment.index
+        if not self.schema.has_sequence or index.sequence is not None:
+            return index
+        return replace(index, sequence=SequenceVector.nulls(len(index)))
+
+    @cached_property
+    def slot_of(self) -> dict[str, int]:
+        return {live.segment.meta.id: slot for slot, live in self.segments.items()}
+
+    @property
+    def row_count(self) -> int:
+        """Rows a reader sees."""
+        return sum(live.deletes.live_count - live.live_tombstones for live in self.segments.values())
+
+    def is_live(self, slots: npt.NDArray[np.uint32], positions: Positions) -> npt.NDArray[np.bool_]:
+        """Which rows, given by slot and position, count at this version; tombstones do."""
+        if len(self.segments) == 1 or not len(slots):
+            only = next(iter(self.segments.values()), None)
+            return only.deletes.is_live(positions) if only else np.zeros(len(slots), dtype=np.bool_)
+        result = np.empty(len(slots), dtype=np.bool_)
+        for slot, rows in rows_by_slot(slots):
+            live = self.segments.get(slot)
+            result[rows] = live.deletes.is_live(positions[rows]) if live else False
+        return result
+
+    def probe(self, codes: Codes) -> Matches:
+        """Live rows, tombstones included, whose key code is among some ascending codes.
+
+        Equal codes of hashed keys are candidates only; compare the keys.
+        """
+        found = probe_runs(self.runs, codes, with_sequence=self.schema.has_sequence)
+        if not len(found):
+            return found
+        live = self.is_live(found.slots, found.positions)
+        return found if live.all() else found.take(live)
+
+    def since(self, before: TableState) -> TableState:
+        """This version with only those segments that an earlier state does not have."""
+        fresh = tuple(slot for slot in self.segments if slot not in before.segments)
+        segments = {slot: self.segments[slot] for slot in fresh}
+        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+
+    def arrived_after(self, version: int) -> TableState:
+        """This version with only those segments that came after an earlier one."""
+        fresh = tuple(slot for slot, live in self.segments.items() if live.created > version)
+        segments = {slot: self.segments[slot] for slot in fresh}
+        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+
+    def after_load(
+        self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
+    ) -> TableState:
+        """The state that a load makes of this one, without asking the catalog.
+
+        Args:
+            hidden: rows the load hides, all of them live before it.
+        """
+        segments = dict(self.segments)
+        slot_of = dict(self.slot_of)
+        added = range(self.next_slot, self.next_slot + len(staged))
+        for slot, segment in zip(added, staged, strict=True):
+            segments[slot] = LiveSegment(slot, segment, version, DeleteVector(segment.rows))
+            slot_of[segment.meta.id] = slot
+        for segment_id, positions in hidden.items():
+            slot = slot_of[segment_id]
+            live = segments[slot]
+            deletes = live.deletes.hide(positions, all_live=True)
+            segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
+        return _grown(self, version, self.schema, segments, slot_of, added)
+
+    def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
+        """Columns of matched rows, hidden ones too, by this state's names; in the order of the matches."""
+        arrow = self.schema.arrow_of(names)
+        groups = list(rows_by_slot(matches.slots))
+        if not groups:
+            return arrow.empty_table()
+        if len(groups) > 1:  # brought into order once, at the end
+            groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
+
+        def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
+            slot, rows = group
+            live = self.segments[slot]
+            positions = matches.positions[rows]
+            return take_columns(self.schema, live.segment, live.created, positions, names, arrow)
+
+        parts = map_all(take_slot, groups, worth_it=len(matches) >= _PARALLEL_ROWS)
+        if len(parts) == 1:
+            return parts[0]
+        order = np.concatenate([rows for _, rows in groups])
+        if (order[1:] > order[:-1]).all():  # they were asked for slot by slot
+            return pa.concat_tables(parts).combine_chunks()
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+
+
+def _grown(
+    state: TableState,
+    version: int,
+    schema: TableSchema,
+    segments: Mapping[int, LiveSegment],
+    slot_of: dict[str, int],
+    added: Sequence[int],
+) -> TableState:
+    """A later state with all the segments of an earlier one and some more; runs that were made are kept."""
+    prior, fresh = state.prior_runs, (*state.fresh, *added)
+    if "runs" in state.__dict__:
+        prior, fresh = state.runs, tuple(added)
+    grown = TableState(
+        state.table_id,
+        version,
+        schema,
+        segments,
+        prior,
+        fresh,
+        state.next_slot + len(added),
+        state.replaced,
+        state.floor,
+    )
+    grown.__dict__["slot_of"] = slot_of  # what is known need not be computed
+    return grown
+
+
+def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
+    """Groups row numbers by slot: (slot, rows in ascending order)."""
+    if len(slots) < 2:
+        yield from ((int(slot), np.zeros(1, dtype=np.intp)) for slot in slots)
+        return
+    # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
+    order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
+    ordered = slots[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    bounds = [*starts.tolist(), len(order)]
+    for low, high in itertools.pairwise(bounds):
+        yield int(ordered[low]), order[low:high]
+
+
+class StateLoader:
+    """Loads and advances states of one table.
+
+    Args:
+        table_id, directory: of the table.
+        disk: where its segments are.
+    """
+
+    def __init__(self, table_id: int, directory: str, disk: Disk) -> None:
+        self.table_id = table_id
+        self.directory = directory
+        self.disk = disk
+        self._segments: dict[str, Segment] = {}
+        self._schemas: dict[int, TableSchema] = {}
+
+    def adopt(self, segment: Segment) -> None:
+        """Remembers a segment this process has just written, so that its index is not read back."""
+        self._segments[segment.meta.id] = segment
+
+    def schema(self, tx: catalog.CatalogTransaction, revision: int) -> TableSchema:
+        """A schema revision of the table."""
+        known = self._schemas.get(revision)
+        if known is None:
+            record = tx.get("schemas", catalog.schema_key(self.table_id, revision))
+            known = self._schemas[revision] = TableSchema.from_record(record)
+        return known
+
+    def load(self, tx: catalog.CatalogTransaction, version: int) -> TableState:
+        """The state at a version, from nothing.
+
+        Raises:
+            VersionExpiredError: no such version.
+        """
+        record = self._version_record(tx, version)
+        segments: dict[int, LiveSegment] = {}
+        for key, raw in tx.items("segments", catalog.table_key(self.table_id)):
+            stored = unpack(raw)
+            if stored["created"] <= version and not 0 < stored["dropped"] <= version:
+                segment = self.segment(tx, key[8:].decode(), stored)
+                slot = len(segments)
+                segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
+        hidden = unite(self._hidden(tx, number) for number in chain(version))
+        for slot, live in segments.items():
+            rows = hidden.get(live.segment.meta.id)
+            if rows is not None:
+                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        schema = self.schema(tx, record["revision"])
+        return TableState(
+            self.table_id,
+            version,
+            schema,
+            segments,
+            (),
+            tuple(segments),
+            len(segments),
+            replaced=version,
+            floor=read_floor(tx, self.table_id, schema),
+        )
+
+    def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
+        """The state at a later version, from an earlier one."""
+        if state.version + 1 < oldest_readable(tx, self.table_id):
+            return self.load(tx, version)  # what came in between is forgotten
+        segments, next_slot = dict(state.segments), state.next_slot
+        slot_of = dict(state.slot_of)
+        added: list[int] = []
+        hidden: list[HiddenRows] = []
+        dropped = False
+        rows_gone = state.replaced
+        revision = state.schema.revision
+        for number in range(state.version + 1, version + 1):
+            record = self._version_record(tx, number)
+            if record.get("reset"):
+                return self.load(tx, version)
+            revision = record["revision"]
+            rows_gone = number if record.get("cleared") else rows_gone
+            for segment_id in record["dropped"]:
+                dropped = True
+                rows_gone = number if record.get("data_change", True) else rows_gone
+                segments.pop(slot_of.pop(segment_id))
+                self._segments.pop(segment_id, None)
+            for segment_id in record["added"]:
+                stored = tx.get("segments", catalog.segment_key(self.table_id, segment_id))
+                segment = self.segment(tx, segment_id, stored)
+                segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
+                slot_of[segment_id] = next_slot
+                added.append(next_slot)
+                next_slot += 1
+            hidden.append(self._hidden(tx, number))
+        for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
+            slot = slot_of.get(segment_id)
+            if slot is not None:
+                live = segments[slot]
+                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
+            return TableState(
+                state.table_id,
+                version,
+                self.schema(tx, revision),
+                segments,
+                (),
+                tuple(segments),
+                next_slot,
+                rows_gone,
+                read_floor(tx, self.table_id, self.schema(tx, revision)),
+            )
+        grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
+        return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)
+
+    def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> dict[str, Any]:
+        record = tx.get("versions", catalog.version_key(self.table_id, version))
+        if record is None:
+            newest, _ = catalog.head(tx, self.table_id, self.directory)
+            raise VersionExpiredError(
+                f"version {version} cannot be read: the table has versions 1 to {newest}",
+                kind="no_such_version",
+                oldest=1,
+                latest=newest,
+            )
+        result: dict[str, Any] = record
+        return result
+
+    def segment(self, tx: catalog.CatalogTransaction, segment_id: str, stored: dict[str, Any]) -> Segment:
+        """A segment by its record; those that the newest version has are kept open."""
+        known = self._segments.get(segment_id)
+        if known is None:
+            meta = SegmentMeta.from_record(stored["meta"])
+            payload = None
+            if meta.home == INLINE:
+                payload = tx.get("inline", catalog.segment_key(self.table_id, segment_id))
+                if payload is None:
+                    raise CorruptionError(
+                        f"{self.directory}: the catalog has lost the rows of segment {segment_id}; run check",
+                        path="catalog",
+                    )
+            known = Segment(self.disk, self.directory, meta, self.schema(tx, meta.revision), payload)
+            if not stored["dropped"]:
+                self._segments[segment_id] = known
+        return known
+
+    def _hidden(self, tx: catalog.CatalogTransaction, version: int) -> HiddenRows:
+        return read_hidden(tx, self.table_id, version)
+
+
+def read_hidden(tx: catalog.CatalogTransaction, table: int, version: int) -> HiddenRows:
+    """The delete bitmap record of a version, empty when it wrote none."""
+    raw = tx.get_raw("bitmaps", catalog.version_key(table, version))
+    return {} if raw is None else delete_bitmap.decode(raw)

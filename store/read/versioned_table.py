@@ -1,0 +1,321 @@
+"""The versions of a table: states of it, which of them somebody holds, what made them.
+
+A handle keeps the newest state it has seen and advances it when it is used again; states of earlier
+versions are loaded when asked for and a few are kept. Handles are cheap, safe to share between threads, and
+follow a table across processes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.auto_increment import IdSource
+from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
+from seqstore.store.catalog.leases import Lease, Leases, leases_of
+from seqstore.store.catalog.version_record import Figures
+from seqstore.store.errors import VersionExpiredError
+from seqstore.store.read.scan import Projection
+from seqstore.store.read.scan_task import ScanTask, plan_scan
+from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.table_state import StateLoader, TableState
+from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.records import unpack
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.settings import Settings
+
+_OLD_STATES_KEPT: Final = 4
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """One line of a table's history.
+
+    Attributes:
+        version: 1 is the table's creation.
+        timestamp: when it became visible, UTC.
+        operation, label, txn_id: what made it.
+        figures: rows and bytes, see `publish.publish.Figures`.
+        facts: what later transactions are checked against, see `conflict.window`.
+        has_data_change: False for a compaction, which only moves rows.
+        revision: of the schema it was made under.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    label: str
+    txn_id: int
+    figures: Figures
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    has_data_change: bool = True
+    revision: int = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["figures"], name) if "figures" in self.__dict__ else None
+
+
+class VersionedTable:
+    """The part of `store.table.Table` that knows versions.
+
+    Attributes:
+        name: `database.table`.
+        id, database_id: numbers in the catalog.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table_id: int,
+        database_id: int,
+        loader: StateLoader,
+        catalog: Catalog,
+        settings: Settings,
+    ) -> None:
+        self.name = name
+        self.id = table_id
+        self.database_id = database_id
+        self.loader = loader
+        self.catalog = catalog
+        self.settings = settings
+        self._id_sources: dict[int, IdSource] = {}
+        self._newest: TableState | None = None
+        self._older: OrderedDict[int, TableState] = OrderedDict()
+        self._lock = new_rlock()
+
+    @property
+    def database(self) -> str:
+        """Name of its database."""
+        return self.name.partition(".")[0]
+
+    @property
+    def schema(self) -> TableSchema:
+        """The newest schema revision."""
+        with self.catalog.read() as tx:
+            _, revision = records.head(tx, self.id, self.name)
+            return self.loader.schema(tx, revision)
+
+    @property
+    def version(self) -> int:
+        """The newest version; 1 is the empty table."""
+        with self.catalog.read() as tx:
+            return records.head(tx, self.id, self.name)[0]
+
+    def state(self, version: int | None = None) -> TableState:
+        """The table at a version, the newest when None."""
+        # In this order everywhere: who has the lock never waits for a transaction.
+        with self.catalog.read() as tx, self._lock:
+            if version is None:
+                return self.advance(tx, self._newest)
+            newest, _ = records.head(tx, self.id, self.name)
+            self._check_readable(tx, version, newest)
+            if self._newest is not None and version == self._newest.version:
+                return self._newest
+            return self._older_state(tx, version)
+
+    def advance(self, tx: CatalogTransaction, state: TableState | None) -> TableState:
+        """The newest state within a transaction; remembers it, unless it may never be committed."""
+        head, _ = records.head(tx, self.id, self.name)
+        if self._newest is not None and (state is None or self._newest.version > state.version):
+            state = self._newest
+        if tx.states is not None:
+            handed_on: TableState | None = tx.states.get(self.id)
+            if handed_on is not None and (state is None or handed_on.version > state.version):
+                state = handed_on
+        if state is None:
+            state = self.loader.load(tx, head)
+        elif state.version < head:
+            state = self.loader.advance(tx, state, head)
+        if tx.states is not None:
+            tx.states[self.id] = state
+        else:
+            self.remember(state)
+        return state
+
+    def remember(self, state: TableState) -> None:
+        """Takes a state as the newest, unless a newer one is known."""
+        with self._lock:
+            if self._newest is None or self._newest.version < state.version:
+                self._newest = state
+
+    def _older_state(self, tx: CatalogTransaction, version: int) -> TableState:
+        known = self._older.get(version)
+        if known is None:
+            known = self._older[version] = self.loader.load(tx, version)
+            if len(self._older) > _OLD_STATES_KEPT:
+                self._older.popitem(last=False)
+        self._older.move_to_end(version)
+        return known
+
+    def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
+        oldest = oldest_open(tx, self.id)
+        is_held = oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
+        if not (oldest <= version <= newest or is_held):
+            asked = f"version {version}"
+            if time:
+                asked = f"{asked}, the newest at {time}," if version else f"the table as of {time}"
+            raise VersionExpiredError(
+                f"{asked} cannot be read: the table has versions {oldest} to {newest}",
+                kind="version_expired" if 1 <= version < oldest else "no_such_version",
+                oldest=oldest,
+                latest=newest,
+            )
+
+    def hold(self, version: int | None = None) -> tuple[TableState, Lease]:
+        """The table at a version, the newest when None, and the lease that keeps vacuum away from it.
+
+        Raises:
+            VersionExpiredError: the version cannot be read, or never could.
+        """
+        newest = self._newest
+        if newest is not None and version in (None, newest.version):  # the usual case asks the catalog once
+            lease = self.lease(newest.version)
+            with self.catalog.read() as tx:
+                head, _ = records.head(tx, self.id, self.name)
+                is_wanted = version is not None or head == newest.version
+                if is_wanted and oldest_open(tx, self.id) <= newest.version:
+                    return newest, lease
+            lease.release()
+        while True:
+            state = self.state(version)
+            lease = self.lease(state.version)
+            with self.catalog.read() as tx:
+                if oldest_readable(tx, self.id) <= state.version:
+                    return state, lease
+            lease.release()  # a vacuum came in between: the newest version is a later one now
+
+    def lease(self, version: int) -> Lease:
+        """Holds a version that is known to be readable still."""
+        return self._leases.acquire(self.id, version)
+
+    @property
+    def _leases(self) -> Leases:
+        return leases_of(self.catalog.data_dir)
+
+    @property
+    def oldest_version(self) -> int:
+        """The first version that can be opened. Who holds an older one can go on reading it."""
+        with self.catalog.read() as tx:
+            return oldest_open(tx, self.id)
+
+    def version_as_of(self, moment: datetime) -> int:
+        """The version that was the newest at a moment (without a zone: UTC).
+
+        Raises:
+            VersionExpiredError: the table did not exist yet, or that version cannot be read any more.
+        """
+        utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        with self.catalog.read() as tx:
+            newest, _ = records.head(tx, self.id, self.name)
+            version = version_at(tx, self.id, newest, int(utc.timestamp() * 1000))
+            self._check_readable(tx, version, newest, moment.isoformat(sep=" "))
+        return version
+
+    def only_moved(self, before: int, version: int) -> bool:
+        """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
+        as far as is still known."""
+        with self.catalog.read() as tx:
+            for number in range(before + 1, version + 1):
+                record = tx.get("versions", records.version_key(self.id, number))
+                if record is None or record.get("reset") or record.get("cleared"):
+                    return False
+                if record["dropped"] and record.get("data_change", True):
+                    return False
+        return True
+
+    def history(self) -> list[VersionInfo]:
+        """What made each version, oldest first."""
+        with self.catalog.read() as tx:
+            lines = [
+                (int.from_bytes(key[8:]), unpack(raw))
+                for key, raw in tx.items("versions", records.table_key(self.id))
+            ]
+        return [
+            VersionInfo(
+                version,
+                datetime.fromtimestamp(record["time_ms"] / 1000, UTC),
+                record["operation"],
+                record["label"],
+                record["txn"],
+                Figures(**record["figures"]),
+                record.get("facts") or {},
+                record.get("data_change", True),
+                record["revision"],
+            )
+            for version, record in lines
+        ]
+
+    def scan_tasks(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+        rows_per_task: int = 1_000_000,
+    ) -> list[ScanTask]:
+        """A scan cut into picklable pieces that other processes read; see `read.scan_task`.
+
+        Args:
+            rows_per_task: about how many stored rows a piece has.
+        """
+        state = self.state(version)
+        projection = Projection.of(state.schema, columns, hidden=hidden)
+        return plan_scan(
+            state,
+            self.loader.disk,
+            self.loader.directory,
+            projection,
+            filter,
+            deleted=deleted,
+            rows_per_task=rows_per_task,
+        )
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """A version held open for reading, the newest when None.
+
+        Raises:
+            VersionExpiredError: no such version.
+        """
+        return Snapshot(*self.hold(version))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows at a version, the newest when None; see `Snapshot.scan`."""
+        return self.snapshot(version).scan(columns, filter, hidden=hidden, deleted=deleted)
+
+    def get(
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.Table:
+        """Rows of some keys at a version, the newest when None; see `Snapshot.get`."""
+        return self.snapshot(version).get(keys, columns, hidden=hidden, deleted=deleted)
+
+    def count(self, version: int | None = None) -> int:
+        """How many rows a version shows."""
+        return self.snapshot(version).count()
+
+    def loaded(self, state: TableState) -> None:
+        """Takes the state that a load of this process made."""
+        self.remember(state)

@@ -1,0 +1,1 @@
+"""The declaration of a table: columns, key, properties, features, partitions, column groups, constraints."""

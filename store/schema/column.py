@@ -1,0 +1,168 @@
+"""Columns: hidden ones by their names, visible ones with type, default and id.
+
+A column is known by its id; names may change, ids never do and are never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import ColumnType, parse_type
+
+DELETE_SIGN: Final = "__DELETE_SIGN__"
+VERSION_COL: Final = "__VERSION_COL__"
+SEQUENCE_COL: Final = "__SEQUENCE_COL__"
+GROUPS_COL: Final = "__GROUPS_COL__"  # of tables with column groups: bit n is set where a row has group n
+HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
+_HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
+
+# Ids of hidden columns in stored files; visible columns count from 1.
+DELETE_SIGN_ID: Final = -1
+VERSION_ID: Final = -2
+SEQUENCE_ID: Final = -3
+
+
+@lru_cache(maxsize=4096)
+def hidden_name(name: str) -> str | None:
+    """Canonical name of a hidden column in any spelling and case (T7), None for other names."""
+    upper = name.upper()
+    return upper if upper in HIDDEN_COLUMNS else _HIDDEN_ALIASES.get(upper)
+
+
+@dataclass(frozen=True)
+class Default:
+    """What a column takes when a row does not supply it.
+
+    Attributes:
+        kind: `"constant"`, `"null"`, `"current_timestamp"` or `"current_date"`.
+        text: the constant as written, empty otherwise.
+        precision: fraction digits of CURRENT_TIMESTAMP.
+    """
+
+    kind: str
+    text: str = ""
+    precision: int = 0
+
+    @property
+    def is_current_time(self) -> bool:
+        """Whether it is the moment of the load rather than a constant."""
+        return self.kind in ("current_timestamp", "current_date")
+
+    @property
+    def sql(self) -> str:
+        """As SHOW CREATE TABLE prints it after the word DEFAULT."""
+        if self.kind == "constant":
+            escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{escaped}"'
+        if self.kind == "current_timestamp" and self.precision:
+            return f"CURRENT_TIMESTAMP({self.precision})"
+        return self.kind.upper()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table. `id` 0 means "not given yet": `TableSchema.create` numbers it."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    default: Default | None = None
+    comment: str = ""
+    id: int = 0
+    on_update_current_timestamp: bool = False
+    auto_increment: int | None = None
+    initial: Default | None = None  # of a column added later: what rows older than it read
+
+    @property
+    def arrow(self) -> pa.Field:
+        """The column as an Arrow field."""
+        return pa.field(self.name, self.type.arrow, self.nullable)
+
+    @property
+    def can_be_omitted(self) -> bool:
+        """A full-row write may leave it out (A1, A6)."""
+        return self.nullable or self.default is not None or self.auto_increment is not None
+
+    def to_record(self) -> dict[str, Any]:
+        """For the catalog; `from_record` reads it back."""
+        record: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.sql}
+        record["nullable"] = self.nullable
+        if self.default is not None:
+            record["default"] = [self.default.kind, self.default.text, self.default.precision]
+        if self.comment:
+            record["comment"] = self.comment
+        if self.on_update_current_timestamp:
+            record["on_update"] = True
+        if self.auto_increment is not None:
+            record["auto_increment"] = self.auto_increment
+        if self.initial is not None:
+            record["initial"] = [self.initial.kind, self.initial.text, self.initial.precision]
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Column:
+        """What `to_record` made."""
+        default, initial = record.get("default"), record.get("initial")
+        return cls(
+            name=record["name"],
+            type=parse_type(record["type"]),
+            nullable=record["nullable"],
+            default=Default(*default) if default else None,
+            comment=record.get("comment", ""),
+            id=record["id"],
+            on_update_current_timestamp=record.get("on_update", False),
+            auto_increment=record.get("auto_increment"),
+            initial=Default(*initial) if initial else None,
+        )
+
+
+def default_scalar(column: Column, now: datetime) -> pa.Scalar:
+    """The value a column takes when it is not supplied.
+
+    Args:
+        now: one moment per load, local to the load's time zone (A3).
+
+    Returns:
+        A scalar of the column's Arrow type, null when there is no default.
+
+    Raises:
+        InvalidInputError: the constant does not fit the type (found when the table is made).
+    """
+    default, arrow = column.default, column.type.arrow
+    if default is None or default.kind == "null":
+        return pa.scalar(None, arrow)
+    if default.kind == "current_date":
+        return pa.scalar(now.date(), arrow)
+    if default.kind == "current_timestamp":
+        step = 10 ** (6 - default.precision)
+        return pa.scalar(now.replace(microsecond=now.microsecond // step * step), arrow)
+    try:
+        return _constant(column.type, default.text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"column {column.name!r}: default {default.sql} is no {column.type}", kind="bad_default"
+        ) from error
+
+
+def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
+    if column_type.is_nested:
+        if text.strip() != "[]" or column_type.name != "ARRAY":
+            raise ValueError(text)
+        return pa.scalar([], column_type.arrow)
+    if column_type.name == "BOOLEAN":
+        return pa.scalar({"1": True, "true": True, "0": False, "false": False}[text.lower()])
+    limit = column_type.byte_length_max
+    if limit is not None and len(text.encode()) > limit:
+        raise ValueError(text)
+    converted = try_cast(pa.array([text]), column_type)  # Arrow's own text to decimal reads past its tables
+    if converted.failed is not None:
+        raise ValueError(text)
+    return converted.values[0]

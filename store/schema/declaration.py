@@ -1,0 +1,160 @@
+"""What a declaration of a table must keep: names, key, sequence, defaults, AUTO_INCREMENT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema import properties as props
+from seqstore.store.schema.column import Column, default_scalar, hidden_name
+from seqstore.store.types.column_types import ColumnType, parse_type
+
+_NAME_LENGTH_MAX: Final = 64
+
+
+def check_name(name: str, what: str) -> str:
+    """Database, table and column names: 1 to 64 letters, digits, `_`, `-`, `$`; a letter or `_` first.
+
+    Raises:
+        InvalidInputError: with the rule that is broken.
+    """
+    legal = name.replace("_", "a").replace("-", "a").replace("$", "a").isalnum()
+    legal = legal and (name[0].isalpha() or name[0] == "_")
+    if not legal or len(name) > _NAME_LENGTH_MAX:
+        raise InvalidInputError(
+            f"{what} name {name[:80]!r}: expected 1 to {_NAME_LENGTH_MAX} letters, digits, '_', '-' or '$', "
+            "starting with a letter or '_'",
+            kind="bad_name",
+        )
+    return name
+
+
+def check_names(columns: Sequence[Column]) -> None:
+    """Names of columns: well formed, none hidden, none twice in any case (T7)."""
+    if not columns:
+        raise InvalidInputError("a table needs at least one column", kind="no_columns")
+    seen: set[str] = set()
+    for column in columns:
+        name = column.name
+        if name.upper().startswith("__DORIS_") or hidden_name(name):
+            prefix = "__DORIS_" if name.upper().startswith("__DORIS_") else "__"
+            raise InvalidInputError(
+                f"Disable to create table column with name start with {prefix}: {name}", kind="bad_name"
+            )
+        check_name(name, "column")
+        if name.lower() in seen:
+            raise InvalidInputError(f"duplicate column name {name!r}", kind="duplicate_column", column=name)
+        seen.add(name.lower())
+
+
+def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
+    """The key as the table spells it: the first columns, in key order, of types that can be a key (T3)."""
+    if not key:
+        raise InvalidInputError("a table needs a UNIQUE KEY of at least one column", kind="bad_key")
+    by_name = {column.name.lower(): column for column in columns}
+    for name in key:
+        if name.lower() not in by_name:
+            raise InvalidInputError(
+                f"key column {name!r} is not a column of the table", kind="unknown_column"
+            )
+        column = by_name[name.lower()]
+        if not column.type.can_be_key:
+            hint = "; use VARCHAR" if column.type.name == "STRING" else ""
+            raise InvalidInputError(f"column {name!r}: {column.type} cannot be a key{hint}", kind="bad_key")
+    leading = [column.name.lower() for column in columns[: len(key)]]
+    if leading != [name.lower() for name in key]:
+        raise InvalidInputError(
+            f"key columns must come first and in key order: UNIQUE KEY({', '.join(key)}), "
+            f"but the table starts with {', '.join(leading)}",
+            kind="bad_key",
+        )
+    return tuple(column.name for column in columns[: len(key)])
+
+
+def check_sequence(
+    columns: Sequence[Column], key: Sequence[str], properties: dict[str, str]
+) -> tuple[str | None, ColumnType | None]:
+    """SD1-SD5: the mapped column or the hidden type, with Doris's own error texts."""
+    mapped, declared = properties.get(props.SEQUENCE_COL), properties.get(props.SEQUENCE_TYPE)
+    if mapped and declared:
+        raise InvalidInputError(
+            "The sequence_col and sequence_type cannot be set at the same time", kind="bad_property"
+        )
+    if declared:
+        sequence_type = parse_type(declared)
+        if not sequence_type.can_be_sequence:
+            raise InvalidInputError(
+                "sequence type only support integer types and date types", kind="bad_property", found=declared
+            )
+        return None, sequence_type
+    if not mapped:
+        return None, None
+    column = next((c for c in columns if c.name.lower() == mapped.lower()), None)
+    if column is None:
+        raise InvalidInputError(f"The specified sequence column[{mapped}] not exists", kind="unknown_column")
+    if not column.type.can_be_sequence:
+        raise InvalidInputError(
+            "Sequence type only support integer types and date types", kind="bad_property"
+        )
+    if column.name in key:
+        raise InvalidInputError(
+            f"The sequence column[{column.name}] cannot be a key column", kind="bad_property"
+        )
+    properties[props.SEQUENCE_COL] = column.name
+    return column.name, column.type
+
+
+def check_default(column: Column) -> None:
+    """A default fits its column."""
+    default = column.default
+    if default is None:
+        return
+    where = f"column {column.name!r}: default {default.sql}"
+    if default.kind == "null" and not column.nullable:
+        raise InvalidInputError(f"{where} on a NOT NULL column", kind="bad_default")
+    if default.kind == "current_timestamp":
+        if column.type.name != "DATETIME" or default.precision > column.type.params[0]:
+            raise InvalidInputError(f"{where} does not fit {column.type}", kind="bad_default")
+    elif default.kind == "current_date" and column.type.name != "DATE":
+        raise InvalidInputError(f"{where} does not fit {column.type}", kind="bad_default")
+    elif default.kind == "constant":
+        default_scalar(column, datetime.min)
+
+
+def check_on_update(column: Column) -> None:
+    """A4: what a partial update sets must be what a new row takes."""
+    default = column.default
+    if column.on_update_current_timestamp and (default is None or default.kind != "current_timestamp"):
+        raise InvalidInputError(
+            f"column {column.name!r}: ON UPDATE CURRENT_TIMESTAMP needs DEFAULT CURRENT_TIMESTAMP",
+            kind="bad_default",
+        )
+
+
+def check_auto_increment(columns: Sequence[Column], *, has_groups: bool) -> None:
+    """A5: one BIGINT NOT NULL column without a default, that counts from 0 or above."""
+    counted = [column for column in columns if column.auto_increment is not None]
+    if len(counted) > 1:
+        raise InvalidInputError(
+            f"there can not be more than one auto increment column, found {counted[0].name} and "
+            f"{counted[1].name}",
+            kind="bad_auto_increment",
+        )
+    for column in counted:
+        broken = ""
+        if column.type.name != "BIGINT":
+            broken = f"must be BIGINT, is {column.type}"
+        elif column.nullable:
+            broken = "must be NOT NULL"
+        elif column.default is not None:
+            broken = "cannot have a default"
+        elif not 0 <= (column.auto_increment or 0) < 2**63:
+            broken = f"must start at 0 or above, starts at {column.auto_increment}"
+        elif has_groups:
+            broken = "does not go with sequence_mapping"
+        if broken:
+            raise InvalidInputError(
+                f"the auto increment column {column.name} {broken}", kind="bad_auto_increment"
+            )

@@ -1,0 +1,202 @@
+"""Table properties: which names are known, which values they take, what each does here.
+
+Three groups. *Ours* change what the table does. *Carried* are Doris properties without meaning on one host
+(replicas, buckets in memory, row store): they are kept, shown by SHOW CREATE TABLE and otherwise ignored.
+*Refused* ask for a behaviour this store does not have, so accepting them would be a lie. Any other name is
+an error that lists its nearest.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema import column_groups as groups
+
+SEQUENCE_COL: Final = "function_column.sequence_col"
+SEQUENCE_TYPE: Final = "function_column.sequence_type"
+STORAGE_FORMAT: Final = "storage_format"
+COMPRESSION: Final = "compression"
+NO_AUTO_COMPACTION: Final = "disable_auto_compaction"
+COMPACTION_SEGMENTS: Final = "compaction_segments_max"
+COMPACTION_DELETED: Final = "compaction_deleted_percent"
+COMPACTION_PACE: Final = "compaction_bytes_per_second"
+VERSION_RETENTION: Final = "version_retention_seconds"
+TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
+TOO_LATE_ROWS: Final = "too_late_rows"
+ISOLATION_LEVEL: Final = "delta.isolationLevel"
+SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
+ROW_LEVEL: Final = "delta.enableDeletionVectors"
+APPEND_ONLY: Final = "delta.appendOnly"
+PARTITION_COLUMNS: Final = "partition_columns"
+
+_LEVELS: Final = {"serializable": "Serializable", "writeserializable": "WriteSerializable"}
+
+STORAGE_FORMATS: Final = ("arrow", "parquet")
+_COMPRESSIONS: Final = {
+    "NONE": "none",
+    "NO_COMPRESSION": "none",
+    "DEFAULT_COMPRESSION": "default",
+    "DEFAULT": "default",
+    "LZ4": "lz4",
+    "LZ4F": "lz4",
+    "ZSTD": "zstd",
+}
+_CARRIED: Final = frozenset(
+    [
+        "replication_num",
+        "replication_allocation",
+        "in_memory",
+        "light_schema_change",
+        "store_row_column",
+        "row_store_page_size",
+        "row_store_columns",
+        "enable_single_replica_compaction",
+        "group_commit_interval_ms",
+        "group_commit_data_bytes",
+        "compaction_policy",
+        "bloom_filter_columns",
+        "bloom_filter_fpp",
+        "storage_medium",
+        "storage_cooldown_time",
+        "storage_policy",
+        "min_load_replica_num",
+        "estimate_partition_size",
+        "is_being_synced",
+        "enable_mow_light_delete",
+        "colocate_with",
+        "skip_write_index_on_load",
+    ]
+)
+_REFUSED: Final = {
+    "dynamic_partition.": "partitions are not created by a schedule here; add them by ALTER TABLE",
+    "binlog.": "there is no binlog; read the change feed instead",
+}
+
+
+def _boolean(name: str, value: str) -> str:
+    lowered = value.lower()
+    if lowered not in ("true", "false"):
+        raise InvalidInputError(
+            f"property {name!r}: expected true or false, found {value!r}", kind="bad_property"
+        )
+    return lowered
+
+
+def _merge_on_write(name: str, value: str) -> str:
+    if _boolean(name, value) == "false":
+        raise InvalidInputError(
+            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true",
+            kind="bad_property",
+        )
+    return "true"
+
+
+def _storage_format(name: str, value: str) -> str:
+    lowered = value.lower()
+    if lowered in ("v2", "v3", "default"):  # Doris's own layouts: whatever is the default here
+        return "arrow"
+    if lowered not in STORAGE_FORMATS:
+        raise InvalidInputError(
+            f"property {name!r}: expected one of {', '.join(STORAGE_FORMATS)}, found {value!r}",
+            kind="bad_property",
+        )
+    return lowered
+
+
+def _compression(name: str, value: str) -> str:
+    known = _COMPRESSIONS.get(value.upper())
+    if known is None:
+        raise InvalidInputError(
+            f"property {name!r}: expected none, lz4 or zstd, found {value!r}", kind="bad_property"
+        )
+    return known
+
+
+def _count(name: str, value: str) -> str:
+    if not value.isascii() or not value.isdigit():
+        raise InvalidInputError(
+            f"property {name!r}: expected a whole number from 0, found {value!r}", kind="bad_property"
+        )
+    return str(int(value))
+
+
+def _too_late(name: str, value: str) -> str:
+    lowered = value.lower()
+    if lowered not in ("count", "error"):
+        raise InvalidInputError(
+            f"property {name!r}: expected count or error, found {value!r}", kind="bad_property"
+        )
+    return lowered
+
+
+def parse_isolation_level(level: str) -> str:
+    """Canonical spelling of an isolation level; the two that tables may have, without regard to case.
+
+    Raises:
+        InvalidInputError: anything else, `SnapshotIsolation` included: it is internal.
+    """
+    known = _LEVELS.get(level.lower())
+    if known is None:
+        raise InvalidInputError(
+            f"isolation level {level!r}: expected Serializable or WriteSerializable",
+            kind="DELTA_INVALID_ISOLATION_LEVEL",
+        )
+    return known
+
+
+def _isolation_level(_name: str, value: str) -> str:
+    return parse_isolation_level(value)
+
+
+def _text(_name: str, value: str) -> str:
+    return value
+
+
+_OURS: Final[dict[str, Callable[[str, str], str]]] = {
+    SEQUENCE_COL: _text,
+    SEQUENCE_TYPE: _text,
+    STORAGE_FORMAT: _storage_format,
+    COMPRESSION: _compression,
+    NO_AUTO_COMPACTION: _boolean,
+    COMPACTION_SEGMENTS: _count,
+    COMPACTION_DELETED: _count,
+    COMPACTION_PACE: _count,
+    VERSION_RETENTION: _count,
+    TOMBSTONE_RETENTION: _count,
+    TOO_LATE_ROWS: _too_late,
+    ISOLATION_LEVEL: _isolation_level,
+    ROW_LEVEL: _boolean,
+    APPEND_ONLY: _boolean,
+    PARTITION_COLUMNS: _text,
+    "enable_unique_key_merge_on_write": _merge_on_write,
+    SKIP_BITMAP: _boolean,
+}
+
+
+def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Checks names and values; returns them in their stored spelling, in the given order.
+
+    Raises:
+        InvalidInputError: unknown or refused name, or a value the property does not take.
+    """
+    parsed: dict[str, str] = {}
+    for name, value in given.items():
+        if name in _OURS:
+            parsed[name] = _OURS[name](name, str(value))
+        elif name in _CARRIED or name.startswith(groups.PREFIX):
+            parsed[name] = str(value)
+        else:
+            raise InvalidInputError(_refusal(name), kind="bad_property")
+    return parsed
+
+
+def _refusal(name: str) -> str:
+    for prefix, reason in _REFUSED.items():
+        if name.startswith(prefix):
+            return f"property {name!r} is not supported: {reason}"
+    near = difflib.get_close_matches(name, [*_OURS, *_CARRIED], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"property {name!r} is not known{hint}"

@@ -1,0 +1,305 @@
+"""Table schemas: columns, the unique key, and where the sequence comes from.
+
+A `TableSchema` is one immutable revision. Files keep the names of the revision that wrote them and are read
+through the ids of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.schema import properties as props
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, Column
+from seqstore.store.schema.column_groups import (
+    ColumnGroup,
+    Groups,
+    groups_from_record,
+    groups_to_record,
+    parse_groups,
+)
+from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.declaration import (
+    check_auto_increment,
+    check_default,
+    check_key,
+    check_names,
+    check_on_update,
+    check_sequence,
+)
+from seqstore.store.schema.features import features_of, protocol_of
+from seqstore.store.schema.partitioning import Partitioning
+from seqstore.store.schema.partitions import checked as check_partitioning
+from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One revision of a table's schema.
+
+    Attributes:
+        columns: in table order; the key columns come first (T3).
+        key: names of the key columns.
+        sequence_column: the visible column the sequence mirrors (SD1), or None.
+        sequence_type: type of the hidden sequence (SD1, SD2), None when the table has none.
+        properties: checked properties, stored spelling.
+        distribution: as declared, such as `HASH(user_id) BUCKETS 32`; kept for display.
+        revision: grows by one with every change.
+        groups: column groups by number, None where one was dropped; empty in tables without (SM1).
+        next_column_id: what the next column is numbered, 0 as long as none was dropped or added.
+        features: table features a program must know to write the table.
+        constraints: CHECKs that rows must not break.
+    """
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    sequence_column: str | None = None
+    sequence_type: ColumnType | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    distribution: str = ""
+    comment: str = ""
+    revision: int = 1
+    groups: Groups = ()
+    partitioning: Partitioning | None = None
+    next_column_id: int = 0
+    features: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+    @classmethod
+    def create(
+        cls,
+        columns: Iterable[Column],
+        key: Sequence[str],
+        *,
+        properties: Mapping[str, str] | None = None,
+        distribution: str = "",
+        comment: str = "",
+        partitioning: Partitioning | None = None,
+    ) -> TableSchema:
+        """Checks a declaration and numbers its columns.
+
+        Args:
+            columns: key columns first, in key order.
+            key: one or more names.
+            properties: as written by the user; see `schema.properties`.
+            partitioning: over key columns; see `schema.partitions`.
+
+        Raises:
+            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3, A5).
+        """
+        numbered = tuple(replace(column, id=i) for i, column in enumerate(columns, start=1))
+        check_names(numbered)
+        key = check_key(numbered, key)
+        checked = props.parse_properties(properties or {})
+        sequence_column, sequence_type = check_sequence(numbered, key, checked)
+        for column in numbered:
+            check_default(column)
+            check_on_update(column)
+        groups = parse_groups(numbered, key, checked)
+        check_auto_increment(numbered, has_groups=bool(groups))
+        made = cls(
+            numbered, key, sequence_column, sequence_type, checked, distribution, comment, groups=groups
+        )
+        if partitioning is None:
+            return made
+        return replace(made, partitioning=check_partitioning(made, partitioning))
+
+    @classmethod
+    def from_arrow(
+        cls, schema: pa.Schema, key: Sequence[str], *, properties: Mapping[str, str] | None = None
+    ) -> TableSchema:
+        """A declaration taken from an Arrow schema; key columns are moved to the front, other columns may
+        be NULL.
+
+        A STRING key column becomes VARCHAR(65533), for STRING may not be a key.
+        """
+        missing = [name for name in key if name not in schema.names]
+        if missing:
+            raise InvalidInputError(
+                f"key column {missing[0]!r} is not among {schema.names}", kind="unknown_column"
+            )
+        columns = []
+        for name in [*key, *(n for n in schema.names if n not in key)]:
+            arrow = schema.field(name)
+            column_type = type_from_arrow(arrow.type)
+            if name in key and column_type.name == "STRING":
+                column_type = parse_type("VARCHAR(65533)")
+            columns.append(Column(name, column_type, nullable=arrow.nullable and name not in key))
+        return cls.create(columns, key, properties=properties)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The key, in key order."""
+        return self.columns[: len(self.key)]
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        """The columns behind the key, in table order."""
+        return self.columns[len(self.key) :]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Visible columns in table order."""
+        return [column.name for column in self.columns]
+
+    @cached_property
+    def auto_increment_column(self) -> Column | None:
+        """The column whose values are made (A5), or None."""
+        return next((column for column in self.columns if column.auto_increment is not None), None)
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether a sequence, mapped or hidden, decides between rows of a key."""
+        return self.sequence_type is not None
+
+    @cached_property
+    def column_groups(self) -> dict[int, ColumnGroup]:
+        """The column groups that exist, by number."""
+        return {number: group for number, group in enumerate(self.groups) if group is not None}
+
+    @property
+    def storage_format(self) -> str:
+        """`arrow` or `parquet`."""
+        return self.properties.get(props.STORAGE_FORMAT, "arrow")
+
+    @property
+    def compression(self) -> str:
+        """Codec of new segments: none, lz4 or zstd. Arrow defaults to none: it is read in place."""
+        chosen = self.properties.get(props.COMPRESSION, "default")
+        return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
+
+    @property
+    def isolation_level(self) -> str:
+        """What its transactions are checked at."""
+        return self.properties.get(props.ISOLATION_LEVEL, "WriteSerializable")
+
+    @property
+    def row_level(self) -> bool:
+        """Whether conflicts are looked for row by row."""
+        return self.properties.get(props.ROW_LEVEL, "true") == "true"
+
+    def with_partitioning(self, partitioning: Partitioning) -> TableSchema:
+        """Returns the schema with another partitioning, unchecked; `TableSchema.create` checks."""
+        return replace(self, partitioning=partitioning)
+
+    @property
+    def refuses_too_late(self) -> bool:
+        """Whether a row below the tombstone watermark fails its load instead of being counted."""
+        return self.properties.get(props.TOO_LATE_ROWS) == "error"
+
+    @property
+    def is_append_only(self) -> bool:
+        """Rows may come, never change or go."""
+        return self.properties.get(props.APPEND_ONLY) == "true"
+
+    @cached_property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Columns that conflicts are told apart by where rows are not looked at."""
+        if self.partitioning is not None:
+            return tuple(self.partitioning.columns)
+        named = self.properties.get(props.PARTITION_COLUMNS, "")
+        return tuple(self.column(name.strip()).name for name in named.split(",") if name.strip())
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Visible columns as an Arrow schema, in table order."""
+        return pa.schema([column.arrow for column in self.columns])
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name.lower(): column for column in self.columns}
+
+    def find(self, name: str) -> Column | None:
+        """The column of that name, without regard to case (P31), or None."""
+        return self._by_name.get(name.lower())
+
+    def column(self, name: str) -> Column:
+        """The column of that name, without regard to case.
+
+        Raises:
+            InvalidInputError: no such column.
+        """
+        found = self.find(name)
+        if found is None:
+            raise InvalidInputError(
+                f"unknown column {name!r}; the table has {', '.join(self.names)}",
+                kind="unknown_column",
+                column=name,
+            )
+        return found
+
+    def hidden_fields(self) -> list[pa.Field]:
+        """Hidden columns as readers see them, in the order of T4, which column groups a row has last."""
+        fields = [pa.field(DELETE_SIGN, pa.int8(), False), pa.field(VERSION_COL, pa.int64(), False)]
+        if self.sequence_type is not None:
+            fields.append(pa.field(SEQUENCE_COL, self.sequence_type.arrow, True))
+        if self.groups:
+            fields.append(pa.field(GROUPS_COL, pa.int64(), False))
+        return fields
+
+    def arrow_of(self, names: Sequence[str]) -> pa.Schema:
+        """Some columns as an Arrow schema, hidden ones by their canonical names."""
+        if list(names) == self.names:
+            return self.arrow
+        hidden = {field.name: field for field in self.hidden_fields()}
+        return pa.schema([hidden.get(name) or self.arrow.field(name) for name in names])
+
+    @cached_property
+    def _stored(self) -> dict[tuple[str, ...], pa.Schema]:
+        return {}
+
+    def stored_arrow(self, hidden: tuple[str, ...]) -> pa.Schema:
+        """Visible columns and some hidden ones behind them, as segments store them."""
+        known = self._stored.get(hidden)
+        if known is None:
+            fields = {field.name: field for field in self.hidden_fields()}
+            known = self._stored[hidden] = pa.schema([*self.arrow, *(fields[name] for name in hidden)])
+        return known
+
+    def to_record(self) -> dict[str, Any]:
+        """For the catalog; `from_record` reads it back."""
+        return {
+            "columns": [column.to_record() for column in self.columns],
+            "key": list(self.key),
+            "sequence_column": self.sequence_column,
+            "sequence_type": self.sequence_type.sql if self.sequence_type else None,
+            "properties": dict(self.properties),
+            "distribution": self.distribution,
+            "comment": self.comment,
+            "revision": self.revision,
+            "groups": groups_to_record(self.groups),
+            "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
+            "next_column_id": self.next_column_id,
+            "constraints": [constraint.to_record() for constraint in self.constraints],
+            **protocol_of(self.features),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
+        """What `to_record` made.
+
+        Raises:
+            FormatError: the table can be read only by programs that know more than this one.
+        """
+        features = features_of(record)
+        sequence_type = record["sequence_type"]
+        return cls(
+            columns=tuple(Column.from_record(item) for item in record["columns"]),
+            key=tuple(record["key"]),
+            sequence_column=record["sequence_column"],
+            sequence_type=parse_type(sequence_type) if sequence_type else None,
+            properties=record["properties"],
+            distribution=record["distribution"],
+            comment=record["comment"],
+            revision=record["revision"],
+            groups=groups_from_record(record.get("groups", ())),
+            partitioning=Partitioning.from_record(record.get("partitioning")),
+            next_column_id=record.get("next_column_id", 0),
+            features=features,
+            constraints=tuple(Constraint.from_record(item) for item in record.get("constraints", ())),
+        )

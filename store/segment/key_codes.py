@@ -1,0 +1,187 @@
+"""Key codes: one 64-bit code per row, computed from its key columns.
+
+Given the key columns of n rows as Arrow arrays, the code of a row is found so:
+
+1. A key of one fixed-width column of up to 8 bytes is *exact*: its value, NULL given a value that the type
+   never takes, goes through a bijection of 64-bit integers. Equal codes mean equal keys.
+2. Any other key is *hashed*: each column gives 64 bits a row (words of 8 bytes folded one after the other,
+   the length first; NULL gives a constant), the columns are folded in key order. Equal codes mean that keys
+   *may* be equal: whoever acts on them compares the key columns as well.
+3. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a
+   fair share of the rows: buckets, tasks and segments split by code range.
+
+Codes are stored in key indexes. What this module computes may never change without a new format number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from seqstore.store.schema.column import Column
+
+Codes: TypeAlias = npt.NDArray[np.uint64]
+
+_EXACT_BYTES: Final = {
+    "BOOLEAN": 1,
+    "TINYINT": 1,
+    "SMALLINT": 2,
+    "INT": 4,
+    "DATE": 4,
+    "BIGINT": 8,
+    "DATETIME": 8,
+}
+# NULL of an exact key. Types narrower than 8 bytes never reach it and DATETIME ends at the year 9999.
+_NULL_VALUE: Final = np.int64(-(2**63))
+_NULL_HASH: Final = np.uint64(0x9E3779B97F4A7C15)
+_FOLD: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_1: Final = np.uint64(0xFF51AFD7ED558CCD)
+_MIX_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT: Final = np.uint64(33)
+_FOLD_SHIFT: Final = np.uint64(29)
+# Strings longer than this are hashed one at a time: a vectorised step per 8 bytes no longer pays for a few
+# rows.
+_VECTOR_BYTES: Final = 128
+
+
+def is_exact(key_columns: Sequence[Column]) -> bool:
+    """Whether equal codes prove equal keys (step 1)."""
+    if len(key_columns) != 1:
+        return False
+    column = key_columns[0]
+    width = _EXACT_BYTES.get(column.type.name)
+    # A nullable BIGINT has one value too many for 64 bits.
+    return width is not None and not (column.nullable and column.type.name == "BIGINT")
+
+
+def encode_keys(arrays: Sequence[pa.Array], key_columns: Sequence[Column]) -> Codes:
+    """Codes of n rows.
+
+    Args:
+        arrays: the key columns, n rows each, of the columns' Arrow types, without chunks.
+        key_columns: their declarations, same order.
+    """
+    if is_exact(key_columns):
+        return _mix(fixed_values(arrays[0]).view(np.uint64))
+    folded = np.full(len(arrays[0]), len(arrays), dtype=np.uint64)
+    for array in arrays:
+        folded ^= _column_hash(array)
+        folded *= _FOLD
+        folded ^= folded >> _FOLD_SHIFT
+    return finish_hash(folded)
+
+
+def finish_hash(folded: Codes) -> Codes:
+    """Last step of hashed codes, apart from exact ones so that tests can force collisions here."""
+    return _mix(folded)
+
+
+def _mix(values: Codes) -> Codes:
+    """A bijection of 64-bit integers that spreads them evenly; returns a new array."""
+    mixed = values ^ (values >> _SHIFT)
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT
+    mixed *= _MIX_2
+    mixed ^= mixed >> _SHIFT
+    return mixed
+
+
+def fixed_values(array: pa.Array) -> npt.NDArray[np.int64]:
+    """A column of up to 8 bytes as int64, NULL as the smallest int64; always a fresh or read-only view."""
+    arrow = array.type
+    if pa.types.is_boolean(arrow):
+        array = array.cast(pa.int8())
+    elif pa.types.is_date32(arrow):
+        array = array.view(pa.int32())
+    elif pa.types.is_timestamp(arrow):
+        array = array.view(pa.int64())
+    if array.null_count == 0:
+        return np.asarray(array).astype(np.int64, copy=False)
+    valid = np.asarray(array.is_valid())
+    values = np.asarray(pc.fill_null(array, 0)).astype(np.int64)
+    values[~valid] = _NULL_VALUE
+    return values
+
+
+def _column_hash(array: pa.Array) -> Codes:
+    arrow = array.type
+    if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
+        hashed = _hash_strings(array)
+    elif pa.types.is_decimal(arrow):
+        words = decimal_words(array)
+        hashed = np.zeros(len(array), dtype=np.uint64)
+        for i in range(words.shape[1]):
+            hashed ^= words[:, i]
+            hashed *= _FOLD
+            hashed ^= hashed >> _FOLD_SHIFT
+    else:
+        hashed = _mix(fixed_values(array).view(np.uint64))
+    if array.null_count:
+        hashed[np.asarray(array.is_null())] = _NULL_HASH
+    return hashed
+
+
+def decimal_words(array: pa.Array) -> Codes:
+    """A decimal column as little-endian 64-bit words, shape (rows, 2 or 4); NULL rows mean nothing."""
+    width = array.type.byte_width // 8
+    data = np.frombuffer(array.buffers()[1], dtype=np.uint64)
+    start = array.offset * width
+    return data[start : start + len(array) * width].reshape(len(array), width)
+
+
+def _hash_strings(array: pa.Array) -> Codes:
+    rows = len(array)
+    if pa.types.is_large_string(array.type):
+        array = array.cast(pa.string())
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[array.offset : array.offset + rows + 1]
+    starts = offsets[:-1].astype(np.int64)
+    lengths = np.diff(offsets).astype(np.int64)
+    first, last = (int(offsets[0]), int(offsets[-1])) if rows else (0, 0)
+    raw = array.buffers()[2]
+    data = np.zeros(last - first + 8, dtype=np.uint8)  # 8 bytes of slack: words may be read past the end
+    if last > first:
+        data[: last - first] = np.frombuffer(raw, dtype=np.uint8)[first:last]
+    starts -= first
+    words: Any = np.ndarray(shape=(len(data) - 7,), dtype="<u8", buffer=data.data, strides=(1,))
+    hashed = lengths.view(np.uint64) * _MIX_1
+    longest = int(lengths.max(initial=0))
+    for at in range(0, min(longest, _VECTOR_BYTES), 8):
+        chosen = np.flatnonzero(lengths > at) if at else None
+        _fold_word(hashed, words, starts, lengths, at, chosen)
+    if longest > _VECTOR_BYTES:
+        view = memoryview(data.data)
+        for row in np.flatnonzero(lengths > _VECTOR_BYTES):
+            start = int(starts[row])
+            hashed[row] ^= np.uint64(xxhash.xxh3_64_intdigest(view[start : start + int(lengths[row])]))
+    return hashed
+
+
+def _fold_word(
+    hashed: Codes,
+    words: Any,
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    at: int,
+    chosen: npt.NDArray[np.intp] | None,
+) -> None:
+    """Folds bytes [at, at + 8) of the chosen strings (None: of all) into their hashes."""
+    if chosen is not None:
+        starts, lengths = starts[chosen], lengths[chosen]
+    word = words[starts + at]
+    rest = np.clip(lengths - at, 0, 8).astype(np.uint64)
+    short = rest < 8
+    if short.any():
+        mask = (np.uint64(1) << (rest[short] * np.uint64(8))) - np.uint64(1)
+        word[short] &= mask
+    part = hashed if chosen is None else hashed[chosen]
+    part ^= word
+    part *= _FOLD
+    part ^= part >> _FOLD_SHIFT
+    if chosen is not None:
+        hashed[chosen] = part

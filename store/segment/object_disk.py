@@ -1,0 +1,204 @@
+"""Segment files on an object store, such as S3, with a local cache.
+
+Segment files never change, so a local copy is right for ever:
+
+1. A new file is written into the cache, checked and synced like any other, then uploaded; it is durable when
+   the object store has acknowledged it. Nothing is renamed.
+2. A file is read from its copy; when there is none it is fetched first, under a name of its own, and moved
+   into place whole.
+3. When copies take more than `cache_bytes_max` those that were used longest ago go; a mapping of one stays
+   valid.
+
+The catalog stays on the local disk of the host that commits. Other hosts, Spark's executors among them, keep
+their cache in their directory for temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
+from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.segment.disk import Disk, NewFile
+
+_COPY_BYTES = 8 * 2**20
+
+
+class ObjectDisk(Disk):
+    """Files below a URI that `pyarrow.fs` understands; picklable.
+
+    Args:
+        uri: such as `s3://bucket/prefix?endpoint_override=localhost:8333&scheme=http`; credentials come from
+            the environment or the URI.
+        data_dir: of the store; the cache is in it, where it exists.
+        cache_bytes_max: size the cache may have.
+    """
+
+    def __init__(self, uri: str, data_dir: Path, cache_bytes_max: int) -> None:
+        self.uri = uri
+        self._data_dir = data_dir
+        self._cache_bytes_max = cache_bytes_max
+        super().__init__(self._cache_root())
+
+    def _cache_root(self) -> Path:
+        if self._data_dir.is_dir():
+            return self._data_dir / "cache"
+        own = blake2b(self.uri.encode(), digest_size=8).hexdigest()
+        return Path(tempfile.gettempdir()) / f"seqstore-cache-{own}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"uri": self.uri, "_data_dir": self._data_dir, "_cache_bytes_max": self._cache_bytes_max}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.root = self._cache_root()  # another host may have no data directory
+
+    @cached_property
+    def _remote(self) -> tuple[Any, str]:
+        """The file system and the path on it."""
+        try:
+            filesystem, path = pafs.FileSystem.from_uri(self.uri)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InvalidInputError(
+                f"segments URI {self._shown!r} cannot be used: {error}; expected one such as s3://bucket/prefix",
+                kind="bad_uri",
+            ) from error
+        return filesystem, path.rstrip("/")
+
+    @property
+    def _shown(self) -> str:
+        """The URI without the secrets it may hold."""
+        parts = urlsplit(self.uri)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def _object(self, name: str) -> str:
+        return f"{self._remote[1]}/{name}"
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[NewFile]:
+        with self._written(name) as file:
+            yield file
+        if self._check is not None:
+            self._look(name)
+        try:
+            self._upload(name)
+        except OSError as error:
+            self.path(name).unlink(missing_ok=True)
+            raise UnavailableError(
+                f"{self._shown}: {name} cannot be written: {error}", kind="disk", path=name
+            ) from error
+        self._evict(keep=self.path(name))
+        if self._check is not None:
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        """What `guarded` asks for: an object has its name when it is uploaded. Looked for before as well, so
+        that nothing is uploaded in vain."""
+        assert self._check is not None
+        try:
+            self._check()
+        except BaseException:
+            self.delete(name)
+            raise
+
+    def _upload(self, name: str) -> None:
+        filesystem, _ = self._remote
+        with self.path(name).open("rb") as source, filesystem.open_output_stream(self._object(name)) as sink:
+            shutil.copyfileobj(source, sink, _COPY_BYTES)
+
+    def sync_directory(self, name: str) -> None:
+        """Nothing to do: an object that was acknowledged has its name."""
+
+    def map(self, name: str) -> pa.Buffer:
+        path = self.path(name)
+        if path.exists():
+            os.utime(path)
+        else:
+            self._fetch(name)
+        try:
+            return pa.memory_map(str(path)).read_buffer()
+        except FileNotFoundError:  # another process made room between the two
+            self._fetch(name)
+            return pa.memory_map(str(path)).read_buffer()
+
+    def _fetch(self, name: str) -> None:
+        filesystem, _ = self._remote
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.fetching")
+        try:
+            with filesystem.open_input_stream(self._object(name)) as source, partial.open("wb") as sink:
+                shutil.copyfileobj(source, sink, _COPY_BYTES)
+            partial.replace(path)
+        except FileNotFoundError as error:
+            raise CorruptionError(
+                f"{self._shown}: the catalog names {name}, but it is missing", path=name
+            ) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"{self._shown}: {name} cannot be read: {error}", kind="disk", path=name
+            ) from error
+        finally:
+            partial.unlink(missing_ok=True)
+        self._evict(keep=path)
+
+    def _evict(self, *, keep: Path) -> None:
+        """Removes the copies used longest ago until the cache has its size."""
+        copies = []
+        for path in self.root.rglob("*"):
+            try:
+                told = path.stat()
+            except FileNotFoundError:  # another process was faster
+                continue
+            if path.is_file():
+                copies.append((told.st_mtime_ns, told.st_size, path))
+        excess = sum(size for _, size, _ in copies) - self._cache_bytes_max
+        for _, size, path in sorted(copies):
+            if excess <= 0:
+                return
+            if path != keep:
+                path.unlink(missing_ok=True)
+                excess -= size
+
+    def exists(self, name: str) -> bool:
+        """Whether the object store has it; copies do not count."""
+        filesystem, _ = self._remote
+        try:
+            found = filesystem.get_file_info(self._object(name))
+        except OSError as error:
+            raise UnavailableError(
+                f"{self._shown}: {name} cannot be read: {error}", kind="disk", path=name
+            ) from error
+        return bool(found.type == pafs.FileType.File)
+
+    def list(self, directory: str) -> list[str]:
+        filesystem, _ = self._remote
+        selector = pafs.FileSelector(self._object(directory), allow_not_found=True)
+        return sorted(info.base_name for info in filesystem.get_file_info(selector))
+
+    def age_seconds(self, name: str, now: float) -> float:
+        info = self._remote[0].get_file_info(self._object(name))
+        return now - info.mtime.timestamp() if info.mtime is not None else 0.0
+
+    def delete(self, name: str) -> None:
+        super().delete(name)
+        try:
+            self._remote[0].delete_file(self._object(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnavailableError(
+                f"{self._shown}: {name} cannot be removed: {error}", kind="disk", path=name
+            ) from error

@@ -1,0 +1,460 @@
+"""Segments: the immutable pieces of a table's data, their files and their description.
+
+A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its
+rows. Three homes:
+
+- `arrow`: `<id>.arrow`, an Arrow IPC file (buffers plain, LZ4 or zstd), mapped;
+- `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively;
+- `inline`: one batch in the catalog record itself, for small loads; its key index is computed when it is
+  read.
+
+The file holds the visible columns under the names of the schema revision that wrote them, then those hidden
+columns whose value is not the same for all rows: `__DELETE_SIGN__` if there are tombstones,
+`__SEQUENCE_COL__` if it is not simply the mapped column, `__VERSION_COL__` after a compaction. Bytes are
+verified batch by batch when first read in a process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import xxhash
+
+from seqstore.store.errors import CorruptionError
+from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.schema.column import SEQUENCE_COL
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.dedupe import Rows
+from seqstore.store.segment.disk import Disk, NewFile, Range
+from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
+
+INLINE: Final = "inline"
+# For rows on their way to a file. Arrow's own allocator asks for huge pages; touched for the first time they
+# cost three times as much as these, and a load touches most of its memory for the first time.
+BULK_MEMORY: Final = pa.system_memory_pool()
+# Rows brought into order at a time, whatever the size of a batch.
+_TAKEN_ROWS: Final = 2**18
+_TAKEN_BYTES: Final = 32 * 2**20
+_READ_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class SegmentMeta:
+    """What the catalog knows of a segment.
+
+    Attributes:
+        id: unique name, also of its files.
+        home: `arrow`, `parquet` or `inline`.
+        compression: none, lz4 or zstd.
+        revision: schema revision whose names the file carries.
+        rows, batch_rows: all rows; rows of every batch but the last.
+        tombstones: rows whose delete sign is 1.
+        hidden: hidden columns that are stored.
+        data_bytes, keys_bytes: sizes of the two files (of the record when inline).
+        ranges: offset, length and xxh3 of what stands before the first batch, of each batch, and of what
+            follows the last.
+        keys_checksum: xxh3 of the `.keys` file.
+        zones: see `segment.zone_map`.
+        file: id of the segment whose files these are, empty for its own (maintenance.restore).
+        written: the version that wrote the rows, where they do not say so and it is not the one that added
+            the segment; else 0.
+    """
+
+    id: str
+    home: str
+    compression: str
+    revision: int
+    rows: int
+    batch_rows: int
+    tombstones: int
+    hidden: tuple[str, ...]
+    data_bytes: int
+    keys_bytes: int = 0
+    ranges: tuple[Range, ...] = ()
+    keys_checksum: int = 0
+    zones: ZoneMap = field(default_factory=dict)
+    file: str = ""
+    written: int = 0
+
+    @property
+    def file_id(self) -> str:
+        return self.file or self.id
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its batches are used as they are stored."""
+        return self.home == INLINE or (self.home == "arrow" and self.compression == "none")
+
+    @property
+    def batches(self) -> int:
+        return -(-self.rows // self.batch_rows) if self.rows else 0
+
+    def to_record(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> SegmentMeta:
+        ranges = tuple((r[0], r[1], r[2]) for r in record["ranges"])
+        return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
+
+
+def file_names(meta: SegmentMeta) -> list[str]:
+    """Names, without directory, of a segment's files."""
+    return [] if meta.home == INLINE else [f"{meta.id}.{meta.home}", f"{meta.id}.keys"]
+
+
+def data_name(directory: str, meta: SegmentMeta) -> str:
+    return f"{directory}/{meta.file_id}.{meta.home}"
+
+
+def keys_name(directory: str, meta: SegmentMeta) -> str:
+    return f"{directory}/{meta.file_id}.keys"
+
+
+def write_segment(
+    disk: Disk,
+    directory: str,
+    segment_id: str,
+    rows: pa.Table | pa.RecordBatch,
+    index: KeyIndex,
+    schema: TableSchema,
+    *,
+    batch_rows: int,
+    tombstones: int,
+    order: Rows | None = None,
+    compression: str | None = None,
+) -> SegmentMeta:
+    """Writes data and key index of one segment; both files are durable afterwards, their names are not yet.
+
+    Args:
+        rows: visible columns in table order, then the stored hidden ones.
+        index: positions refer to the stored order.
+        batch_rows: rows of a batch.
+        tombstones: how many rows have delete sign 1.
+        order: which of the rows are stored, and in what order; None when all are, as they come.
+        compression: of the data, None means the table's.
+    """
+    hidden = tuple(rows.schema.names[len(schema.columns) :])
+    meta = SegmentMeta(
+        segment_id,
+        schema.storage_format,
+        compression or schema.compression,
+        schema.revision,
+        rows.num_rows if order is None else len(order),
+        batch_rows,
+        tombstones,
+        hidden,
+        data_bytes=0,
+    )
+    zones = ZoneMapBuilder(rows.schema, schema.key)
+    with disk.create(data_name(directory, meta)) as data:
+        write = _write_arrow if meta.home == "arrow" else _write_parquet
+        write(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta.compression)
+    with disk.create(keys_name(directory, meta)) as keys:
+        _write_keys(keys, index)
+    return replace(
+        meta,
+        data_bytes=data.size,
+        keys_bytes=keys.size,
+        ranges=tuple(data.ranges),
+        keys_checksum=keys.ranges[0][2],
+        zones=zones.zones,
+    )
+
+
+def _ordered(
+    rows: pa.Table | pa.RecordBatch, order: Rows | None, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows in stored order, batch by batch. Only a few batches at a time are held in memory; they are
+    taken together, for then Arrow stays longer with each column, and by the shortest integers, for those
+    are read most."""
+    if isinstance(rows, pa.Table):
+        rows = rows.combine_chunks().to_batches(max_chunksize=max(len(rows), 1))[0]
+    if order is None:
+        yield from _cut(rows, batch_rows)
+        return
+    row_bytes = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    together = max(min(_TAKEN_ROWS, _TAKEN_BYTES // row_bytes) // batch_rows, 1) * batch_rows
+    positions = order.astype(np.uint32) if rows.num_rows < 2**32 else order
+    for start in range(0, len(order), together):
+        indices = pa.array(positions[start : start + together])
+        yield from _cut(pc.take(rows, indices, memory_pool=BULK_MEMORY), batch_rows)
+
+
+def _cut(rows: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    return (rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows))
+
+
+def inline_segment(
+    segment_id: str, batch: pa.RecordBatch, schema: TableSchema, *, tombstones: int
+) -> tuple[SegmentMeta, bytes]:
+    """A small segment as one batch of bytes for the catalog."""
+    payload = batch.serialize().to_pybytes()
+    hidden = tuple(batch.schema.names[len(schema.columns) :])
+    rows = batch.num_rows
+    meta = SegmentMeta(
+        segment_id, INLINE, "none", schema.revision, rows, rows, tombstones, hidden, len(payload)
+    )
+    return meta, payload
+
+
+def _write_arrow(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> None:
+    """An Arrow file; its ranges are what stands before the first batch, each batch, and what follows."""
+    options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with ipc.new_file(file, schema, options=options) as writer:
+        for batch in batches:
+            file.end_range()
+            writer.write_batch(batch)
+        file.end_range()
+    file.end_range()
+
+
+def _write_parquet(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+) -> None:
+    """A Parquet file, a row group per batch; ranges as in `_write_arrow`."""
+    strings = [f.name for f in schema if pa.types.is_string(f.type)]
+    with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=strings) as writer:
+        for batch in batches:
+            file.end_range()
+            writer.write_table(pa.Table.from_batches([batch]), row_group_size=max(batch.num_rows, 1))
+        file.end_range()
+    file.end_range()
+
+
+def _write_keys(file: NewFile, index: KeyIndex) -> None:
+    batch = index.to_arrow()
+    with ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    file.end_range()
+
+
+class Segment:
+    """A segment opened for reading. Safe to share between threads; nothing is read before it is asked for.
+
+    Args:
+        schema: the revision that wrote the segment.
+        payload: the record's bytes of an inline segment.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, meta: SegmentMeta, schema: TableSchema, payload: bytes | None = None
+    ) -> None:
+        self.meta = meta
+        self.schema = schema
+        self._disk = disk
+        self._directory = directory
+        self.payload = payload
+        self._verified: set[int] = set()
+        self._batches: dict[int, pa.RecordBatch] = {}
+        self._pruners: dict[int, Pruner] = {}
+        self._bounds: dict[int, ZoneBounds] = {}
+        self._lock = new_lock()
+
+    @property
+    def rows(self) -> int:
+        return self.meta.rows
+
+    def described_by(self, meta: SegmentMeta) -> Segment:
+        """The same bytes under another description."""
+        return Segment(self._disk, self._directory, meta, self.schema, self.payload)
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """Columns as they are stored, hidden ones last."""
+        return self.schema.stored_arrow(self.meta.hidden)
+
+    @cached_property
+    def index(self) -> KeyIndex:
+        """The key index, mapped and verified (computed when inline)."""
+        return self._computed_index() if self.meta.home == INLINE else self.read_index()
+
+    def forget_index(self) -> None:
+        """Lets go of a key index in memory that its file has too."""
+        if self.meta.home != INLINE:
+            self.__dict__.pop("index", None)
+
+    def read_index(self) -> KeyIndex:
+        """The key index as its file has it.
+
+        Raises:
+            CorruptionError: the file is missing or not what was written.
+        """
+        name = keys_name(self._directory, self.meta)
+        buffer = self._disk.map(name)
+        if _digest(buffer, self._disk.path(name)) != self.meta.keys_checksum:
+            raise CorruptionError(f"{name}: key index does not match its checksum", path=name)
+        return KeyIndex.read(buffer)
+
+    def _computed_index(self) -> KeyIndex:
+        batch = self.batch(0)
+        key_columns = self.schema.key_columns
+        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        if (codes[1:] > codes[:-1]).all():  # as rows usually lie
+            return KeyIndex(codes, None, self._computed_sequence(batch))
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        repeats = bool((codes[1:] == codes[:-1]).any())
+        sequence = self._computed_sequence(batch)
+        sequence = sequence.take(order) if sequence is not None else None
+        return KeyIndex(codes, order.astype(np.uint32), sequence, repeats)
+
+    def _computed_sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
+        sequence_type = self.schema.sequence_type
+        if sequence_type is None:
+            return None
+        name = SEQUENCE_COL if SEQUENCE_COL in self.meta.hidden else self.schema.sequence_column
+        return SequenceVector.encode(batch.column(name), sequence_type)
+
+    def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Record batch i, all stored columns or the named ones in that order, verified.
+
+        Raises:
+            CorruptionError: file missing, cut, or other bytes than were written.
+        """
+        if self.meta.home == "parquet" or self.meta.compression != "none":
+            return self._decoded_batch(i, columns)
+        whole = self._batches.get(i)
+        if whole is None:
+            whole = self._plain_batch(i)
+            self._batches[i] = whole
+        return whole if columns is None else whole.select(list(columns))
+
+    def is_at_hand(self, i: int) -> bool:
+        """Whether batch i is used as it lies in memory, verified: reading it again is no work."""
+        return self.meta.home == INLINE or i in self._batches
+
+    def _plain_batch(self, i: int) -> pa.RecordBatch:
+        if self.meta.home == INLINE:
+            assert self.payload is not None
+            return ipc.read_record_batch(pa.py_buffer(self.payload), self.stored_schema)
+        self._verify(i)
+        return self._reader.get_batch(i)
+
+    def _decoded_batch(self, i: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+        self._verify(i)
+        names = self.stored_schema.names if columns is None else list(columns)
+        if self.meta.home == "parquet":
+            table = pq.ParquetFile(pa.BufferReader(self._data)).read_row_group(i, columns=names)
+            table = table.select(names).cast(pa.schema([self.stored_schema.field(n) for n in names]))
+            batches = table.combine_chunks().to_batches()
+            return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+        fields = [self.stored_schema.get_field_index(name) for name in names]
+        options = ipc.IpcReadOptions(included_fields=sorted(fields))
+        return ipc.open_file(pa.BufferReader(self._data), options=options).get_batch(i).select(names)
+
+    @cached_property
+    def _data(self) -> pa.Buffer:
+        name = data_name(self._directory, self.meta)
+        buffer = self._disk.map(name)
+        if buffer.size != self.meta.data_bytes:
+            raise CorruptionError(
+                f"{name}: expected {self.meta.data_bytes} bytes, found {buffer.size}", path=name
+            )
+        for i in (0, len(self.meta.ranges) - 1):
+            self._verify_range(buffer, i, "head" if i == 0 else "tail")
+        return buffer
+
+    @cached_property
+    def _reader(self) -> ipc.RecordBatchFileReader:
+        return ipc.open_file(pa.BufferReader(self._data))
+
+    def _verify(self, i: int) -> None:
+        if i not in self._verified:
+            self._verify_range(self._data, i + 1, f"batch {i}")
+            self._verified.add(i)
+
+    def _verify_range(self, buffer: pa.Buffer, i: int, what: str) -> None:
+        start, length, expected = self.meta.ranges[i]
+        if xxhash.xxh3_64_intdigest(memoryview(buffer)[start : start + length]) != expected:
+            name = data_name(self._directory, self.meta)
+            raise CorruptionError(f"{name}: {what} does not match its checksum", path=name)
+
+    def take(self, positions: npt.NDArray[np.uint32], columns: Sequence[str]) -> pa.Table:
+        """Rows at some positions, in the order given.
+
+        Reads only the batches that hold them.
+        """
+        if not len(positions):
+            return pa.schema([self.stored_schema.field(name) for name in columns]).empty_table()
+        batch_of = positions // np.uint32(self.meta.batch_rows)
+        if len(positions) == 1 or not (batch_of != batch_of[0]).any():
+            return self._take_within(int(batch_of[0]), positions, columns)
+        order = np.argsort(positions, kind="stable")
+        ascending = positions[order]
+        numbers, starts = np.unique(batch_of[order], return_index=True)
+        parts = [
+            self._take_within(int(number), ascending[low:high], columns)
+            for number, (low, high) in zip(
+                numbers, itertools.pairwise([*starts.tolist(), len(ascending)]), strict=True
+            )
+        ]
+        taken = pa.concat_tables(parts).combine_chunks()
+        if bool((order[1:] > order[:-1]).all()):
+            return taken
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return taken.take(pa.array(back))
+
+    def _take_within(
+        self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str]
+    ) -> pa.Table:
+        local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
+        return pa.Table.from_batches([self.batch(number, columns).take(local)])
+
+    def pruner(self, schema: TableSchema) -> Pruner:
+        """Prunes batches by zone maps for a reader of that schema revision."""
+        with self._lock:
+            known = self._pruners.get(schema.revision)
+            if known is None:
+                known = Pruner(*self._zones_for(schema))
+                self._pruners[schema.revision] = known
+            return known
+
+    def bounds(self, schema: TableSchema) -> ZoneBounds:
+        """Bounds of the columns of each batch for a reader of that schema revision."""
+        with self._lock:
+            known = self._bounds.get(schema.revision)
+            if known is None:
+                known = self._bounds[schema.revision] = ZoneBounds(*self._zones_for(schema))
+            return known
+
+    def _zones_for(self, schema: TableSchema) -> tuple[ZoneMap, dict[str, str], pa.Schema, int]:
+        by_id = {column.id: column.name for column in schema.columns}
+        names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+        fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
+        return self.meta.zones, names, fields, self.meta.batches
+
+    def delete_files(self) -> None:
+        """Removes the files of a segment that no catalog names: its load was aborted."""
+        if self.meta.home != INLINE:
+            self._disk.delete(data_name(self._directory, self.meta))
+            self._disk.delete(keys_name(self._directory, self.meta))
+
+
+def _digest(buffer: pa.Buffer, path: Path) -> int:
+    """The checksum of a mapped file. A large one is read another way: pages touched in the map would count as
+    memory of the process."""
+    if buffer.size <= _READ_BYTES:
+        return int(xxhash.xxh3_64_intdigest(buffer))
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.intdigest()

@@ -1,0 +1,228 @@
+"""Staging: checked rows of a load become segments.
+
+Steps, all of them a pure function of rows, schema and settings; nothing is looked up in the table and the
+catalog is not opened, so the caller's thread, a thread pool or a Spark executor can do it:
+
+1. Code the keys. Many rows are split by ranges of codes into parts of about `segment_rows` rows, built side
+   by side. They come in pieces, and a part is gathered from all of them only when it is built: memory that
+   is touched for the first time costs more than the work done in it, so a load touches little.
+2. Keep one row per key (segment.dedupe); the others are superseded.
+3. Bring the winners into stored order: by key code, which is the order they come in, or by key where the
+   segment is large enough for zone maps to pay.
+4. Write data and key index, the rows brought into order batch by batch on the way to the file; or serialise
+   both for the catalog when the load is small.
+
+Rows that will lose to stored rows are written as well; hiding them is the plan's business (winner_test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.runtime.workers import map_all
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.checked_rows import CheckedRows
+from seqstore.store.segment.constraint_check import refuse_violations
+from seqstore.store.segment.dedupe import Rows, choose_winners
+from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
+from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.load_marker import Attempt, new_segment_id
+from seqstore.store.segment.segment import BULK_MEMORY, Segment, inline_segment, write_segment
+from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.settings import Settings
+
+# Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, whatever its rows.
+_PART_BYTES_MAX: Final = 2**30
+_PARTS_MAX: Final = 2**16
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Segments of a load, in the order of their input; `superseded` rows lost to another row of the same
+    batch."""
+
+    segments: tuple[Segment, ...]
+    superseded: int
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Builds segments for one table.
+
+    Attributes:
+        schema: the revision to write under.
+        disk, directory: where segment files go.
+        settings: sizes and threads.
+        staging: whose files these are, when that is not this process.
+    """
+
+    schema: TableSchema
+    disk: Disk
+    directory: str
+    settings: Settings
+    staging: Attempt | None = None
+
+    def stage(self, *pieces: CheckedRows) -> Staged:
+        """Builds the segments of some rows, given as one piece or several in input order; their files are
+        durable, their names are when `sync` has been called.
+
+        Raises:
+            InvalidInputError: a row breaks a CHECK constraint.
+        """
+        if self.schema.constraints:
+            refuse_violations(self.schema, pieces)
+        given = [_stored_columns(piece) for piece in pieces if len(piece)]
+        rows = sum(batch.num_rows for batch in given)
+        if not rows:
+            return Staged((), 0)
+        parts = self._parts(rows, sum(batch.nbytes for batch in given))
+        coded = map_all(lambda batch: self._code(batch, parts), given, worth_it=parts > 1)
+        built = map_all(lambda part: self._build(*_gathered(coded, part)), range(parts), worth_it=parts > 1)
+        segments = tuple(segment for segment in built if segment is not None)
+        return Staged(segments, rows - sum(segment.rows for segment in segments))
+
+    def sync(self) -> None:
+        """Makes the names of all staged files durable."""
+        self.disk.sync_directory(self.directory)
+
+    def _parts(self, rows: int, size: int) -> int:
+        """How many segments to build of so many rows and bytes."""
+        by_rows = round(rows / self.settings.segment_rows) if rows > 1.5 * self.settings.segment_rows else 1
+        return min(max(by_rows, -(-size // _PART_BYTES_MAX)), _PARTS_MAX)
+
+    def _code(self, batch: pa.RecordBatch, parts: int) -> _Coded:
+        key_columns = self.schema.key_columns
+        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
+
+    def _build(self, batch: pa.RecordBatch, codes: Codes) -> Segment | None:
+        """One segment of some rows."""
+        if not batch.num_rows:
+            return None
+        sequence = self._sequence(batch)
+        keys = [batch.column(c.name) for c in self.schema.key_columns]
+        winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
+        chosen = winners.rows
+        positions = None
+        index_sequence = sequence.take(chosen) if sequence is not None else None
+        origin = chosen
+        if len(chosen) >= self.settings.clustered_rows_min:
+            order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
+            origin = chosen[order]
+            positions = np.empty(len(order), dtype=np.uint32)
+            positions[order] = np.arange(len(order), dtype=np.uint32)
+        index = KeyIndex(codes[chosen], positions, index_sequence, winners.has_equal_codes)
+        return self._write(batch, origin, index)
+
+    def _sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
+        sequence_type = self.schema.sequence_type
+        if sequence_type is None:
+            return None
+        stored = SEQUENCE_COL if SEQUENCE_COL in batch.schema.names else self.schema.sequence_column
+        return SequenceVector.encode(batch.column(stored), sequence_type)
+
+    def _write(self, batch: pa.RecordBatch, origin: Rows, index: KeyIndex) -> Segment:
+        """The segment whose row i is row `origin[i]` of the batch."""
+        tombstones = 0
+        if DELETE_SIGN in batch.schema.names:
+            signs = batch.column(DELETE_SIGN).take(pa.array(origin))
+            tombstones = pc.sum(signs, min_count=0).as_py()
+            if not tombstones:
+                batch = batch.drop_columns([DELETE_SIGN])
+        segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
+        row_bytes = max(batch.nbytes // batch.num_rows, 1)
+        if row_bytes * len(origin) <= self.settings.inline_bytes_max:
+            rows = batch.take(pa.array(origin))
+            meta, payload = inline_segment(segment_id, rows, self.schema, tombstones=tombstones)
+            segment = Segment(self.disk, self.directory, meta, self.schema, payload)
+        else:
+            meta = write_segment(
+                self.disk,
+                self.directory,
+                segment_id,
+                batch,
+                index,
+                self.schema,
+                batch_rows=rows_per_batch(row_bytes, self.settings),
+                tombstones=tombstones,
+                order=origin,
+            )
+            segment = Segment(self.disk, self.directory, meta, self.schema)
+        segment.__dict__["index"] = index  # what was just built need not be read back
+        return segment
+
+
+@dataclass(frozen=True)
+class _Coded:
+    """A piece of a load: stored columns, key codes, and the rows of each part when there are several."""
+
+    batch: pa.RecordBatch
+    codes: Codes
+    parts: list[Rows] | None
+
+
+def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
+    """The visible columns and those hidden ones that may have to be stored."""
+    table = rows.visible
+    if rows.signs is not None:
+        table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
+    if rows.sequence is not None:
+        table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
+    if rows.groups is not None:
+        table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
+    return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
+
+
+def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
+    """The rows of a part out of all pieces, in input order, and their codes."""
+    schema = pieces[0].batch.schema
+    if len(pieces) == 1 and pieces[0].parts is None:
+        return pieces[0].batch, pieces[0].codes
+    chosen = [None if piece.parts is None else piece.parts[part] for piece in pieces]
+    codes = [
+        piece.codes if rows is None else piece.codes[rows] for piece, rows in zip(pieces, chosen, strict=True)
+    ]
+    indices = [None if rows is None else pa.array(rows) for rows in chosen]
+    columns = [
+        pa.concat_arrays(
+            [
+                piece.batch.column(i)
+                if rows is None
+                else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
+                for piece, rows in zip(pieces, indices, strict=True)
+            ],
+            BULK_MEMORY,
+        )
+        for i in range(len(schema))
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
+
+
+def rows_per_batch(row_bytes: int, settings: Settings) -> int:
+    """Rows of a record batch: wide rows make shorter ones."""
+    return max(min(settings.batch_rows_max, settings.batch_bytes_max // max(row_bytes, 1)), 1)
+
+
+def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
+    """Row order by key, NULL first; no two rows have the same key."""
+    if is_exact(schema.key_columns):
+        return np.argsort(fixed_values(keys[0]))
+    table = pa.table(list(keys), names=list(schema.key))
+    sort_keys = [(name, "ascending", "at_start") for name in schema.key]
+    return np.asarray(pc.sort_indices(table, sort_keys=sort_keys)).astype(np.intp)
+
+
+def _code_ranges(codes: Codes, parts: int) -> list[Rows]:
+    """Rows by equal ranges of their codes, in input order within each."""
+    number = ((codes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.uint16)
+    order = np.argsort(number, kind="stable")  # 16-bit keys: a radix sort
+    bounds = np.cumsum(np.bincount(number, minlength=parts))
+    return np.split(order, bounds[:-1])

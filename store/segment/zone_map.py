@@ -1,0 +1,180 @@
+"""Zone maps: smallest and largest value of each column in each record batch of a segment, and pruning by
+them.
+
+Kept for every fixed-width column and for string key columns. A batch is pruned by handing Arrow's own
+expression simplifier the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs): what it
+proves unsatisfiable is not read. Any expression works; one it cannot reason about prunes nothing. Float
+batches with NaN and batches of NULLs alone give no guarantee; a filter that names NaN prunes nothing.
+
+Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as
+their integers, decimals as text, strings cut to 64 bytes (a cut maximum is left open).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from seqstore.store.expressions.predicate import may_name_nan
+
+ZoneMap = dict[str, list[Any]]
+_STRING_BYTES: Final = 64
+_STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
+
+
+class ZoneMapBuilder:
+    """Collects the zone maps of the columns worth it from batches as they pass.
+
+    Args:
+        schema: of the batches.
+        key: names of the key columns, whose strings are covered too.
+
+    Attributes:
+        zones: of the batches seen so far.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        self.zones: ZoneMap = {
+            field.name: [] for field in schema if _is_covered(field.type, is_key=field.name in key)
+        }
+
+    def seen(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, looked at on the way."""
+        for batch in batches:
+            for name, zones in self.zones.items():
+                zones.append(_zone(batch.column(name)))
+            yield batch
+
+
+def _is_covered(arrow: pa.DataType, *, is_key: bool) -> bool:
+    if pa.types.is_string(arrow):
+        return is_key
+    return not (pa.types.is_nested(arrow) or pa.types.is_boolean(arrow))
+
+
+def _zone(array: pa.Array) -> list[Any] | None:
+    has_nulls = array.null_count > 0
+    if array.null_count == len(array):
+        return [None, None, True]
+    if pa.types.is_floating(array.type):
+        values = array.drop_null().to_numpy()
+        smallest = values.min().item()  # NaN if there is one, where Arrow would pass over it
+        return None if math.isnan(smallest) else [smallest, values.max().item(), has_nulls]
+    extremes = pc.min_max(array)
+    low, high = extremes["min"], extremes["max"]
+    stored = _STORED_AS.get(str(array.type))
+    if stored is not None:
+        return [low.cast(stored).as_py(), high.cast(stored).as_py(), has_nulls]
+    if pa.types.is_decimal(array.type):
+        return [str(low.as_py()), str(high.as_py()), has_nulls]
+    if pa.types.is_string(array.type):
+        first, last = low.as_py().encode(), high.as_py().encode()
+        # The cut is made at a character, so that what is stored is text and still a lower bound.
+        cut = first[:_STRING_BYTES].decode(errors="ignore")
+        return [cut, last.decode() if len(last) <= _STRING_BYTES else None, has_nulls]
+    return [low.as_py(), high.as_py(), has_nulls]
+
+
+def _guarantee(zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batch: int) -> pc.Expression:
+    known = pc.scalar(True)
+    for stored_name, per_batch in zones.items():
+        name = names.get(stored_name)
+        zone = per_batch[batch] if name is not None else None
+        if name is None or zone is None:
+            continue
+        field, arrow = pc.field(name), schema.field(name).type
+        low, high, has_nulls = zone
+        if low is None:
+            # Told "c is null", the simplifier would take NULL AND false for NULL, and prune the NOT of it.
+            continue
+        part = field >= _scalar(low, arrow)
+        if high is not None:
+            part = part & (field <= _scalar(high, arrow))
+        if has_nulls:
+            part = part | field.is_null()
+        known = known & part
+    return known
+
+
+def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar:
+    stored = _STORED_AS.get(str(arrow))
+    if stored is not None:
+        return pa.scalar(value, stored).cast(arrow)
+    if pa.types.is_decimal(arrow):
+        return pa.scalar(value, pa.string()).cast(arrow)
+    return pa.scalar(value, arrow)
+
+
+def _scalars(values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """As `_scalar`, of many values."""
+    stored = _STORED_AS.get(str(arrow), pa.string() if pa.types.is_decimal(arrow) else arrow)
+    return pa.array(values, stored).cast(arrow)
+
+
+class ZoneBounds:
+    """The zone maps of one segment as Arrow arrays of a reader's types, a value per batch.
+
+    Args:
+        zones, names, schema, batches: as for `Pruner`.
+    """
+
+    def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
+        self._zones = {names[stored]: per_batch for stored, per_batch in zones.items() if stored in names}
+        self._schema = schema
+        self._batches = batches
+        self._known: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
+
+    def of(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+        """Smallest and largest value, and whether there are NULLs; NULL where that is not known.
+
+        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut, a cut largest one is not
+        known.
+        """
+        found = self._known.get(column)
+        if found is None:
+            zones = [zone or (None, None, None) for zone in self._zones.get(column, [None] * self._batches)]
+            arrow = self._schema.field(column).type
+            low, high = (_scalars([zone[i] for zone in zones], arrow) for i in (0, 1))
+            found = low, high, pa.array([zone[2] for zone in zones], pa.bool_())
+            self._known[column] = found
+        return found
+
+
+class Pruner:
+    """Decides which batches of one segment an expression may match; made once per segment and schema.
+
+    Args:
+        zones: as `ZoneMapBuilder` made them.
+        names: name in the segment -> name in the reader's schema.
+        schema: the reader's columns.
+        batches: how many batches the segment has.
+    """
+
+    def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
+        file_format, filesystem = _formats()
+        fragments = [
+            file_format.make_fragment(
+                str(i), filesystem, partition_expression=_guarantee(zones, names, schema, i)
+            )
+            for i in range(batches)
+        ]
+        self._batches = batches
+        self._dataset = ds.FileSystemDataset(fragments, schema, file_format, filesystem)
+
+    def matching(self, predicate: pc.Expression) -> list[int]:
+        """Batches that may hold a matching row, ascending."""
+        if may_name_nan(predicate):  # the simplifier compares NaN as if it were a number
+            return list(range(self._batches))
+        return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
+
+
+@cache
+def _formats() -> tuple[Any, Any]:
+    return ds.IpcFileFormat(), fs.LocalFileSystem()

@@ -1,0 +1,1 @@
+"""Queries on snapshots: by a scan alone, or through DuckDB."""

@@ -1,0 +1,159 @@
+"""Functions that stand where a table may stand.
+
+table_changes('db.t', first[, last])   the table's columns, then _change_type (+I, -U, +U, -D),
+                                       _commit_version and _commit_timestamp
+key_history('db.t', key, ...)          one row per write of a key: version, time, operation, label, txn_id,
+                                       sequence, outcome, until_version, explanation, row
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.history.change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from seqstore.store.history.history_rows import key_history_table
+from seqstore.store.schema.column import Column
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.table import Table
+from seqstore.store.types.column_types import parse_type
+
+_HISTORY_COLUMNS: Final = (
+    ("version", "BIGINT"),
+    ("time", "DATETIME(3)"),
+    ("operation", "VARCHAR(64)"),
+    ("label", "VARCHAR(128)"),
+    ("txn_id", "BIGINT"),
+    ("sequence", "VARCHAR(64)"),
+    ("outcome", "VARCHAR(16)"),
+    ("until_version", "BIGINT"),
+    ("explanation", "STRING"),
+    ("row", "STRING"),
+)
+
+
+class FunctionRows:
+    """The rows of a table function; reads as a snapshot of a table does."""
+
+    def __init__(self, name: str, schema: TableSchema, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._name = name
+        self._schema = schema
+        self._rows = rows
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._schema
+
+    @property
+    def version(self) -> int:
+        return 1
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """As `Snapshot.scan`."""
+        names = self._schema.names if columns is None else list(columns)
+        unknown = [name for name in names if name not in self._schema.names]
+        if unknown:
+            raise InvalidInputError(f"{self._name} has no column {unknown[0]!r}", kind="unknown_column")
+        fields = pa.schema([self._schema.arrow.field(name) for name in names])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in self._rows():
+                found = batch if filter is None else batch.filter(filter)
+                yield pa.RecordBatch.from_arrays([found.column(name) for name in names], schema=fields)
+
+        return pa.RecordBatchReader.from_batches(fields, batches())
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
+    ) -> pa.Table:
+        """As `Snapshot.get`; rows of other keys may be among them."""
+        return self.scan(columns).read_all()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(batch.num_rows for batch in self._rows())
+
+
+def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRows:
+    """The rows of a call.
+
+    Raises:
+        InvalidInputError: no such function, or arguments it does not take.
+        VersionExpiredError: a version that cannot be read.
+    """
+    name = node.name.lower()
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
+    arguments = [_value(name, argument) for argument in node.expressions]
+    if not arguments or not isinstance(arguments[0], str):
+        raise InvalidInputError(
+            f"{name}: the first argument is a table as text, such as 'db.t'", kind="bad_argument"
+        )
+    return function(open_table(arguments[0]), arguments[1:])
+
+
+def _value(name: str, node: exp.Expr) -> Any:
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return -_number(node.this.this)
+    if isinstance(node, exp.Null):
+        return None
+    if not isinstance(node, exp.Literal):
+        raise InvalidInputError(f"{name}: expected literals, found {node.sql()}", kind="bad_argument")
+    return node.this if node.is_string else _number(node.this)
+
+
+def _number(text: str) -> Any:
+    return int(text) if text.isdigit() else text
+
+
+def _table_changes(table: Table, arguments: list[Any]) -> FunctionRows:
+    if len(arguments) not in (1, 2) or not all(isinstance(argument, int) for argument in arguments):
+        raise InvalidInputError(
+            "table_changes: expected ('db.t', first version[, last version])", kind="bad_argument"
+        )
+    first, last = arguments[0], arguments[1] if len(arguments) == 2 else table.version
+    table.changes(first, last)  # an expired version is told now, not while rows are read
+    before = table.schema if last > table.version else table.snapshot(last).schema
+    columns = [replace(column, nullable=True) for column in before.columns]
+    highest = max(column.id for column in columns)
+    for number, (name, kind) in enumerate(
+        ((CHANGE_TYPE, "VARCHAR(2)"), (COMMIT_VERSION, "BIGINT"), (COMMIT_TIMESTAMP, "DATETIME(3)")), start=1
+    ):
+        columns.append(Column(name, parse_type(kind), False, id=highest + number))
+    schema = TableSchema(tuple(columns), before.key)
+    return FunctionRows("table_changes", schema, lambda: iter(table.changes(first, last)))
+
+
+def _key_history(table: Table, arguments: list[Any]) -> FunctionRows:
+    names = table.schema.key
+    if len(arguments) != len(names):
+        raise InvalidInputError(
+            f"key_history: expected ('db.t', {', '.join(names)}), found {len(arguments)} key values",
+            kind="bad_argument",
+        )
+    columns = [
+        Column(name, parse_type(kind), True, id=i) for i, (name, kind) in enumerate(_HISTORY_COLUMNS, 1)
+    ]
+    schema = TableSchema(tuple(columns), ("version",))
+    rows = key_history_table(table, dict(zip(names, arguments, strict=True))).cast(schema.arrow)
+    return FunctionRows("key_history", schema, lambda: iter(rows.to_batches()))
+
+
+_FUNCTIONS: Final[dict[str, Callable[[Table, list[Any]], FunctionRows]]] = {
+    "table_changes": _table_changes,
+    "key_history": _key_history,
+}

@@ -1,0 +1,1 @@
+"""Texts to values: tokens, parsers of clauses, the statements as values."""

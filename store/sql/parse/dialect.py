@@ -1,0 +1,126 @@
+"""The SQL dialect handed to sqlglot: its Doris, with the corrections this project needs.
+
+The Doris spellings of types are known, no word swallows the rest of a statement, and the
+functions named in `PLAIN_FUNCTIONS` stay plain calls: their arguments would be lost or changed in sqlglot's
+own trees, and `sql.translate.functions` gives them their Doris meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Final
+
+from sqlglot import exp
+from sqlglot.dialects.doris import Doris
+from sqlglot.parsers.doris import DorisParser
+from sqlglot.tokens import TokenType
+
+PLAIN_FUNCTIONS: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        ADDDATE ADD_MONTHS ARRAYS_OVERLAP ARRAY_AGG ARRAY_COMPACT ARRAY_CONTAINS ARRAY_CONTAINS_ALL
+        ARRAY_DISTINCT ARRAY_EXCEPT ARRAY_FILTER ARRAY_FIRST ARRAY_INTERSECT ARRAY_JOIN ARRAY_LAST
+        ARRAY_MAP ARRAY_POSITION ARRAY_REMOVE ARRAY_REVERSE ARRAY_SIZE ARRAY_SLICE ARRAY_SORT
+        ARRAY_UNION BIN CARDINALITY CHARACTER_LENGTH CHAR_LENGTH COLLECT_LIST COLLECT_SET CONCAT_WS
+        CONVERT_TIMEZONE CONVERT_TZ COVAR CURDATE CURRENT_CATALOG CURRENT_DATE CURRENT_TIME
+        CURRENT_TIMESTAMP CURTIME DATABASE DATE DATEDIFF DATE_ADD DATE_FORMAT DATE_SUB DATE_TRUNC
+        DAY DAYNAME DAYOFMONTH DAYOFWEEK DAYOFYEAR DAYS_ADD DAYS_SUB DAY_OF_WEEK DAY_OF_YEAR
+        ELEMENT_AT EVEN FROM_UNIXTIME GCD GET_JSON_STRING GROUP_CONCAT HEX HOUR INSTR JSONB_EXTRACT
+        JSON_ARRAY JSON_EXTRACT JSON_KEYS JSON_LENGTH JSON_OBJECT JSON_TYPE JSON_UNQUOTE JSON_VALID
+        JSON_VALUE LAST_DAY LAST_INSERT_ID LCASE LCM LEFT LENGTH LOCALTIME LOCALTIMESTAMP LOCATE LOG
+        LPAD MAP MAP_CONCAT MAP_CONTAINS_KEY MAP_ENTRIES MAP_KEYS MAP_SIZE MAP_VALUES MICROSECOND
+        MID MINUTE MOD MONTH MONTHNAME MONTHS_ADD NAMED_STRUCT NEXT_DAY NOW PARSE_URL PERCENTILE
+        PERCENTILE_APPROX PREVIOUS_DAY QUARTER RAND RANDOM REGEXP_EXTRACT REGEXP_REPLACE RIGHT RPAD
+        SCHEMA SECOND SEC_TO_TIME SHA2 SIZE SPACE SPLIT_PART STDDEV STRUCT_ELEMENT STR_TO_DATE
+        STR_TO_MAP SUBDATE SUBSTR SUBSTRING SUBSTRING_INDEX SYSDATE TIMEDIFF TIMESTAMPADD
+        TIMESTAMPDIFF TIME_TO_SEC TO_DATE TO_DAYS TO_JSON TRUNCATE UCASE UNHEX UNIX_TIMESTAMP
+        URL_DECODE URL_ENCODE USER UTC_TIMESTAMP VARIANCE VERSION WEEK WEEKDAY WEEKOFYEAR WEEKS_ADD
+        WEEK_OF_YEAR WIDTH_BUCKET YEAR YEARS_ADD YEARWEEK YEAR_OF_WEEK
+        """,
+    )
+)
+_TYPE_WORDS: Final = {
+    "DATETIMEV1": TokenType.DATETIME,
+    "DATETIMEV2": TokenType.DATETIME,
+    "DATEV1": TokenType.DATE,
+    "DATEV2": TokenType.DATE,
+    "DECIMALV2": TokenType.DECIMAL,
+    "DECIMALV3": TokenType.DECIMAL,
+    "LARGEINT": TokenType.INT128,
+    "TIMESTAMP": TokenType.DATETIME,
+}
+
+
+def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
+    return {name: build for name, build in functions.items() if name not in PLAIN_FUNCTIONS}
+
+
+def _parse_group_concat(parser: SqlParser) -> exp.Expr | None:
+    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
+
+    The plain call that comes of it has the separator as its second argument, however it was written.
+    """
+    arguments = parser._parse_csv(parser._parse_lambda)
+    if parser._match(TokenType.SEPARATOR):
+        separator = parser._parse_field()
+        if separator is None:
+            parser.raise_error("Expected a separator in quotes")
+            return None
+        last = arguments[-1] if arguments else None
+        if isinstance(last, exp.Order):
+            arguments.insert(-1, last.this)
+            last.set("this", separator)
+        else:
+            arguments.append(separator)
+    return exp.Anonymous(this="group_concat", expressions=arguments)
+
+
+def _parse_distinct_concat(parser: SqlParser) -> exp.Expr | None:
+    parsed = _parse_group_concat(parser)
+    arguments = parsed.expressions if parsed is not None else []
+    if parsed is not None and arguments and not isinstance(arguments[0], (exp.Distinct, exp.Order)):
+        parsed.set("expressions", [exp.Distinct(expressions=[arguments[0]]), *arguments[1:]])
+    return parsed
+
+
+class SqlParser(DorisParser):
+    """sqlglot's parser of expressions and queries."""
+
+    VERSION_PHRASES: ClassVar = {**DorisParser.VERSION_PHRASES, ("FOR", "TIME"): "TIMESTAMP"}
+    FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
+    FUNCTION_PARSERS: ClassVar = {
+        **_without_plain(DorisParser.FUNCTION_PARSERS),
+        "GROUP_CONCAT": _parse_group_concat,
+        "MULTI_DISTINCT_GROUP_CONCAT": _parse_distinct_concat,
+    }
+    PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
+    NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
+
+    def _parse_partition(self) -> exp.Partition | None:
+        """`PARTITION[S] (name, ..)`, and Doris's `PARTITION name` (D15)."""
+        following = self._next.token_type if self._next else None
+        if following is TokenType.L_PAREN or not self._match_texts(self.PARTITION_KEYWORDS):
+            return super()._parse_partition()
+        name = self._parse_id_var(any_token=False)
+        if name is None:
+            self.raise_error("Expected a partition name or (")
+        return self.expression(exp.Partition(expressions=[exp.Column(this=name)]))
+
+    def _parse_update_assignment(self) -> exp.Expr | None:
+        """`column = value`; sqlglot itself takes nothing, and so a comma behind the last one."""
+        found = super()._parse_update_assignment()
+        if found is None:
+            self.raise_error("Expected an assignment")
+        return found
+
+
+class SqlDialect(Doris):
+    """What `sqlglot.parse_one(..., read=SqlDialect)` reads."""
+
+    class Tokenizer(Doris.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        # Without its own token PARTITIONS (p) would be an alias with columns, and every partition meant.
+        KEYWORDS = Doris.Tokenizer.KEYWORDS | _TYPE_WORDS | {"PARTITIONS": TokenType.PARTITION}
+
+    Parser = SqlParser

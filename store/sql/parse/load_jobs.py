@@ -1,0 +1,163 @@
+"""Broker and routine loads as SQL speaks of them: the statements as values, and what runs them.
+
+The SQL front only reads the statements; a `LoadJobs` given to the session runs them. Expressions are kept as
+text, as a stream load's headers have them, for the same code maps both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from seqstore.store.errors import UnavailableError
+from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.result import Result
+
+
+@dataclass(frozen=True)
+class LoadClauses:
+    """What both kinds of load say about columns and rows (B1, R1).
+
+    Attributes:
+        columns: items of the column list, names or `name = expression`.
+        set_columns: of SET: name and expression.
+        order_by: the column that gives the sequence.
+    """
+
+    merge_type: str = "APPEND"
+    partitions: tuple[str, ...] = ()
+    column_separator: str | None = None
+    line_delimiter: str | None = None
+    format: str | None = None
+    compress_type: str | None = None
+    columns: tuple[str, ...] = ()
+    columns_from_path: tuple[str, ...] = ()
+    set_columns: tuple[tuple[str, str], ...] = ()
+    preceding_filter: str | None = None
+    where: str | None = None
+    delete_on: str | None = None
+    order_by: str | None = None
+
+
+@dataclass(frozen=True)
+class DataDescription:
+    """One DATA INFILE of a broker load."""
+
+    paths: tuple[str, ...]
+    table: str
+    clauses: LoadClauses
+    properties: dict[str, str] = field(default_factory=dict)
+    is_negative: bool = False
+
+
+@dataclass(frozen=True)
+class LoadLabel:
+    """LOAD LABEL. `source` is BROKER, S3, HDFS or LOCAL; `broker` its name, empty without one."""
+
+    database: str | None
+    label: str
+    descriptions: tuple[DataDescription, ...]
+    source: str = ""
+    broker: str = ""
+    source_properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class LabelFilter:
+    """WHERE LABEL = .. | LABEL LIKE .. [AND STATE = ..] (B12, B17)."""
+
+    label: str | None = None
+    is_pattern: bool = False
+    state: str | None = None
+
+
+@dataclass(frozen=True)
+class ShowLoad:
+    """B12. `order`: columns, and whether the largest value comes first."""
+
+    database: str | None
+    filter: LabelFilter
+    limit: int | None = None
+    offset: int = 0
+    order: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class CancelLoad:
+    database: str | None
+    filter: LabelFilter
+
+
+@dataclass(frozen=True)
+class CreateRoutineLoad:
+    """CREATE ROUTINE LOAD. `table` is None in multi-table mode (R3)."""
+
+    job: TableName
+    table: str | None
+    clauses: LoadClauses
+    properties: dict[str, str]
+    source: str
+    source_properties: dict[str, str]
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class AlterRoutineLoad:
+    job: TableName
+    clauses: LoadClauses
+    properties: dict[str, str]
+    source: str = ""
+    source_properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ControlRoutineLoad:
+    """`action` is PAUSE, RESUME or STOP; `job` is None for ALL of the database."""
+
+    action: str
+    job: TableName | None
+
+
+@dataclass(frozen=True)
+class ShowRoutineLoad:
+    """`what` is JOBS, TASKS or CREATE."""
+
+    what: str
+    job: TableName | None
+    is_all: bool = False
+    like: str | None = None
+
+
+class LoadJobs(Protocol):
+    """Runs load statements; names are complete: a database is always given."""
+
+    def submit(self, statement: LoadLabel, database: str) -> Result: ...
+
+    def show(self, statement: ShowLoad, database: str) -> Result: ...
+
+    def cancel(self, statement: CancelLoad, database: str) -> Result: ...
+
+    def create_routine(self, statement: CreateRoutineLoad, database: str) -> Result: ...
+
+    def alter_routine(self, statement: AlterRoutineLoad, database: str) -> Result: ...
+
+    def control_routine(self, statement: ControlRoutineLoad, database: str) -> Result: ...
+
+    def show_routine(self, statement: ShowRoutineLoad, database: str) -> Result: ...
+
+
+def required(jobs: LoadJobs | None, what: str) -> LoadJobs:
+    """The session's load jobs.
+
+    Raises:
+        UnavailableError: it has none.
+    """
+    if jobs is None:
+        raise UnavailableError(
+            f"{what} is understood, but nothing here runs load jobs; load files by `seqstore stream-load` "
+            "or INSERT",
+            kind="no_load_jobs",
+        )
+    return jobs

@@ -1,0 +1,336 @@
+"""CREATE TABLE: columns, key, distribution and properties, read by hand over the token stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn
+
+from sqlglot.tokens import TokenType
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.partitioning import Partitioning
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.partition_parser import parse_partition_by
+from seqstore.store.sql.parse.query_parser import parse_query
+from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableName
+from seqstore.store.sql.parse.tokens import TokenStream, position
+from seqstore.store.types.column_types import ColumnType, parse_type
+
+_AGGREGATES: Final = frozenset(
+    [
+        "SUM",
+        "MIN",
+        "MAX",
+        "REPLACE",
+        "REPLACE_IF_NOT_NULL",
+        "HLL_UNION",
+        "BITMAP_UNION",
+        "QUANTILE_UNION",
+        "GENERIC",
+    ]
+)
+_MODELS: Final = {
+    "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",
+    "AGGREGATE": "AGGREGATE KEY tables merge values; this store keeps one row per key: declare UNIQUE KEY",
+    "PRIMARY": "expected UNIQUE KEY; PRIMARY KEY is not Doris SQL",
+}
+
+
+@dataclass
+class TableOptions:
+    """The clauses behind the column list."""
+
+    key: list[str] = field(default_factory=list)
+    comment: str = ""
+    distribution: str = ""
+    partitioning: Partitioning | None = None
+    hash_columns: list[str] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def schema(self, columns: list[Column]) -> TableSchema:
+        """Of a table with these columns.
+
+        Raises:
+            InvalidInputError: the clauses do not fit the columns.
+        """
+        _check_distribution(columns, self)
+        return TableSchema.create(
+            columns,
+            self.key,
+            properties=self.properties,
+            distribution=self.distribution,
+            comment=self.comment,
+            partitioning=self.partitioning,
+        )
+
+
+@dataclass(frozen=True)
+class CreateTableAs:
+    """CREATE TABLE t [(names)] UNIQUE KEY (..) .. AS query."""
+
+    table: TableName
+    names: tuple[str, ...] | None
+    options: TableOptions
+    query: Query
+    if_not_exists: bool = False
+
+
+def parse_table_name(stream: TokenStream) -> TableName:
+    """`t`, `db.t` or `internal.db.t`."""
+    start = stream.at
+    parts = stream.dotted_name("table name")
+    if len(parts) == 3 and parts[0].lower() == "internal":
+        parts = parts[1:]
+    if len(parts) > 2:
+        stream.at = start
+        stream.fail("a table name of one or two parts")
+    return TableName(parts[0] if len(parts) == 2 else None, parts[-1])
+
+
+def parse_create_table(stream: TokenStream) -> Any:
+    """Everything behind CREATE TABLE, but for LIKE: CreateTable or CreateTableAs."""
+    if_not_exists = stream.take("IF", "NOT", "EXISTS")
+    table = parse_table_name(stream)
+    if stream.word() != "(" or stream.word(2) in (",", ")"):
+        return _parse_as(stream, table, if_not_exists)
+    columns = _parse_columns(stream)
+    options = _parse_options(stream)
+    stream.need_end()
+    if not options.key:
+        stream.fail("UNIQUE KEY (columns): every table here has one")
+    return CreateTable(table, options.schema(columns), if_not_exists)
+
+
+def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
+    """`[(name, ..)] UNIQUE KEY (..) [..] AS query`."""
+    names = tuple(stream.names("a column name")) if stream.word() == "(" else None
+    options = _parse_options(stream)
+    if not options.key:
+        stream.refuse(
+            "CREATE TABLE ... AS needs UNIQUE KEY (columns) before AS: this store keeps one row per key"
+        )
+    stream.need("AS")
+    return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
+
+
+def _parse_columns(stream: TokenStream) -> list[Column]:
+    stream.need("(")
+    columns = [parse_column(stream)]
+    while stream.take(","):
+        columns.append(parse_column(stream))
+    if not stream.take(")"):
+        stream.fail("',' or ')' behind a column")
+    return columns
+
+
+def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
+    """One column as CREATE TABLE and ALTER TABLE declare it.
+
+    Args:
+        bare_is_null: a column that says neither NULL nor NOT NULL may be NULL.
+    """
+    column, nullable = parse_declaration(stream)
+    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
+        nullable = bare_is_null or (column.default is not None and column.default.kind == "null")
+    return replace(column, nullable=nullable)
+
+
+def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
+    """A column, and whether it may be NULL; None when it says neither NULL nor NOT NULL."""
+    if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
+        stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
+    name = stream.name("a column name")
+    column_type = _parse_column_type(stream)
+    nullable: bool | None = None
+    default: Default | None = None
+    comment = ""
+    auto_increment: int | None = None
+    on_update = False
+    while True:
+        if stream.take("NOT", "NULL"):
+            nullable = False
+        elif stream.take("NULL"):
+            nullable = True
+        elif stream.take("DEFAULT"):
+            default = _parse_default(stream)
+        elif stream.take("ON", "UPDATE"):
+            on_update = _parse_on_update(stream, default)
+        elif stream.take("AUTO_INCREMENT"):
+            auto_increment = _parse_start(stream)
+        elif stream.take("COMMENT"):
+            comment = stream.string("a comment")
+        else:
+            break
+    _refuse_column_clause(stream)
+    column = Column(
+        name,
+        column_type,
+        default=default,
+        comment=comment,
+        on_update_current_timestamp=on_update,
+        auto_increment=auto_increment,
+    )
+    return column, nullable
+
+
+def _parse_start(stream: TokenStream) -> int:
+    """The first value of an AUTO_INCREMENT column (A5)."""
+    if not stream.take("("):
+        return 1
+    start = stream.integer("the first value")
+    stream.need(")")
+    return start
+
+
+def _parse_on_update(stream: TokenStream, default: Default | None) -> bool:
+    """CURRENT_TIMESTAMP[(digits)], as the default has it (A4)."""
+    start = stream.at
+    value = _parse_default(stream)
+    if value.kind != "current_timestamp":
+        stream.at = start
+        stream.fail("CURRENT_TIMESTAMP[(digits)] behind ON UPDATE")
+    if default is not None and default != value:
+        stream.at = start
+        stream.refuse(f"ON UPDATE {value.sql} must be as the default, {default.sql}")
+    return True
+
+
+def _refuse_column_clause(stream: TokenStream) -> None:
+    word = stream.word()
+    if word in _AGGREGATES:
+        stream.refuse(
+            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced"
+        )
+    if word in ("AS", "GENERATED"):
+        stream.refuse("generated columns are not supported")
+    if word in ("PRIMARY", "UNIQUE", "KEY"):
+        stream.refuse("keys are declared behind the column list: UNIQUE KEY (columns)")
+
+
+def _parse_column_type(stream: TokenStream) -> ColumnType:
+    start = stream.offset
+    at = stream.at
+    stream.name("a column type")
+    for opening, closing in (("(", ")"), ("<", ">")):
+        if stream.word() == opening:
+            _skip_nested(stream, opening, closing)
+    text = stream.text[start : stream.tokens[stream.at - 1].end + 1]
+    try:
+        return parse_type(" ".join(text.split()))
+    except InvalidInputError as error:
+        stream.at = at
+        _raise_at(stream, error)
+
+
+def _raise_at(stream: TokenStream, error: InvalidInputError) -> NoReturn:
+    line, column = position(stream.text, stream.offset)
+    raise InvalidInputError(
+        f"line {line}, column {column}: {error.message}", kind=error.kind, line=line, column=column
+    ) from error
+
+
+def _skip_nested(stream: TokenStream, opening: str, closing: str) -> None:
+    depth = 0
+    while True:
+        if stream.is_done:
+            stream.fail(f"{closing!r} at the end of the type")
+        depth += (stream.word() == opening) - (stream.word() == closing)
+        stream.at += 1
+        if depth == 0:
+            return
+
+
+def _parse_default(stream: TokenStream) -> Default:
+    if stream.take("NULL"):
+        return Default("null")
+    if stream.take("CURRENT_DATE"):
+        _skip_empty_call(stream)
+        return Default("current_date")
+    if stream.take_one_of("CURRENT_TIMESTAMP", "NOW"):
+        precision = 0
+        if stream.take("(") and not stream.take(")"):
+            precision = stream.integer("the number of fraction digits")
+            stream.need(")")
+        return Default("current_timestamp", precision=precision)
+    if stream.kind() is TokenType.STRING:
+        return Default("constant", stream.string("a default"))
+    sign = "-" if stream.take("-") else ""
+    if stream.kind() is TokenType.NUMBER:
+        stream.at += 1
+        return Default("constant", sign + stream.tokens[stream.at - 1].text)
+    if not sign and stream.word() in ("TRUE", "FALSE"):
+        return Default("constant", stream.take_one_of("TRUE", "FALSE").lower())
+    stream.fail("a default: a string or number, NULL, CURRENT_TIMESTAMP[(digits)] or CURRENT_DATE")
+
+
+def _skip_empty_call(stream: TokenStream) -> None:
+    if stream.take("("):
+        stream.need(")")
+
+
+def _parse_options(stream: TokenStream) -> TableOptions:
+    options = TableOptions()
+    while not stream.is_done and stream.word() != "AS":
+        if stream.take("ENGINE"):
+            stream.take("=")
+            if not stream.take("OLAP"):
+                stream.fail("OLAP, the only engine")
+        elif stream.take("UNIQUE", "KEY"):
+            options.key = stream.names("a key column")
+        elif stream.take("COMMENT"):
+            options.comment = stream.string("a comment")
+        elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
+            options.partitioning = partitioning
+        elif stream.take("DISTRIBUTED", "BY"):
+            _parse_distribution(stream, options)
+        elif stream.take("PROPERTIES"):
+            options.properties = stream.properties()
+        else:
+            _refuse_option(stream)
+    return options
+
+
+def _refuse_option(stream: TokenStream) -> NoReturn:
+    word = stream.word()
+    if word in _MODELS and stream.word(1) == "KEY":
+        stream.refuse(_MODELS[word])
+    if word in ("ROLLUP", "CLUSTER", "BROKER"):
+        stream.refuse(f"{word} is not supported; leave it out")
+    stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
+
+
+def _parse_distribution(stream: TokenStream, options: TableOptions) -> None:
+    if stream.take("RANDOM"):
+        shown = "RANDOM"
+    elif stream.take("HASH"):
+        options.hash_columns = stream.names("a distribution column")
+        shown = "HASH(" + ", ".join(f"`{name}`" for name in options.hash_columns) + ")"
+    else:
+        stream.fail("HASH (columns) or RANDOM")
+    if stream.take("BUCKETS"):
+        shown += " BUCKETS " + ("AUTO" if stream.take("AUTO") else str(_bucket_count(stream)))
+    options.distribution = shown
+
+
+def _bucket_count(stream: TokenStream) -> int:
+    count = stream.integer("a number of buckets or AUTO")
+    if count < 1:
+        stream.at -= 1
+        stream.fail("a number of buckets of at least 1")
+    return count
+
+
+def _check_distribution(columns: list[Column], options: TableOptions) -> None:
+    known = {column.name.lower() for column in columns}
+    key = {name.lower() for name in options.key}
+    for name in options.hash_columns:
+        if name.lower() not in known:
+            raise InvalidInputError(
+                f"Distribution column[{name}] does not exist", kind="unknown_column", column=name
+            )
+        if name.lower() not in key:
+            raise InvalidInputError(
+                f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}",
+                kind="bad_key",
+            )

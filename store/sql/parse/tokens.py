@@ -1,0 +1,372 @@
+"""The tokens of a text of statements, and errors that name line, column and what was expected."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.dialect import SqlDialect
+
+_FOUND_LENGTH_MAX: Final = 40
+_DIGITS_MAX: Final = 40  # of a whole number; a LARGEINT has 39
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_OPENING: Final = frozenset("([{")
+_CLOSING: Final = frozenset(")]}")
+_NAME_WORD: Final = re.compile(r"[^\W\d][\w$-]*|\d+[^\W\d][\w$-]*")
+# Whole strings, quoted names and comments; a lone opener is one that nothing closes.
+_QUOTED: Final = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|#[^\n]*|/\*.*?\*/|(?P<open>/\*|['\"`])|[^'\"`\-#/]+|.",
+    re.DOTALL,
+)
+_TOKENIZER: Final = SqlDialect()
+
+
+def syntax_error(text: str, offset: int, expected: str, found: str) -> InvalidInputError:
+    """The error for a text that breaks off its grammar at a character offset."""
+    line, column = position(text, offset)
+    return InvalidInputError(
+        f"line {line}, column {column}: expected {expected}, found {found}",
+        kind="syntax",
+        line=line,
+        column=column,
+        offset=offset,
+    )
+
+
+def position(text: str, offset: int) -> tuple[int, int]:
+    """Line and column of a character, both from 1."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def split_statements(text: str) -> list[TokenStream]:
+    """One token stream for each statement of a text; empty statements are left out.
+
+    Raises:
+        InvalidInputError: a string, quoted name or comment is not closed.
+    """
+    streams: list[TokenStream] = []
+    start = 0
+    tokens = _tokenize(text)
+    for i, token in enumerate(tokens):
+        if token.token_type is TokenType.SEMICOLON:
+            if i > start:
+                streams.append(TokenStream(text, tokens[start:i], token.start))
+            start = i + 1
+    if start < len(tokens):
+        streams.append(TokenStream(text, tokens[start:], len(text)))
+    return streams
+
+
+def is_complete(text: str) -> bool:
+    """Whether the last statement of a text is closed by a semicolon, or there is none."""
+    if _first_open(text) is not None:
+        return False
+    try:
+        tokens = _tokenize(text)
+    except InvalidInputError:
+        return True
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def _tokenize(text: str) -> list[Token]:
+    if _SURROGATE.search(text):
+        raise InvalidInputError(
+            "the statement is not valid Unicode: it holds half a character", kind="syntax"
+        )
+    try:
+        tokens = _TOKENIZER.tokenize(text)
+    except TokenError as error:
+        offset = _first_open(text)
+        if offset is None:
+            raise InvalidInputError(f"the statement cannot be read: {error}", kind="syntax") from error
+        opener = text[offset : offset + 2] if text[offset] == "/" else text[offset]
+        what = {"/*": "comment", "`": "quoted name"}.get(opener, "string")
+        raise syntax_error(
+            text, offset, f"the end of the {what} that starts here", "the end of the text"
+        ) from error
+    return [part for token in tokens for part in _words(token)]
+
+
+def _words(token: Token) -> list[Token]:
+    """sqlglot takes `ORDER BY` and its like for one token; here every word is one."""
+    if " " not in token.text or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        return [token]
+    words = token.text.split()
+    if not all(word.isalpha() for word in words):
+        return [token]
+    return [Token(TokenType.VAR, word, start=token.start, end=token.end) for word in words]
+
+
+def _first_open(text: str) -> int | None:
+    return next((match.start() for match in _QUOTED.finditer(text) if match["open"]), None)
+
+
+@dataclass
+class TokenStream:
+    """A reader over the tokens of one statement.
+
+    Attributes:
+        text: the whole text, for positions and slices.
+        tokens: of this statement only.
+        end: offset just behind the statement.
+        at: index of the next token.
+    """
+
+    text: str
+    tokens: list[Token]
+    end: int
+    at: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.at >= len(self.tokens)
+
+    @property
+    def offset(self) -> int:
+        """Where the next token starts."""
+        return self.tokens[self.at].start if self.at < len(self.tokens) else self.end
+
+    @property
+    def source(self) -> str:
+        """The statement as written."""
+        return self.text[self.tokens[0].start : self.tokens[-1].end + 1]
+
+    def word(self, ahead: int = 0) -> str:
+        """The next token in upper case; empty for strings, quoted names and behind the end."""
+        i = self.at + ahead
+        if i >= len(self.tokens):
+            return ""
+        token = self.tokens[i]
+        return "" if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER) else token.text.upper()
+
+    def kind(self, ahead: int = 0) -> TokenType | None:
+        i = self.at + ahead
+        return self.tokens[i].token_type if i < len(self.tokens) else None
+
+    def take(self, *words: str) -> bool:
+        """Steps over the words when they come next."""
+        if all(self.word(i) == word for i, word in enumerate(words)):
+            self.at += len(words)
+            return True
+        return False
+
+    def take_one_of(self, *words: str) -> str:
+        """Steps over the next word and returns it when it is one of these, else the empty string."""
+        word = self.word()
+        if word not in words:
+            return ""
+        self.at += 1
+        return word
+
+    def need(self, *words: str) -> None:
+        """Steps over the words.
+
+        Raises:
+            InvalidInputError: something else comes next.
+        """
+        for i, word in enumerate(words):
+            if self.word() != word:
+                self.fail(" ".join(words[i:]))
+            self.at += 1
+
+    def need_end(self) -> None:
+        if not self.is_done:
+            self.fail("the end of the statement")
+
+    def fail(self, expected: str) -> NoReturn:
+        raise syntax_error(self.text, self.offset, expected, self.found())
+
+    def refuse(self, message: str, kind: str = "not_supported") -> NoReturn:
+        """For what is Doris SQL, but not done here: names the place and the reason."""
+        line, column = position(self.text, self.offset)
+        raise InvalidInputError(
+            f"line {line}, column {column}: {message}", kind=kind, line=line, column=column
+        )
+
+    def found(self) -> str:
+        if self.is_done:
+            return "the end of the statement"
+        token = self.tokens[self.at]
+        shown = self.text[token.start : token.end + 1]
+        return repr(shown if len(shown) <= _FOUND_LENGTH_MAX else shown[: _FOUND_LENGTH_MAX - 3] + "...")
+
+    def name(self, what: str) -> str:
+        """A name, quoted by backquotes or plain."""
+        if self.is_done:
+            self.fail(what)
+        token = self.tokens[self.at]
+        is_plain = token.token_type not in (TokenType.STRING, TokenType.NUMBER) and _NAME_WORD.fullmatch(
+            token.text
+        )
+        if token.token_type is not TokenType.IDENTIFIER and not is_plain:
+            self.fail(what)
+        self.at += 1
+        return token.text
+
+    def dotted_name(self, what: str) -> list[str]:
+        parts = [self._hyphened_name(what)]
+        while self.take("."):
+            parts.append(self._hyphened_name(f"the rest of the {what}"))
+        return parts
+
+    def _hyphened_name(self, what: str) -> str:
+        """`table-name` too, written in one piece: where only a name may stand, it is no subtraction."""
+        name = self.name(what)
+        while self.word() == "-" and self._is_glued(0) and self._is_glued(1) and self.kind(1) is not None:
+            self.at += 1
+            name += "-" + self.name(what)
+        return name
+
+    def _is_glued(self, ahead: int) -> bool:
+        """Whether nothing stands between a token and the one before it."""
+        i = self.at + ahead
+        return 0 < i < len(self.tokens) and self.tokens[i].start == self.tokens[i - 1].end + 1
+
+    def names(self, what: str) -> list[str]:
+        """`( name, .. )`."""
+        self.need("(")
+        found = [self.name(what)]
+        while self.take(","):
+            found.append(self.name(what))
+        if not self.take(")"):
+            self.fail("',' or ')'")
+        return found
+
+    def string(self, what: str) -> str:
+        """A quoted string, its escapes undone."""
+        if self.kind() is not TokenType.STRING:
+            self.fail(f"{what} in quotes")
+        self.at += 1
+        return self.tokens[self.at - 1].text
+
+    def word_or_string(self, what: str) -> str:
+        """A quoted string, or a name without quotes."""
+        return self.string(what) if self.kind() is TokenType.STRING else self.name(what)
+
+    def integer(self, what: str) -> int:
+        if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isascii():
+            self.fail(what)
+        text = self.tokens[self.at].text
+        if not text.isdigit() or len(text) > _DIGITS_MAX:
+            self.fail(what)
+        self.at += 1
+        return int(text)
+
+    def properties(self) -> dict[str, str]:
+        """`( "name" = "value", .. [,] )`; one comma too many is allowed, for the documents print it.
+
+        Delta's documents leave the quotes of values and names out now and then.
+        """
+        self.need("(")
+        found: dict[str, str] = {}
+        while not self.take(")"):
+            is_quoted = self.kind() is TokenType.STRING
+            name = (
+                self.string("a property name") if is_quoted else ".".join(self.dotted_name("property name"))
+            )
+            self.need("=")
+            if name in found:
+                self.refuse(f"property {name!r} is given twice", "bad_property")
+            found[name] = self._property_value()
+            if not self.take(",") and self.word() != ")":
+                self.fail("',' or ')'")
+        return found
+
+    def _property_value(self) -> str:
+        """A string, or `true` and numbers as they are."""
+        is_number = self.kind() is TokenType.NUMBER
+        if not is_number and self.word() not in ("TRUE", "FALSE"):
+            return self.string("a property value")
+        self.at += 1
+        return self.tokens[self.at - 1].text
+
+    def slice_to(self, *stops: str) -> tuple[int, int]:
+        """Steps over an expression, up to an outermost `,`, `)` or stop; returns its offsets.
+
+        A stop is a word, or several with a blank between them, of which `''` is any string.
+        """
+        start, depth, first = self.offset, 0, self.at
+        ends = [stop.split() for stop in stops]
+        firsts = {each[0] for each in ends}
+        while not self.is_done:
+            word = self.word()
+            if depth == 0 and (word == "," or word in _CLOSING):
+                break
+            if depth == 0 and word in firsts and any(map(self._stands, ends)):
+                break
+            depth += (word in _OPENING) - (word in _CLOSING)
+            self.at += 1
+        if self.at == first:
+            self.fail("an expression")
+        return start, self.tokens[self.at - 1].end + 1
+
+    def _stands(self, words: list[str]) -> bool:
+        return all(
+            self.kind(i) is TokenType.STRING if word == "''" else self.word(i) == word
+            for i, word in enumerate(words)
+        )
+
+    def expression(self, *stops: str) -> exp.Expr:
+        """An expression up to an outermost `,`, `)` or stop, as a tree."""
+        start, end = self.slice_to(*stops)
+        return parse_tree(self.text, start, end)
+
+    def rest(self) -> exp.Expr:
+        """Everything that is left, as one tree."""
+        start = self.offset
+        if self.is_done:
+            self.fail("an expression")
+        self.at = len(self.tokens)
+        return parse_tree(self.text, start, self.tokens[-1].end + 1)
+
+
+def parse_tree(text: str, start: int, end: int) -> exp.Expr:
+    """sqlglot's tree of a piece of the text.
+
+    Raises:
+        InvalidInputError: with the position in the whole text.
+    """
+    try:
+        return parse_one(text[start:end], read=SqlDialect)
+    except ParseError as error:
+        raise _translated(text, start, error) from error
+    except RecursionError as error:
+        raise syntax_error(text, start, "less deeply nested expressions", "too many levels") from error
+    except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+        # Some malformed calls trip sqlglot's builders before its own checks do.
+        raise syntax_error(
+            text, start, "a well-formed expression", repr(text[start:end][:_FOUND_LENGTH_MAX])
+        ) from error
+
+
+def _translated(text: str, start: int, error: ParseError) -> InvalidInputError:
+    first = error.errors[0] if error.errors else {}
+    found = str(first.get("highlight") or "")
+    before = str(first.get("start_context") or "")
+    offset = start
+    line = first.get("line")
+    if line is not None:
+        line_start = start
+        for _ in range(int(line) - 1):
+            line_start = text.find("\n", line_start) + 1
+        offset = max(line_start + int(first.get("col") or 1) - max(len(found), 1), start)
+    description = str(first.get("description") or "")
+    expected = _expected(description)
+    shown = repr(found) if found else repr((before or text[start:])[-_FOUND_LENGTH_MAX:])
+    return syntax_error(text, min(offset, len(text)), expected, shown)
+
+
+def _expected(description: str) -> str:
+    lowered = description.rstrip(". ")
+    for prefix in ("Expecting ", "Expected "):
+        if lowered.startswith(prefix):
+            return lowered.removeprefix(prefix)
+    if lowered.startswith("Required argument"):
+        return f"all arguments ({lowered[0].lower()}{lowered[1:]})"
+    return "an expression or the end of it"

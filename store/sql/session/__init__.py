@@ -1,0 +1,1 @@
+"""Sessions: texts of statements in, results out; variables, privileges, processes."""

@@ -1,0 +1,129 @@
+"""What DESC and SHOW print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from seqstore.store.schema.column import SEQUENCE_COL, Column
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.translate.relations import shown_name
+from seqstore.store.types.column_types import type_from_arrow
+
+_DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
+
+
+def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
+    """DESC as the Doris documents print it; with hidden columns as T5 says."""
+    rows: list[tuple[str, ...]] = []
+    for column in schema.columns:
+        is_key = column.name in schema.key
+        extras = [] if is_key else ["REPLACE"]
+        extra = ",".join([*extras, "AUTO_INCREMENT"] if column.auto_increment is not None else extras)
+        rows.append(
+            (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
+        )
+    if show_hidden:
+        for field in schema.hidden_fields():
+            is_sequence = field.name == SEQUENCE_COL
+            kind = schema.sequence_type if is_sequence else None
+            shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
+            default = "NULL" if is_sequence else "0"
+            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
+    return text_rows(_DESC_HEADINGS, rows)
+
+
+def describe_all(name: str, schema: TableSchema) -> Result:
+    """DESC ALL: the table's only index, then its columns, hidden ones too, with what each is for."""
+    rows = describe(schema, show_hidden=True).rows
+    assert rows is not None
+    headings = ("IndexName", "IndexKeysType", "Field", "Type", "InternalType", "Null", "Key", "Default",
+                "Extra", "Visible")  # fmt: skip
+    lines = []
+    for i, row in enumerate(rows.to_pylist()):
+        first = (name, "UNIQUE_KEYS") if i == 0 else ("", "")
+        rest = (row["Null"], row["Key"], row["Default"], row["Extra"])
+        is_visible = schema.find(row["Field"]) is not None
+        lines.append((*first, row["Field"], row["Type"], row["Type"], *rest, _true(is_visible)))
+    return text_rows(headings, lines)
+
+
+def _yes(value: bool) -> str:
+    return "Yes" if value else "No"
+
+
+def _true(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _default(column: Column) -> str:
+    default = column.default
+    if default is None or default.kind == "null":
+        return "NULL"
+    return default.text if default.kind == "constant" else default.sql
+
+
+def create_table_text(name: str, schema: TableSchema) -> str:
+    """CREATE TABLE that makes a table like this one again."""
+    lines = [f"  {_column(column)}" for column in schema.columns]
+    parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
+    parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
+    if schema.comment:
+        parts.append(f"COMMENT {literal(schema.comment)}")
+    if schema.partitioning is not None:
+        declared = ",\n".join(partition.sql for partition in schema.partitioning.partitions)
+        parts.append(f"{schema.partitioning.sql}\n({declared})")
+    if schema.distribution:
+        parts.append(f"DISTRIBUTED BY {schema.distribution}")
+    if schema.properties:
+        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in schema.properties.items())
+        parts.append(f"PROPERTIES (\n{pairs}\n)")
+    return "\n".join(parts) + ";"
+
+
+def _column(column: Column) -> str:
+    words = [quoted(column.name), column.type.sql.lower(), "NULL" if column.nullable else "NOT NULL"]
+    if column.auto_increment is not None:
+        words.append(f"AUTO_INCREMENT({column.auto_increment})")
+    if column.default is not None:
+        words += ["DEFAULT", column.default.sql]
+    if column.on_update_current_timestamp and column.default is not None:
+        words += ["ON UPDATE", column.default.sql]
+    if column.comment:
+        words += ["COMMENT", literal(column.comment)]
+    return " ".join(words)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def parse_like(stream: TokenStream) -> str | None:
+    """`[LIKE 'pattern']`."""
+    return stream.string("a pattern") if stream.take("LIKE") else None
+
+
+def matching(names: Iterable[str], like: str | None) -> list[str]:
+    """Names that match a LIKE pattern, all without one; case aside, as MySQL compares them."""
+    if like is None:
+        return list(names)
+    pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def _regex(like: str) -> str:
+    parts: list[str] = []
+    letters = iter(like)
+    for letter in letters:
+        if letter == "\\":
+            parts.append(re.escape(next(letters, "\\")))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
+    return "".join(parts)

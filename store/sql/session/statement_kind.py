@@ -1,0 +1,115 @@
+"""What a kind of statement is, and how the kind of a text is found.
+
+1. Every module of `sql.statements` is one family of statements and names its kinds in `KINDS`. A new module
+   there is all that a new statement takes: no list elsewhere is touched.
+2. A kind is: the words it starts with, the class of its value, a function that parses the rest, one that runs
+   it.
+3. Of all kinds whose words a text starts with, the one with the most words parses it. A `*` among the words
+   stands for a table name: `"ALTER TABLE * ADD PARTITION"` goes before `"ALTER TABLE"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Generic, TypeVar
+
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result
+
+S = TypeVar("S")
+C = TypeVar("C")  # the session; a kind knows it, sessions know kinds
+_KINDS: Final = "seqstore.store.sql.statements"
+
+
+@dataclass(frozen=True)
+class StatementKind(Generic[S, C]):
+    """One kind of statement.
+
+    Attributes:
+        starts: the words it may start with, upper case, separated by blanks; `*` is a table name.
+        statement: class of the parsed value; no two kinds share one.
+        parse: reads the rest, with the stream behind the words (behind those before the first `*`). What it
+            leaves over is an error.
+        run: does what the statement says.
+        is_refused: it is known only to be refused by name, so errors do not offer it.
+    """
+
+    starts: tuple[str, ...]
+    statement: type[S]
+    parse: Callable[[TokenStream], S]
+    run: Callable[[S, C], Result]
+    is_refused: bool = False
+
+
+@cache
+def all_kinds() -> tuple[StatementKind[Any, Any], ...]:
+    """The kinds of every module in `sql.statements`."""
+    found: list[StatementKind[Any, Any]] = []
+    for module in pkgutil.iter_modules(importlib.import_module(_KINDS).__path__):
+        found += importlib.import_module(f"{_KINDS}.{module.name}").KINDS
+    return tuple(found)
+
+
+@cache
+def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]]:
+    """Word lists and kinds by their first word, the longest first."""
+    found: dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]] = {}
+    for kind in all_kinds():
+        for start in kind.starts:
+            words = tuple(start.split())
+            found.setdefault(words[0], []).append((words, kind))
+    for entries in found.values():
+        entries.sort(key=lambda entry: -len(entry[0]))
+    return found
+
+
+@cache
+def _by_statement() -> dict[type, StatementKind[Any, Any]]:
+    return {kind.statement: kind for kind in all_kinds()}
+
+
+def find_kind(stream: TokenStream) -> StatementKind[Any, Any] | None:
+    """The kind a stream starts with, stepping over its words; None when there is none."""
+    for words, kind in _by_first_word().get(stream.word(), ()):
+        if _matches(stream, words):
+            before_name = words.index("*") if "*" in words else len(words)
+            stream.at += before_name
+            return kind
+    return None
+
+
+def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
+    ahead = 0
+    for word in words:
+        if word == "*":
+            if stream.kind(ahead) is None:
+                return False
+            ahead += 1
+            while stream.word(ahead) == "." and stream.kind(ahead + 1) is not None:
+                ahead += 2
+        elif stream.word(ahead) == word:
+            ahead += 1
+        else:
+            return False
+    return True
+
+
+def continuations(first: str) -> list[str]:
+    """The words that may follow a first one, for errors: `SHOW` gives TABLES, DATABASES ..."""
+    found = _by_first_word().get(first, ())
+    return sorted({words[1] for words, kind in found if len(words) > 1 and not kind.is_refused})
+
+
+def first_words() -> list[str]:
+    """Every word a statement may start with."""
+    found = _by_first_word().items()
+    return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
+
+
+def kind_of(statement: object) -> StatementKind[Any, Any] | None:
+    """The kind of a parsed statement."""
+    return _by_statement().get(type(statement))

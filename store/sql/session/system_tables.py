@@ -1,0 +1,415 @@
+"""`information_schema`: the catalog as tables, made when a query mentions them.
+
+Each table is a list of columns and a function that gives its rows; drivers, SQLAlchemy and dbt-doris read
+them. Names are those of Doris; what does not exist here (views, routines, triggers) is an empty table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog import catalog
+from seqstore.store.errors import NotFoundError
+from seqstore.store.schema.column import Column
+from seqstore.store.schema.partitions import automatic_partitions, partition_filter
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.session.processes import Processes
+from seqstore.store.sql.session.variables import Variables
+from seqstore.store.store import Store
+from seqstore.store.table import Table
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, parse_type
+
+DATABASE: Final = "information_schema"
+_CATALOG: Final = "internal"
+_CHARSET: Final = "utf8mb4"
+_COLLATION: Final = "utf8mb4_0900_bin"
+_DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19, "LARGEINT": 39}
+
+Row = Sequence[Any]
+
+
+class SessionView(Protocol):
+    """The part of a session that system tables read."""
+
+    store: Store
+    variables: Variables
+    processes: Processes
+    user: str | None
+
+    def visible_databases(self) -> list[str]:
+        """Returns the databases on which the user holds any privilege."""
+
+
+@dataclass(frozen=True)
+class _SystemTable:
+    """One table: columns as `NAME TYPE, ...`, and its rows."""
+
+    columns: str
+    rows: Callable[[SessionView], Iterable[Row]]
+
+    @property
+    def schema(self) -> TableSchema:
+        return _schema(self.columns)
+
+
+@cache
+def _schema(columns: str) -> TableSchema:
+    pairs = [column.rsplit(maxsplit=1) for column in columns.split(",")]
+    made = [Column(name.strip().upper(), parse_type(kind), id=i) for i, (name, kind) in enumerate(pairs, 1)]
+    return TableSchema(columns=tuple(made), key=(made[0].name,))
+
+
+class SystemSnapshot:
+    """One system table as a query reads it: the part of a snapshot's interface that reads."""
+
+    def __init__(self, table: _SystemTable, session: SessionView) -> None:
+        self._schema = table.schema
+        rows = list(table.rows(session))
+        values = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema.columns)
+        arrays = [pa.array(list(v), f.type) for v, f in zip(values, self.schema.arrow, strict=True)]
+        self._rows = pa.Table.from_arrays(arrays, schema=self.schema.arrow)
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._schema
+
+    @property
+    def version(self) -> int:
+        return 1
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+        deleted: bool = False,
+    ) -> pa.RecordBatchReader:
+        """As `Snapshot.scan`."""
+        found = self._rows if filter is None else self._rows.filter(filter)
+        return (found if columns is None else found.select(list(columns))).to_reader()
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
+    ) -> pa.Table:
+        """As `Snapshot.get`; rows of other keys may be among them."""
+        return self.scan(columns).read_all()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> SystemSnapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
+    """A table of `information_schema`, case aside.
+
+    Raises:
+        NotFoundError: no such table.
+    """
+    table = _TABLES.get(name.lower())
+    if table is None:
+        raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
+    return SystemSnapshot(table, session)
+
+
+def system_table_names() -> list[str]:
+    """All tables of `information_schema`, sorted."""
+    return sorted(_TABLES)
+
+
+def system_schema(name: str) -> TableSchema:
+    """Columns of a system table; NotFoundError when there is none."""
+    table = _TABLES.get(name.lower())
+    if table is None:
+        raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
+    return table.schema
+
+
+def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
+    for database in session.visible_databases():
+        for name in session.store.tables(database):
+            try:
+                yield database, name, session.store.table(f"{database}.{name}")
+            except NotFoundError:
+                continue  # dropped between the two look-ups
+
+
+def _schemata(session: SessionView) -> Iterable[Row]:
+    for database in [DATABASE, *session.visible_databases()]:
+        yield _CATALOG, database, _CHARSET, _COLLATION, None
+
+
+def _tables(session: SessionView) -> Iterable[Row]:
+    for name in system_table_names():
+        yield _table_row(DATABASE, name, "SYSTEM VIEW", None)
+    for database, name, table in _tables_of(session):
+        yield _table_row(database, name, "BASE TABLE", table)
+
+
+def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
+    rows = size = updated = created = None
+    comment = ""
+    if table is not None:
+        state = table.state()
+        rows = state.row_count
+        size = sum(live.segment.meta.data_bytes for live in state.segments.values())
+        comment = state.schema.comment
+        created, updated = _times(table)
+    average = size // rows if rows and size is not None else 0
+    engine = "Doris" if table is not None else "MEMORY"
+    return (_CATALOG, database, name, kind, engine, 10, None, rows, average, size, None, 0, None, None,
+            created, updated, None, _COLLATION, None, None, comment)  # fmt: skip
+
+
+def _times(table: Table) -> tuple[datetime, datetime]:
+    """When a table was made and last changed."""
+    with table.catalog.read() as tx:
+        version, _ = catalog.head(tx, table.id, table.name)
+        made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
+        changed = tx.get("versions", catalog.version_key(table.id, version))["time_ms"]
+    created, updated = (
+        datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None) for ms in (made, changed)
+    )
+    return created, updated
+
+
+def _columns(session: SessionView) -> Iterable[Row]:
+    for name in system_table_names():
+        yield from _column_rows(DATABASE, name, system_schema(name), keyed=False)
+    for database, name, table in _tables_of(session):
+        yield from _column_rows(database, name, table.schema, keyed=True)
+
+
+def _column_rows(database: str, table: str, schema: TableSchema, *, keyed: bool) -> Iterable[Row]:
+    for place, column in enumerate(schema.columns, 1):
+        kind = column.type
+        is_text = kind.name in ("CHAR", "VARCHAR", "STRING")
+        length = kind.byte_length_max if is_text else None
+        default = column.default
+        shown = None if default is None or default.kind == "null" else default.text or default.sql
+        key = "UNI" if keyed and column.name in schema.key else ""
+        precision, scale = _precision(kind)
+        yield (_CATALOG, database, table, column.name, place, shown, "YES" if column.nullable else "NO",
+               kind.name.lower(), length, length, precision, scale, 6 if kind.name == "DATETIME" else None,
+               _CHARSET if is_text else None, _COLLATION if is_text else None, kind.sql.lower(), key, "",
+               "select,insert,update,references", column.comment, kind.byte_length_max, precision, scale,
+               "", None)  # fmt: skip
+
+
+def _precision(kind: ColumnType) -> tuple[int | None, int | None]:
+    if kind.name in INTEGER_RANGES:
+        return _DIGITS.get(kind.name), 0
+    if pa.types.is_decimal(kind.arrow):
+        return kind.arrow.precision, kind.arrow.scale
+    return {"FLOAT": (7, None), "DOUBLE": (15, None)}.get(kind.name, (None, None))
+
+
+def _statistics(session: SessionView) -> Iterable[Row]:
+    for database, name, table in _tables_of(session):
+        schema = table.schema
+        for place, column in enumerate(schema.key, 1):
+            nullable = "YES" if schema.column(column).nullable else ""
+            yield (_CATALOG, database, name, 0, database, "PRIMARY", place, column, "A", None, None, None,
+                   nullable, "BTREE", "", "")  # fmt: skip
+
+
+def _key_columns(session: SessionView) -> Iterable[Row]:
+    for database, name, table in _tables_of(session):
+        for place, column in enumerate(table.schema.key, 1):
+            yield (_CATALOG, database, "PRIMARY", _CATALOG, database, name, column, place, None, None, None,
+                   None)  # fmt: skip
+
+
+def _constraints(session: SessionView) -> Iterable[Row]:
+    for database, name, _table in _tables_of(session):
+        yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
+
+
+def _variables(session: SessionView) -> Iterable[Row]:
+    return ((name, value, default, value != default) for name, value, default in session.variables.items())
+
+
+def _global_variables(session: SessionView) -> Iterable[Row]:
+    found = session.variables.items(is_global=True)
+    return ((name, value, default, value != default) for name, value, default in found)
+
+
+def _processes(session: SessionView) -> Iterable[Row]:
+    for process in session.processes.all():
+        command = "Query" if process.text else "Sleep"
+        yield (process.number, process.user, "", process.database, command, process.seconds, "", process.text)
+
+
+def _user_privileges(session: SessionView) -> Iterable[Row]:
+    for name, scope, privilege in _grants(session):
+        if scope == "*":
+            yield f"'{name}'@'%'", _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
+
+
+def _schema_privileges(session: SessionView) -> Iterable[Row]:
+    for name, scope, privilege in _grants(session):
+        if scope != "*":
+            yield f"'{name}'@'%'", _CATALOG, scope, privilege, "NO"
+
+
+def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
+    accounts = session.store.accounts
+    for name in accounts.names():
+        account = accounts.find(name)
+        for scope, held in account.grants.items() if account is not None else ():
+            for privilege in held:
+                yield name, scope, privilege
+
+
+def _partitions(session: SessionView) -> Iterable[Row]:
+    """Declared partitions, those an AUTO table has by its rows, and one for a table without any."""
+    for database, name, table in _tables_of(session):
+        with table.snapshot() as snapshot:
+            schema = snapshot.schema
+            partitioning = schema.partitioning
+            if partitioning is None:
+                yield (_CATALOG, database, name, name, None, 1, "", "", "", snapshot.count(), None)
+                continue
+            rows = snapshot.scan(partitioning.columns).read_all()
+        found = [*partitioning.partitions]
+        if partitioning.is_auto:
+            found += automatic_partitions(schema, rows)
+        expression = partitioning.sql.partition(" BY ")[2].partition(" ")[2].strip("()")
+        for place, partition in enumerate(found, 1):
+            count = rows.filter(partition_filter(schema, partition)).num_rows
+            bounds = partition.sql.partition(" VALUES ")[2]
+            yield (_CATALOG, database, name, partition.name, None, place, partitioning.method, expression,
+                   bounds, count, None)  # fmt: skip
+
+
+def _nothing(_session: SessionView) -> Iterable[Row]:
+    return ()
+
+
+_PARTITION_COLUMNS: Final = (
+    "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, PARTITION_NAME string,"
+    " SUBPARTITION_NAME string, PARTITION_ORDINAL_POSITION int, PARTITION_METHOD string,"
+    " PARTITION_EXPRESSION string, PARTITION_DESCRIPTION string, TABLE_ROWS bigint, DATA_LENGTH bigint"
+)
+_TABLES: Final[dict[str, _SystemTable]] = {
+    "schemata": _SystemTable(
+        "CATALOG_NAME string, SCHEMA_NAME string, DEFAULT_CHARACTER_SET_NAME string,"
+        " DEFAULT_COLLATION_NAME string, SQL_PATH string",
+        _schemata,
+    ),
+    "tables": _SystemTable(
+        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, TABLE_TYPE string, ENGINE string,"
+        " VERSION bigint, ROW_FORMAT string, TABLE_ROWS bigint, AVG_ROW_LENGTH bigint, DATA_LENGTH bigint,"
+        " MAX_DATA_LENGTH bigint, INDEX_LENGTH bigint, DATA_FREE bigint, AUTO_INCREMENT bigint,"
+        " CREATE_TIME datetime, UPDATE_TIME datetime, CHECK_TIME datetime, TABLE_COLLATION string,"
+        " CHECKSUM bigint, CREATE_OPTIONS string, TABLE_COMMENT string",
+        _tables,
+    ),
+    "columns": _SystemTable(
+        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, COLUMN_NAME string,"
+        " ORDINAL_POSITION bigint, COLUMN_DEFAULT string, IS_NULLABLE string, DATA_TYPE string,"
+        " CHARACTER_MAXIMUM_LENGTH bigint, CHARACTER_OCTET_LENGTH bigint, NUMERIC_PRECISION bigint,"
+        " NUMERIC_SCALE bigint, DATETIME_PRECISION bigint, CHARACTER_SET_NAME string, COLLATION_NAME string,"
+        " COLUMN_TYPE string, COLUMN_KEY string, EXTRA string, PRIVILEGES string, COLUMN_COMMENT string,"
+        " COLUMN_SIZE bigint, DECIMAL_PRECISION bigint, DECIMAL_DIGITS bigint, GENERATION_EXPRESSION string,"
+        " SRS_ID bigint",
+        _columns,
+    ),
+    "statistics": _SystemTable(
+        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, NON_UNIQUE bigint,"
+        " INDEX_SCHEMA string, INDEX_NAME string, SEQ_IN_INDEX bigint, COLUMN_NAME string, COLLATION string,"
+        " CARDINALITY bigint, SUB_PART bigint, PACKED string, NULLABLE string, INDEX_TYPE string,"
+        " COMMENT string, INDEX_COMMENT string",
+        _statistics,
+    ),
+    "key_column_usage": _SystemTable(
+        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string, TABLE_CATALOG string,"
+        " TABLE_SCHEMA string, TABLE_NAME string, COLUMN_NAME string, ORDINAL_POSITION bigint,"
+        " POSITION_IN_UNIQUE_CONSTRAINT bigint, REFERENCED_TABLE_SCHEMA string,"
+        " REFERENCED_TABLE_NAME string, REFERENCED_COLUMN_NAME string",
+        _key_columns,
+    ),
+    "table_constraints": _SystemTable(
+        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string, TABLE_SCHEMA string,"
+        " TABLE_NAME string, CONSTRAINT_TYPE string",
+        _constraints,
+    ),
+    "referential_constraints": _SystemTable(
+        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string,"
+        " UNIQUE_CONSTRAINT_SCHEMA string, UNIQUE_CONSTRAINT_NAME string, MATCH_OPTION string,"
+        " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string",
+        _nothing,
+    ),
+    "views": _SystemTable(
+        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, VIEW_DEFINITION string,"
+        " CHECK_OPTION string, IS_UPDATABLE string, DEFINER string, SECURITY_TYPE string,"
+        " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string",
+        _nothing,
+    ),
+    "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
+    "routines": _SystemTable(
+        "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
+        " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string",
+        _nothing,
+    ),
+    "triggers": _SystemTable(
+        "TRIGGER_CATALOG string, TRIGGER_SCHEMA string, TRIGGER_NAME string, EVENT_MANIPULATION string,"
+        " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string",
+        _nothing,
+    ),
+    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string", _nothing),
+    "session_variables": _SystemTable(
+        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean", _variables
+    ),
+    "global_variables": _SystemTable(
+        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean",
+        _global_variables,
+    ),
+    "processlist": _SystemTable(
+        "ID bigint, USER string, HOST string, DB string, COMMAND string, TIME bigint, STATE string,"
+        " INFO string",
+        _processes,
+    ),
+    "user_privileges": _SystemTable(
+        "GRANTEE string, TABLE_CATALOG string, PRIVILEGE_TYPE string, IS_GRANTABLE string", _user_privileges
+    ),
+    "schema_privileges": _SystemTable(
+        "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, PRIVILEGE_TYPE string,"
+        " IS_GRANTABLE string",
+        _schema_privileges,
+    ),
+    "table_privileges": _SystemTable(
+        "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string,"
+        " PRIVILEGE_TYPE string, IS_GRANTABLE string",
+        _nothing,
+    ),
+    "engines": _SystemTable(
+        "ENGINE string, SUPPORT string, COMMENT string, TRANSACTIONS string, XA string, SAVEPOINTS string",
+        lambda _session: [("Olap", "DEFAULT", "unique-key tables", "YES", "NO", "NO")],
+    ),
+    "character_sets": _SystemTable(
+        "CHARACTER_SET_NAME string, DEFAULT_COLLATE_NAME string, DESCRIPTION string, MAXLEN bigint",
+        lambda _session: [(_CHARSET, _COLLATION, "UTF-8 Unicode", 4)],
+    ),
+    "collations": _SystemTable(
+        "COLLATION_NAME string, CHARACTER_SET_NAME string, ID bigint, IS_DEFAULT string,"
+        " IS_COMPILED string, SORTLEN bigint",
+        lambda _session: [(_COLLATION, _CHARSET, 309, "Yes", "Yes", 1)],
+    ),
+}

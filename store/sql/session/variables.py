@@ -1,0 +1,198 @@
+"""Session variables: the few that change what statements do, and the many that clients set and ask for.
+
+A name nobody knows is accepted and remembered: drivers set dozens, and refusing one would keep them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from seqstore.store.check.partial_checker import parse_new_key_behavior
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.translate.calls import system_zone
+from seqstore.store.sql.translate.functions import SERVER_VERSION
+from seqstore.store.types.cast import check_zone
+
+SHOW_HIDDEN_COLUMNS: Final = "show_hidden_columns"
+REQUIRE_SEQUENCE: Final = "require_sequence_in_insert"
+PARTIAL_UPDATE: Final = "enable_unique_key_partial_update"
+NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
+INSERT_STRICT: Final = "enable_insert_strict"
+INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
+TIME_ZONE: Final = "time_zone"
+CONFLICT_RETRIES: Final = "conflict_retries"  # how often UPDATE, DELETE and MERGE run again after a conflict
+UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # how long they wait for each other; -1 is the setting
+TXN_APP_ID: Final = "txn_app_id"  # with TXN_VERSION: statements that write are idempotent (catalog.app_ids)
+TXN_VERSION: Final = "txn_version"
+TXN_VERSION_AUTO_RESET: Final = "txn_version_auto_reset"  # a version is good for one statement or transaction
+# Delta's names of the three, which have to be quoted: SET `spark.databricks.delta.write.txnAppId` = 'job'.
+_ALIASES: Final = {
+    "spark.databricks.delta.write.txnappid": TXN_APP_ID,
+    "spark.databricks.delta.write.txnversion": TXN_VERSION,
+    "spark.databricks.delta.write.txnversion.autoreset.enabled": TXN_VERSION_AUTO_RESET,
+}
+INSERT_TIMEOUT: Final = "insert_timeout"
+QUERY_TIMEOUT: Final = "query_timeout"
+
+_BOOLEANS: Final = {
+    SHOW_HIDDEN_COLUMNS: "false",
+    REQUIRE_SEQUENCE: "true",
+    INSERT_STRICT: "true",
+    PARTIAL_UPDATE: "false",
+    TXN_VERSION_AUTO_RESET: "false",
+}
+_WHOLE_NUMBERS: Final = frozenset([CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT])
+_DEFAULTS: Final = {
+    **_BOOLEANS,
+    INSERT_FILTER_RATIO: "1.0",
+    NEW_KEY_BEHAVIOR: "APPEND",
+    TIME_ZONE: "SYSTEM",
+    CONFLICT_RETRIES: "0",
+    UPDATE_LOCK_SECONDS: "-1",
+    TXN_APP_ID: "",
+    TXN_VERSION: "",
+    INSERT_TIMEOUT: "14400",
+    QUERY_TIMEOUT: "900",
+    "auto_increment_increment": "1",
+    "autocommit": "true",
+    "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4",
+    "character_set_database": "utf8mb4",
+    "character_set_results": "utf8mb4",
+    "character_set_server": "utf8mb4",
+    "collation_connection": "utf8mb4_0900_bin",
+    "collation_database": "utf8mb4_0900_bin",
+    "collation_server": "utf8mb4_0900_bin",
+    "init_connect": "",
+    "interactive_timeout": "3600",
+    "license": "",
+    "lower_case_table_names": "0",
+    "max_allowed_packet": "16777216",
+    "net_buffer_length": "16384",
+    "net_write_timeout": "600",
+    "performance_schema": "OFF",
+    "query_cache_size": "0",
+    "query_cache_type": "OFF",
+    "sql_auto_is_null": "false",
+    "sql_mode": "",
+    "sql_safe_updates": "false",
+    "sql_select_limit": "9223372036854775807",
+    "system_time_zone": "UTC",
+    "transaction_isolation": "REPEATABLE-READ",
+    "transaction_read_only": "OFF",
+    "tx_isolation": "REPEATABLE-READ",
+    "tx_read_only": "OFF",
+    "version": SERVER_VERSION,
+    "version_comment": "seqstore",
+    "wait_timeout": "28800",
+}
+_TRUE: Final = frozenset(["true", "on", "1"])
+_FALSE: Final = frozenset(["false", "off", "0"])
+
+
+class Variables:
+    """One session's variables over the global ones.
+
+    Args:
+        shared: the global values that were set, by name; pass one dict to all sessions of a server.
+    """
+
+    def __init__(self, shared: dict[str, str] | None = None) -> None:
+        self._shared = shared if shared is not None else {}
+        self._own = dict(self._shared)
+
+    def get(self, name: str, *, is_global: bool = False) -> str | None:
+        """The value as text, None when the variable was never heard of."""
+        name = _canonical(name)
+        values = self._shared if is_global else self._own
+        return values.get(name, _DEFAULTS.get(name))
+
+    def set(self, name: str, value: str | None, *, is_global: bool = False) -> None:
+        """Remembers a value; None brings the default back. A global value is for sessions that begin later.
+
+        Raises:
+            InvalidInputError: a value that a variable with a meaning here cannot take.
+        """
+        name = _canonical(name)
+        if is_global and name in (TXN_APP_ID, TXN_VERSION):
+            raise InvalidInputError(
+                f"Variable '{name}' belongs to one session: writers that share a pair take each other's "
+                "writes for their own",
+                kind="bad_variable",
+            )
+        values = self._shared if is_global else self._own
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = _checked(name, value)
+
+    def flag(self, name: str) -> bool:
+        """The value of a boolean variable."""
+        return (self.get(name) or "").lower() in _TRUE
+
+    def take_app_pair(self) -> tuple[str | None, int | None]:
+        """The pair that makes the next write idempotent, (None, None) when none was set. Its version is
+        forgotten if it is good for one write only."""
+        app_id, version = self.get(TXN_APP_ID) or None, self.get(TXN_VERSION) or None
+        if self.flag(TXN_VERSION_AUTO_RESET):
+            self._own.pop(TXN_VERSION, None)
+        return app_id, int(version) if version is not None else None
+
+    def number(self, name: str) -> float:
+        return float(self.get(name) or 0)
+
+    def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
+        """Name, value and default of every variable, sorted."""
+        values = self._shared if is_global else self._own
+        for name in sorted({*_DEFAULTS, *values}):
+            default = _DEFAULTS.get(name, "")
+            yield name, values.get(name, default), default
+
+    @property
+    def zone(self) -> str:
+        """Name or `+hh:mm` of the session's time zone; the machine's own when it is SYSTEM."""
+        zone = self.get(TIME_ZONE) or "SYSTEM"
+        if zone.upper() != "SYSTEM":
+            return zone
+        return system_zone()
+
+
+def _canonical(name: str) -> str:
+    return _ALIASES.get(name.lower(), name.lower())
+
+
+def _checked(name: str, value: str) -> str:
+    if name in _BOOLEANS:
+        lowered = value.lower()
+        if lowered not in _TRUE | _FALSE:
+            raise _refused(name, value, "true or false")
+        return "true" if lowered in _TRUE else "false"
+    if name == INSERT_FILTER_RATIO and not _is_ratio(value):
+        raise _refused(name, value, "a number from 0 to 1")
+    if name == NEW_KEY_BEHAVIOR:
+        return parse_new_key_behavior(value)
+    if name == TXN_VERSION and value and not value.isdigit():
+        raise _refused(name, value, "a whole number from 0 on")
+    if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
+        raise _refused(name, value, "a whole number")
+    if name == TIME_ZONE:
+        return _checked_zone(value)
+    return value
+
+
+def _refused(name: str, value: str, expected: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Variable '{name}' can't be set to the value of '{value}'; expected {expected}", kind="bad_variable"
+    )
+
+
+def _is_ratio(value: str) -> bool:
+    try:
+        return 0 <= float(value) <= 1
+    except ValueError:
+        return False
+
+
+def _checked_zone(value: str) -> str:
+    return "SYSTEM" if value.strip().upper() == "SYSTEM" else check_zone(value)

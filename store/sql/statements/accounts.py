@@ -1,0 +1,233 @@
+"""Users and their privileges: CREATE, ALTER and DROP USER, SET PASSWORD, GRANT, REVOKE, SHOW GRANTS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot.tokens import TokenType
+
+from seqstore.store.catalog.accounts import ALL_DATABASES, ROOT
+from seqstore.store.errors import AccessDeniedError, NotFoundError
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.statement_kind import StatementKind
+
+
+@dataclass(frozen=True)
+class CreateUser:
+    user: str
+    password: str
+    if_not_exists: bool
+
+
+@dataclass(frozen=True)
+class AlterUser:
+    user: str
+    password: str
+
+
+@dataclass(frozen=True)
+class DropUser:
+    user: str
+    if_exists: bool
+
+
+@dataclass(frozen=True)
+class SetPassword:
+    """`user` is None for one's own."""
+
+    user: str | None
+    password: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    user: str
+    privileges: tuple[str, ...]
+    database: str
+
+
+@dataclass(frozen=True)
+class Revoke:
+    user: str
+    privileges: tuple[str, ...]
+    database: str
+
+
+@dataclass(frozen=True)
+class ShowGrants:
+    """`user` is None for one's own; `is_all` for everybody's."""
+
+    user: str | None
+    is_all: bool = False
+
+
+def _parse_user(stream: TokenStream) -> str:
+    """`'name'[@'host']`; any host may be named, every user may come from any."""
+    name = stream.word_or_string("a user name")
+    if stream.take("@"):
+        stream.word_or_string("a host")
+    return name
+
+
+def _parse_identified(stream: TokenStream) -> str:
+    """`IDENTIFIED BY 'password'`."""
+    if not stream.take("IDENTIFIED"):
+        return ""
+    stream.need("BY")
+    if stream.word() == "PASSWORD":
+        stream.refuse("a password that is hashed already is not taken; give the password itself")
+    return stream.string("a password")
+
+
+def _parse_create(stream: TokenStream) -> CreateUser:
+    if_not_exists = stream.take("IF", "NOT", "EXISTS")
+    return CreateUser(_parse_user(stream), _parse_identified(stream), if_not_exists)
+
+
+def _create(statement: CreateUser, session: Session) -> Result:
+    accounts = session.store.accounts
+    accounts.create(statement.user, statement.password, if_not_exists=statement.if_not_exists)
+    return Result()
+
+
+def _parse_alter(stream: TokenStream) -> AlterUser:
+    user = _parse_user(stream)
+    if stream.word() != "IDENTIFIED":
+        stream.fail("IDENTIFIED BY 'password'")
+    return AlterUser(user, _parse_identified(stream))
+
+
+def _alter(statement: AlterUser, session: Session) -> Result:
+    session.store.accounts.set_password(statement.user, statement.password)
+    return Result()
+
+
+def _parse_drop(stream: TokenStream) -> DropUser:
+    if_exists = stream.take("IF", "EXISTS")
+    return DropUser(_parse_user(stream), if_exists)
+
+
+def _drop(statement: DropUser, session: Session) -> Result:
+    session.store.accounts.drop(statement.user, if_exists=statement.if_exists)
+    return Result()
+
+
+def _parse_password(stream: TokenStream) -> SetPassword:
+    user = _parse_user(stream) if stream.take("FOR") else None
+    stream.need("=")
+    if stream.take("PASSWORD"):
+        stream.need("(")
+        password = stream.string("a password")
+        stream.need(")")
+        return SetPassword(user, password)
+    return SetPassword(user, stream.string("a password"))
+
+
+def _password(statement: SetPassword, session: Session) -> Result:
+    own = session.user or ROOT
+    user = statement.user or own
+    if user != own:
+        _require_admin(session)
+    session.store.accounts.set_password(user, statement.password)
+    return Result()
+
+
+def _require_admin(session: Session) -> None:
+    if session.user is not None:
+        session.store.accounts.require(session.user, "ADMIN")
+
+
+def _parse_privileges(stream: TokenStream) -> tuple[tuple[str, ...], str]:
+    """`privilege, .. ON db.*`; a table's privileges are its database's."""
+    found = [_privilege(stream)]
+    while stream.take(","):
+        found.append(_privilege(stream))
+    stream.need("ON")
+    parts = [_scope(stream)]
+    while stream.take("."):
+        parts.append(_scope(stream))
+    if len(parts) == 3:  # catalog.database.table
+        parts = parts[1:]
+    if len(parts) == 2 and parts[1] != ALL_DATABASES:
+        stream.refuse("privileges are given on whole databases: GRANT ... ON db.*")
+    return tuple(found), parts[0]
+
+
+def _privilege(stream: TokenStream) -> str:
+    word = stream.name("a privilege").upper()
+    stream.take("PRIVILEGES")
+    return {"INSERT": "LOAD", "UPDATE": "LOAD", "DELETE": "LOAD", "CREATE": "ALTER", "DROP": "ALTER",
+            "CREATE_PRIV": "ALTER", "DROP_PRIV": "ALTER", "GRANT_PRIV": "ADMIN"}.get(word, word)  # fmt: skip
+
+
+def _scope(stream: TokenStream) -> str:
+    if stream.kind() is TokenType.STAR:
+        stream.at += 1
+        return ALL_DATABASES
+    return stream.name("a database or *")
+
+
+def _parse_grant(stream: TokenStream) -> Grant:
+    privileges, database = _parse_privileges(stream)
+    stream.need("TO")
+    return Grant(_parse_user(stream), privileges, database)
+
+
+def _grant(statement: Grant, session: Session) -> Result:
+    session.store.accounts.grant(statement.user, statement.privileges, statement.database)
+    return Result()
+
+
+def _parse_revoke(stream: TokenStream) -> Revoke:
+    privileges, database = _parse_privileges(stream)
+    stream.need("FROM")
+    return Revoke(_parse_user(stream), privileges, database)
+
+
+def _revoke(statement: Revoke, session: Session) -> Result:
+    session.store.accounts.revoke(statement.user, statement.privileges, statement.database)
+    return Result()
+
+
+def _parse_show(stream: TokenStream) -> ShowGrants:
+    if stream.tokens[1].text.upper() == "ALL":
+        return ShowGrants(None, is_all=True)
+    return ShowGrants(_parse_user(stream) if stream.take("FOR") else None)
+
+
+def _show(statement: ShowGrants, session: Session) -> Result:
+    own = session.user or ROOT
+    accounts = session.store.accounts
+    if statement.is_all or statement.user not in (None, own):
+        _require_admin(session)
+    rows = []
+    for name in accounts.names() if statement.is_all else [statement.user or own]:
+        account = accounts.find(name)
+        if account is None:
+            if name == own:
+                raise AccessDeniedError(f"user '{name}' is gone", kind="no_privilege")
+            raise NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
+        every = account.grants.get(ALL_DATABASES, ())
+        others = {scope: held for scope, held in account.grants.items() if scope != ALL_DATABASES}
+        shown = "; ".join(f"internal.{scope}: {_privs(held)}" for scope, held in sorted(others.items()))
+        has_password = "Yes" if account.has_password else "No"
+        rows.append((f"'{name}'@'%'", has_password, _privs(every) or None, shown or None))
+    return text_rows(["UserIdentity", "Password", "GlobalPrivs", "DatabasePrivs"], rows)
+
+
+def _privs(held: tuple[str, ...]) -> str:
+    return ",".join(f"{privilege.capitalize()}_priv" for privilege in held)
+
+
+KINDS: Final = (
+    StatementKind(("CREATE USER",), CreateUser, _parse_create, _create),
+    StatementKind(("ALTER USER",), AlterUser, _parse_alter, _alter),
+    StatementKind(("DROP USER",), DropUser, _parse_drop, _drop),
+    StatementKind(("SET PASSWORD",), SetPassword, _parse_password, _password),
+    StatementKind(("GRANT",), Grant, _parse_grant, _grant),
+    StatementKind(("REVOKE",), Revoke, _parse_revoke, _revoke),
+    StatementKind(("SHOW GRANTS", "SHOW ALL GRANTS"), ShowGrants, _parse_show, _show),
+)

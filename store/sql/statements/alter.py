@@ -1,0 +1,217 @@
+"""ALTER TABLE: columns, properties and features. Partitions are in `partitions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from seqstore.store.check.partial_checker import FLEXIBLE
+from seqstore.store.ddl.alter import (
+    SEQUENCE_LOAD,
+    Change,
+    add_constraint,
+    alter,
+    drop_constraint,
+    enable_flexible_updates,
+    enable_sequence_load,
+    set_properties,
+    unset_properties,
+)
+from seqstore.store.ddl.column_changes import (
+    add_column,
+    add_columns,
+    drop_column,
+    rename_column,
+    restate_column,
+)
+from seqstore.store.ddl.drop_feature import drop_feature
+from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.table_parser import parse_column, parse_declaration, parse_table_name
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.statement_kind import StatementKind
+from seqstore.store.sql.translate.check_expression import check_expression
+
+
+@dataclass(frozen=True)
+class AlterTable:
+    """ALTER TABLE t change [, change ..]."""
+
+    table: TableName
+    changes: tuple[Change, ...]
+
+
+def _parse(stream: TokenStream) -> AlterTable:
+    table = parse_table_name(stream)
+    changes = [_parse_change(stream)]
+    while stream.take(","):
+        changes.append(_parse_change(stream))
+    return AlterTable(table, tuple(changes))
+
+
+def _parse_change(stream: TokenStream) -> Change:
+    word = stream.take_one_of(*_CHANGES)
+    if stream.word() in _REFUSED:
+        stream.refuse(_REFUSED[stream.word()])
+    if not word:
+        stream.fail(", ".join(_CHANGES))
+    return _CHANGES[word](stream)
+
+
+def _parse_add(stream: TokenStream) -> Change:
+    """Columns without NOT NULL may be NULL, for rows that are there have no value of them (SM7)."""
+    _refuse_addition(stream)
+    stream.take_one_of("COLUMN", "COLUMNS")
+    if stream.take("("):
+        return _parse_add_list(stream)
+    column = parse_column(stream, bare_is_null=True)
+    if stream.word() == "FIRST":
+        stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
+    after = stream.name("a column name") if stream.take("AFTER") else None
+    return add_column(column, after=after)
+
+
+def _refuse_addition(stream: TokenStream) -> None:
+    if stream.word() in ("ROLLUP", "INDEX"):
+        stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
+
+
+def _parse_add_list(stream: TokenStream) -> Change:
+    columns = [parse_column(stream, bare_is_null=True)]
+    while stream.take(","):
+        columns.append(parse_column(stream, bare_is_null=True))
+    stream.need(")")
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    return add_columns(columns, properties)
+
+
+def _parse_drop(stream: TokenStream) -> Change:
+    if stream.take("CONSTRAINT"):
+        return drop_constraint(stream.name("a constraint name"))
+    stream.take("COLUMN")
+    return drop_column(stream.name("a column name"))
+
+
+def _parse_modify(stream: TokenStream) -> Change:
+    stream.take("COLUMN")
+    column, nullable = parse_declaration(stream)
+    return restate_column(column, nullable=nullable)
+
+
+def _parse_rename(stream: TokenStream) -> Change:
+    stream.need("COLUMN")
+    name = stream.name("a column name")
+    stream.take("TO")
+    return rename_column(name, stream.name("its new name"))
+
+
+def _parse_set(stream: TokenStream) -> Change:
+    stream.take("TBLPROPERTIES")
+    return set_properties(stream.properties())
+
+
+def _parse_unset(stream: TokenStream) -> Change:
+    stream.need("TBLPROPERTIES")
+    stream.need("(")
+    names = [stream.string("a property name")]
+    while stream.take(","):
+        names.append(stream.string("a property name"))
+    stream.need(")")
+    return unset_properties(names)
+
+
+def _parse_enable(stream: TokenStream) -> Change:
+    stream.need("FEATURE")
+    feature = stream.string("a feature")
+    if feature.upper() == FLEXIBLE:
+        return enable_flexible_updates()
+    if feature.upper() != SEQUENCE_LOAD:
+        stream.at -= 1
+        stream.refuse(f"unknown feature name: {feature}", "unknown_feature")
+    properties = {}
+    if stream.take("WITH"):
+        stream.need("PROPERTIES")
+        properties = stream.properties()
+    return enable_sequence_load(properties)
+
+
+_REFUSED: Final = {
+    "ORDER": "ORDER BY is not supported: the order of columns says nothing about storage here",
+    "REPLACE": "ALTER TABLE ... REPLACE is not supported; INSERT OVERWRITE replaces rows at once",
+}
+_CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {
+    "ADD": _parse_add,
+    "DROP": _parse_drop,
+    "MODIFY": _parse_modify,
+    "RENAME": _parse_rename,
+    "SET": _parse_set,
+    "UNSET": _parse_unset,
+    "ENABLE": _parse_enable,
+}
+
+
+@dataclass(frozen=True)
+class AddConstraint:
+    """ALTER TABLE t ADD CONSTRAINT name CHECK (condition)."""
+
+    table: TableName
+    name: str
+    sql: str
+    condition: exp.Expr
+
+
+def _parse_constraint(stream: TokenStream) -> AddConstraint:
+    table = parse_table_name(stream)
+    stream.need("ADD", "CONSTRAINT")
+    name = stream.name("a constraint name")
+    stream.need("CHECK", "(")
+    start = stream.offset
+    condition = stream.expression()
+    sql = stream.text[start : stream.offset].strip()
+    stream.need(")")
+    return AddConstraint(table, name, sql, condition)
+
+
+def _run_constraint(statement: AddConstraint, session: Session) -> Result:
+    table = session.table(statement.table)
+    expression = check_expression(statement.condition, table.schema)
+    add_constraint(table, statement.name, statement.sql, expression)
+    return Result()
+
+
+@dataclass(frozen=True)
+class DropFeature:
+    """ALTER TABLE t DROP FEATURE name."""
+
+    table: TableName
+    name: str
+
+
+def _parse_drop_feature(stream: TokenStream) -> DropFeature:
+    table = parse_table_name(stream)
+    stream.need("DROP", "FEATURE")
+    name = stream.word_or_string("a feature")
+    if stream.take("TRUNCATE"):
+        stream.refuse("TRUNCATE HISTORY is not needed: earlier versions keep their features")
+    return DropFeature(table, name)
+
+
+def _run_drop_feature(statement: DropFeature, session: Session) -> Result:
+    drop_feature(session.table(statement.table), statement.name)
+    return Result()
+
+
+def _run(statement: AlterTable, session: Session) -> Result:
+    alter(session.table(statement.table), statement.changes)
+    return Result()
+
+
+KINDS: Final = (
+    StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
+    StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+    StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
+)

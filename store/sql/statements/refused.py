@@ -1,0 +1,55 @@
+"""Statements of Doris that this store does not do, each refused by name with what to do instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.statement_kind import StatementKind
+
+_NO_VIEWS: Final = "views are not supported: keep the query where it is used, or CREATE TABLE ... AS it"
+_NO_INDEXES: Final = "indexes are not made by hand: the key is indexed, zone maps prune by every column"
+_NO_STATISTICS: Final = "there are no statistics to gather: zone maps are written with the rows"
+_REASONS: Final[dict[str, str]] = {
+    **dict.fromkeys(
+        ("CREATE VIEW", "CREATE OR REPLACE VIEW", "ALTER VIEW", "DROP VIEW", "CREATE MATERIALIZED VIEW",
+         "DROP MATERIALIZED VIEW", "REFRESH MATERIALIZED VIEW"), _NO_VIEWS),
+    **dict.fromkeys(("CREATE INDEX", "DROP INDEX", "BUILD INDEX"), _NO_INDEXES),
+    **dict.fromkeys(("ANALYZE", "SHOW COLUMN STATS", "SHOW TABLE STATS"), _NO_STATISTICS),
+    **dict.fromkeys(("PREPARE", "EXECUTE", "DEALLOCATE"),
+                    "prepared statements come from the client's protocol, not as SQL text"),
+    **dict.fromkeys(("LOCK", "UNLOCK"), "tables are not locked: every statement reads one version"),
+    **dict.fromkeys(("CREATE CATALOG", "DROP CATALOG", "SWITCH"), "there is one catalog, internal"),
+    **dict.fromkeys(("CREATE FUNCTION", "DROP FUNCTION"), "functions cannot be added"),
+    **dict.fromkeys(("BACKUP", "RECOVER"), "copy the data directory while no process has it open"),
+    **dict.fromkeys(("EXPORT",), "select the rows and write them where you read them"),
+    **dict.fromkeys(("SHOW DATA", "SHOW TABLETS", "SHOW REPLICA"),
+                    "sizes and rows are in information_schema.tables; there are no tablets"),
+    "ALTER DATABASE": "a database keeps its name and has no quotas",
+    "ALTER TABLE * RENAME PARTITION": "a partition keeps its name",
+    "CREATE OR REPLACE TABLE": "use DROP TABLE and CREATE TABLE, or INSERT OVERWRITE for rows alone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Never made: its parser refuses."""
+
+
+def _parse(stream: TokenStream) -> NoReturn:
+    written = " ".join(token.text.upper() for token in stream.tokens[: max(stream.at, 1)])
+    reason = next(
+        (why for words, why in _REASONS.items() if words.startswith(written)), "it is not supported"
+    )
+    stream.at = 0
+    stream.refuse(f"{written} is not supported: {reason}")
+
+
+def _run(_statement: Refused, _session: Session) -> Result:
+    return Result()
+
+
+KINDS: Final = (StatementKind(tuple(_REASONS), Refused, _parse, _run, is_refused=True),)

@@ -1,0 +1,262 @@
+"""SHOW statements about tables and the server, most of them for drivers and tools that ask by habit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seqstore.store.errors import NotFoundError
+from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.table_parser import parse_table_name
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import describe, matching, parse_like
+from seqstore.store.sql.session.statement_kind import StatementKind
+from seqstore.store.sql.translate.functions import SERVER_VERSION
+
+
+@dataclass(frozen=True)
+class ShowColumns:
+    table: TableName
+    like: str | None
+    is_full: bool
+
+
+def parse_table_from(stream: TokenStream) -> TableName:
+    """`FROM table [FROM database]`."""
+    if not stream.take_one_of("FROM", "IN"):
+        stream.fail("FROM and a table")
+    table = parse_table_name(stream)
+    if stream.take_one_of("FROM", "IN"):
+        table = TableName(stream.name("a database name"), table.name)
+    return table
+
+
+def _parse_columns(stream: TokenStream) -> ShowColumns:
+    is_full = stream.tokens[1].text.upper() == "FULL"
+    return ShowColumns(parse_table_from(stream), parse_like(stream), is_full)
+
+
+def _columns(statement: ShowColumns, session: Session) -> Result:
+    schema = session.schema(statement.table)
+    rows = describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS)).rows
+    assert rows is not None
+    wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
+    found = [row for row in rows.to_pylist() if row["Field"] in wanted]
+    # SHOW COLUMNS speaks MySQL's words where DESC speaks Doris's.
+    for row in found:
+        row["Null"] = row["Null"].upper()
+        row["Key"] = "UNI" if row["Key"] == "true" else ""
+    if not statement.is_full:
+        return text_rows(list(rows.schema.names), [tuple(row.values()) for row in found])
+    comments = {column.name: column.comment for column in schema.columns}
+    headings = ("Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment")
+    return text_rows(
+        headings,
+        [
+            (r["Field"], r["Type"], None, r["Null"], r["Key"], r["Default"], r["Extra"], "",
+             comments.get(r["Field"], ""))
+            for r in found
+        ],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ShowIndex:
+    table: TableName
+
+
+def _index(statement: ShowIndex, session: Session) -> Result:
+    schema = session.schema(statement.table)
+    name = session.full_name(statement.table)
+    headings = ("Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
+                "Sub_part", "Packed", "Null", "Index_type", "Comment", "Properties")  # fmt: skip
+    rows = [
+        (name, "0", "PRIMARY", str(place), column, "A", "", "", "", "YES" if schema.column(column).nullable
+         else "", "BTREE", "", "")
+        for place, column in enumerate(schema.key, 1)
+    ]  # fmt: skip
+    return text_rows(headings, rows)
+
+
+@dataclass(frozen=True)
+class ShowTableStatus:
+    database: str | None
+    like: str | None
+
+
+def _parse_status(stream: TokenStream) -> ShowTableStatus:
+    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+    return ShowTableStatus(database, parse_like(stream))
+
+
+def _status(statement: ShowTableStatus, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    columns = ("TABLE_NAME Name, ENGINE Engine, VERSION Version, ROW_FORMAT Row_format, TABLE_ROWS Rows,"
+               " AVG_ROW_LENGTH Avg_row_length, DATA_LENGTH Data_length, MAX_DATA_LENGTH Max_data_length,"
+               " INDEX_LENGTH Index_length, DATA_FREE Data_free, AUTO_INCREMENT Auto_increment,"
+               " CREATE_TIME Create_time, UPDATE_TIME Update_time, CHECK_TIME Check_time,"
+               " TABLE_COLLATION Collation, CHECKSUM Checksum, CREATE_OPTIONS Create_options,"
+               " TABLE_COMMENT Comment")  # fmt: skip
+    if database not in session.store.databases():
+        raise NotFoundError(f"Unknown database '{database}'", kind="unknown_database", database=database)
+    from seqstore.store.sql.session.system_tables import open_system_table
+
+    rows = open_system_table("tables", session).scan().read_all()
+    pairs = [pair.split() for pair in columns.split(",")]
+    found = rows.filter(_equals(rows, "TABLE_SCHEMA", database)).select([source for source, _ in pairs])
+    wanted = set(matching(found.column("TABLE_NAME").to_pylist(), statement.like))
+    kept = [name in wanted for name in found.column("TABLE_NAME").to_pylist()]
+    return Result(found.filter(kept).rename_columns([heading for _, heading in pairs]))
+
+
+def _equals(rows: Any, column: str, value: str) -> Any:
+    return [found == value for found in rows.column(column).to_pylist()]
+
+
+@dataclass(frozen=True)
+class ShowProcesses:
+    is_full: bool
+
+
+def _parse_processes(stream: TokenStream) -> ShowProcesses:
+    return ShowProcesses(stream.tokens[1].text.upper() == "FULL")
+
+
+def _processes(statement: ShowProcesses, session: Session) -> Result:
+    headings = ("CurrentConnected", "Id", "User", "Host", "LoginTime", "Catalog", "Db", "Command", "Time",
+                "State", "QueryId", "Info")  # fmt: skip
+    may_see_all = session.user is None or _is_admin(session)
+    rows = [
+        ("Yes" if p.number == session.connection_id else "No", str(p.number), p.user, "", "", "internal",
+         p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
+         p.text if statement.is_full else p.text[:100])
+        for p in session.processes.all()
+        if may_see_all or p.user == session.user
+    ]  # fmt: skip
+    return text_rows(headings, rows)
+
+
+def _is_admin(session: Session) -> bool:
+    account = session.store.accounts.find(session.user or "")
+    return account is not None and account.may("ADMIN")
+
+
+@dataclass(frozen=True)
+class ShowList:
+    """A list that does not depend on tables; `name` is the words behind SHOW."""
+
+    name: str
+    like: str | None
+
+
+_Rows = Callable[[Session], list[tuple[str, ...]]]
+
+
+def _frontends(session: Session) -> list[tuple[str, ...]]:
+    return [("fe_1", "127.0.0.1", "", "true", "true", SERVER_VERSION)]
+
+
+# Words behind SHOW, headings, rows. Empty ones exist for tools that list what is not there.
+_LISTS: Final[dict[str, tuple[tuple[str, ...], _Rows]]] = {
+    "ENGINES": (
+        ("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"),
+        lambda _s: [("Olap", "DEFAULT", "unique-key tables", "YES", "NO", "NO")],
+    ),
+    "COLLATION": (
+        ("Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"),
+        lambda _s: [("utf8mb4_0900_bin", "utf8mb4", "309", "Yes", "Yes", "1")],
+    ),
+    "CHARSET": (
+        ("Charset", "Description", "Default collation", "Maxlen"),
+        lambda _s: [("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_bin", "4")],
+    ),
+    "CATALOGS": (
+        ("CatalogId", "CatalogName", "Type", "IsCurrent", "CreateTime", "LastUpdateTime", "Comment"),
+        lambda _s: [("0", "internal", "internal", "yes", "", "", "the catalog of this store")],
+    ),
+    "FRONTENDS": (("Name", "Host", "HttpPort", "IsMaster", "Alive", "Version"), _frontends),
+    "BACKENDS": (("BackendId", "Host", "Alive", "Version"), lambda _s: []),
+    "STATUS": (("Variable_name", "Value"), lambda _s: []),
+    "ERRORS": (("Level", "Code", "Message"), lambda _s: []),
+    "PLUGINS": (("Name", "Status", "Type", "Library", "License"), lambda _s: []),
+    "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), lambda _s: []),
+    "EVENTS": (("Db", "Name", "Definer", "Status"), lambda _s: []),
+    "VIEWS": (("Tables", "Table_type"), lambda _s: []),
+    "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), lambda _s: []),
+    "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), lambda _s: []),
+    "ALTER TABLE COLUMN": (
+        ("JobId", "TableName", "CreateTime", "FinishTime", "State", "Msg", "Progress"),
+        lambda _s: [],
+    ),
+}
+_SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
+                "STORAGE ENGINES": "ENGINES"}  # fmt: skip
+
+
+def _parse_list(stream: TokenStream) -> ShowList:
+    name = " ".join(token.text.upper() for token in stream.tokens[1 : stream.at])
+    like = parse_like(stream)
+    if stream.take_one_of("FROM", "IN", "WHERE"):
+        stream.at = len(stream.tokens)  # a filter on a list of at most one line
+    return ShowList(_SAME.get(name, name), like)
+
+
+def _list(statement: ShowList, session: Session) -> Result:
+    headings, rows = _LISTS[statement.name]
+    found = rows(session)
+    wanted = set(matching([row[0] for row in found], statement.like))
+    return text_rows(headings, [row for row in found if row[0] in wanted])
+
+
+@dataclass(frozen=True)
+class ShowCreateView:
+    table: TableName
+
+
+def _create_view(statement: ShowCreateView, session: Session) -> Result:
+    name = session.full_name(statement.table)
+    raise NotFoundError(f"'{name}' is not VIEW: there are no views here", kind="unknown_table")
+
+
+@dataclass(frozen=True)
+class Kill:
+    number: int
+
+
+def _parse_kill(stream: TokenStream) -> Kill:
+    stream.take_one_of("QUERY", "CONNECTION")
+    return Kill(stream.integer("a connection number"))
+
+
+def _kill(statement: Kill, session: Session) -> Result:
+    session.processes.kill(statement.number)
+    return Result()
+
+
+def _both(*words: str) -> tuple[str, ...]:
+    return tuple(f"SHOW {full}{word}" for word in words for full in ("", "FULL "))
+
+
+KINDS: Final = (
+    StatementKind(_both("COLUMNS", "FIELDS"), ShowColumns, _parse_columns, _columns),
+    StatementKind(
+        ("SHOW INDEX", "SHOW INDEXES", "SHOW KEYS"),
+        ShowIndex,
+        lambda stream: ShowIndex(parse_table_from(stream)),
+        _index,
+    ),
+    StatementKind(("SHOW TABLE STATUS",), ShowTableStatus, _parse_status, _status),
+    StatementKind(_both("PROCESSLIST"), ShowProcesses, _parse_processes, _processes),
+    StatementKind(tuple(f"SHOW {name}" for name in [*_LISTS, *_SAME]), ShowList, _parse_list, _list),
+    StatementKind(
+        ("SHOW CREATE VIEW",),
+        ShowCreateView,
+        lambda stream: ShowCreateView(parse_table_name(stream)),
+        _create_view,
+    ),
+    StatementKind(("KILL",), Kill, _parse_kill, _kill),
+)

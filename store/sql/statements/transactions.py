@@ -1,0 +1,185 @@
+"""BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION.
+
+Inside BEGIN ... COMMIT every statement reads the snapshot taken at BEGIN: none sees what earlier ones of
+the transaction did (X7), nor what others committed since (stronger than X8 asks). INSERT, UPDATE, DELETE and
+MERGE of one database may follow each other in any order on one table; of what Doris forbids here (X12) only
+other databases and statements that change definitions are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from seqstore.store.catalog.app_ids import DUPLICATE
+from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, VISIBLE, TransactionRecord
+from seqstore.store.errors import NotFoundError
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.statement_kind import StatementKind
+
+_HEADINGS: Final = (
+    "TransactionId",
+    "Label",
+    "Coordinator",
+    "TransactionStatus",
+    "LoadJobSourceType",
+    "PrepareTime",
+    "PreCommitTime",
+    "CommitTime",
+    "PublishTime",
+    "FinishTime",
+    "Reason",
+    "ErrorReplicasCount",
+    "ListenerId",
+    "TimeoutMs",
+    "ErrMsg",
+)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """BEGIN [WITH LABEL label]; START TRANSACTION."""
+
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """COMMIT."""
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """ROLLBACK."""
+
+
+@dataclass(frozen=True)
+class ShowTransaction:
+    """SHOW TRANSACTION [FROM db] WHERE id = n | label = 'l'."""
+
+    database: str | None
+    txn_id: int | None
+    label: str | None
+
+
+def _parse_begin(stream: TokenStream) -> Begin:
+    stream.take("WORK")
+    if not stream.take("WITH"):
+        return Begin()
+    if stream.take("CONSISTENT", "SNAPSHOT"):
+        return Begin()
+    stream.need("LABEL")
+    return Begin(stream.word_or_string("a label"))
+
+
+def _begin(statement: Begin, session: Session) -> Result:
+    if session.transaction is None:  # a nested BEGIN is ignored (X10)
+        timeout = max(
+            session.variables.number(names.INSERT_TIMEOUT), session.variables.number(names.QUERY_TIMEOUT)
+        )
+        app_id, version = session.variables.take_app_pair()
+        session.transaction = session.store.transaction(
+            label=statement.label or session.new_label("txn_insert"),
+            timeout_seconds=timeout,
+            txn_app_id=app_id,
+            txn_version=version,
+            database=session.database if statement.label is not None else None,
+        )
+    return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
+
+
+def _parse_commit(stream: TokenStream) -> Commit:
+    stream.take("WORK")
+    return Commit()
+
+
+def _commit(_statement: Commit, session: Session) -> Result:
+    transaction = session.transaction
+    if transaction is None:
+        return Result()
+    session.transaction = None
+    done = transaction.commit()
+    status = DUPLICATE if done.skipped and not done.versions else "VISIBLE"
+    info = f"{{'label':'{done.label}', 'status':'{status}', 'txnId':'{done.txn_id}'}}"
+    warnings = tuple(
+        f"writes to {table} were skipped: its version {version} has them already (txnAppId, txnVersion)"
+        for table, version in done.skipped.items()
+    )
+    return Result(affected_rows=done.rows_changed, info=info, warnings=warnings + done.warnings)
+
+
+def _parse_rollback(stream: TokenStream) -> Rollback:
+    stream.take("WORK")
+    return Rollback()
+
+
+def _rollback(_statement: Rollback, session: Session) -> Result:
+    transaction = session.transaction
+    if transaction is None:
+        return Result()
+    session.transaction = None
+    transaction.rollback()
+    return Result(info=f"{{'label':'{transaction.label}', 'status':'ABORTED', 'txnId':''}}")
+
+
+def _parse_show(stream: TokenStream) -> ShowTransaction:
+    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+    stream.need("WHERE")
+    what = stream.name("id or label").lower()
+    if what not in ("id", "label"):
+        stream.at -= 1
+        stream.fail("id or label")
+    stream.need("=")
+    if what == "id":
+        return ShowTransaction(database, stream.integer("a transaction id"), None)
+    return ShowTransaction(database, None, stream.string("a label"))
+
+
+def _show(statement: ShowTransaction, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    record = session.store.find_transaction(database, label=statement.label, txn_id=statement.txn_id)
+    if record is None:
+        named = statement.txn_id if statement.label is None else statement.label
+        raise NotFoundError(f"transaction [{named}] not found", kind="txn_not_found")
+    return text_rows(_HEADINGS, [_described(record)])
+
+
+def _described(record: TransactionRecord) -> tuple[str, ...]:
+    visible = _time(record.finished_ms if record.status == VISIBLE else 0)
+    is_running = record.status in (PREPARE, PRECOMMITTED)
+    timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
+    return (
+        str(record.id),
+        record.label,
+        f"process {record.owner[0]}" if record.owner[0] else "",
+        record.status,
+        record.operation,
+        _time(record.begun_ms),
+        _time(record.precommitted_ms),
+        visible,
+        visible,
+        _time(record.finished_ms),
+        record.reason,
+        "0",
+        "-1",
+        str(timeout),
+        "",
+    )
+
+
+def _time(unix_ms: int) -> str:
+    if not unix_ms:
+        return "\\N"
+    return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+KINDS: Final = (
+    StatementKind(("BEGIN", "START TRANSACTION"), Begin, _parse_begin, _begin),
+    StatementKind(("COMMIT",), Commit, _parse_commit, _commit),
+    StatementKind(("ROLLBACK",), Rollback, _parse_rollback, _rollback),
+    StatementKind(("SHOW TRANSACTION",), ShowTransaction, _parse_show, _show),
+)

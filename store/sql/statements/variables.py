@@ -1,0 +1,146 @@
+"""SET and SHOW VARIABLES."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import matching, parse_like
+from seqstore.store.sql.session.statement_kind import StatementKind
+
+
+def _parse_set(stream: TokenStream) -> st.SetVariables:
+    assignments = _parse_assignment(stream)
+    while stream.take(","):
+        assignments += _parse_assignment(stream)
+    return st.SetVariables(tuple(assignments))
+
+
+def _parse_assignment(stream: TokenStream) -> list[st.Assignment]:
+    if stream.take("NAMES") or stream.take("CHARACTER", "SET") or stream.take("CHARSET"):
+        return _parse_names(stream)
+    scope = _parse_scope(stream)
+    if stream.take("TRANSACTION"):
+        return _parse_transaction(stream, scope)
+    name = stream.name("a variable name").lower()
+    if not stream.take("=") and not stream.take(":="):
+        stream.fail("'='")
+    return [st.Assignment(scope, name, _parse_set_value(stream))]
+
+
+def _parse_scope(stream: TokenStream) -> str:
+    if stream.take("@@"):
+        word = stream.take_one_of("GLOBAL", "SESSION", "LOCAL")
+        if word:
+            stream.need(".")
+        return "global" if word == "GLOBAL" else "session"
+    if stream.take("@"):
+        return "user"
+    is_scoped = stream.word() in ("GLOBAL", "SESSION", "LOCAL") and stream.word(1) not in ("=", ":=")
+    return (
+        "global" if is_scoped and stream.take_one_of("GLOBAL", "SESSION", "LOCAL") == "GLOBAL" else "session"
+    )
+
+
+def _parse_names(stream: TokenStream) -> list[st.Assignment]:
+    """SET NAMES: a client says which character set it speaks; text is UTF-8 here whatever it says."""
+    charset = stream.word_or_string("a character set")
+    names = ("character_set_client", "character_set_connection", "character_set_results")
+    found = [st.Assignment("session", name, charset) for name in names]
+    if stream.take("COLLATE"):
+        found.append(st.Assignment("session", "collation_connection", stream.word_or_string("a collation")))
+    return found
+
+
+def _parse_transaction(stream: TokenStream, scope: str) -> list[st.Assignment]:
+    if stream.take("READ"):
+        mode = stream.take_one_of("ONLY", "WRITE") or stream.fail("ONLY or WRITE")
+        return [st.Assignment(scope, "transaction_read_only", "ON" if mode == "ONLY" else "OFF")]
+    stream.need("ISOLATION", "LEVEL")
+    words = [stream.name("an isolation level").upper()]
+    while not stream.is_done and stream.word() != ",":
+        words.append(stream.name("an isolation level").upper())
+    return [st.Assignment(scope, "transaction_isolation", "-".join(words))]
+
+
+def _parse_set_value(stream: TokenStream) -> st.SetValue:
+    start = stream.at
+    begin, end = stream.slice_to()
+    length = stream.at - start
+    kind = stream.tokens[start].token_type
+    text = stream.tokens[start].text
+    if length == 1 and kind is TokenType.STRING:
+        return text
+    if length == 1 and text.upper() == "DEFAULT":
+        return st.Word.DEFAULT
+    if length == 1 and kind is not TokenType.PLACEHOLDER and (text[0].isalnum() or text[0] == "_"):
+        return text
+    if length == 2 and text == "-" and stream.tokens[start + 1].token_type is TokenType.NUMBER:
+        return "-" + stream.tokens[start + 1].text
+    return parse_tree(stream.text, begin, end)
+
+
+def _set(statement: st.SetVariables, session: Session) -> Result:
+    for assignment in statement.assignments:
+        value = _assigned(assignment.value, session)
+        if assignment.scope == "user":
+            session.user_variables[assignment.name] = value
+        else:
+            session.variables.set(assignment.name, value, is_global=assignment.scope == "global")
+    return Result()
+
+
+def _assigned(value: st.SetValue, session: Session) -> str | None:
+    if value is st.Word.DEFAULT:
+        return None
+    if isinstance(value, str):
+        return value
+    assert isinstance(value, exp.Expr)
+    with session.stream(st.Query(exp.select(value), None)) as reader:
+        result = reader.read_all().column(0)[0].as_py()
+    return None if result is None else str(result)
+
+
+def _parse_show(stream: TokenStream) -> st.ShowVariables:
+    is_global = stream.tokens[1].text.upper() == "GLOBAL"
+    return st.ShowVariables(_parse_variable_filter(stream), is_global)
+
+
+def _parse_variable_filter(stream: TokenStream) -> str | None:
+    if not stream.take("WHERE"):
+        return parse_like(stream)
+    if stream.name("Variable_name").lower() != "variable_name":
+        stream.at -= 1
+        stream.fail("Variable_name")
+    if not stream.take_one_of("=", "LIKE"):
+        stream.fail("'=' or LIKE")
+    return stream.string("a name")
+
+
+def _show(statement: st.ShowVariables, session: Session) -> Result:
+    found = {
+        name: (value, default)
+        for name, value, default in session.variables.items(is_global=statement.is_global)
+    }
+    rows = [
+        (name, found[name][0], found[name][1], "0" if found[name][0] == found[name][1] else "1")
+        for name in matching(found, statement.like)
+    ]
+    return text_rows(["Variable_name", "Value", "Default_Value", "Changed"], rows)
+
+
+KINDS: Final = (
+    StatementKind(("SET",), st.SetVariables, _parse_set, _set),
+    StatementKind(
+        tuple(f"SHOW {scope}VARIABLES" for scope in ("", "GLOBAL ", "SESSION ", "LOCAL ")),
+        st.ShowVariables,
+        _parse_show,
+        _show,
+    ),
+)

@@ -1,0 +1,353 @@
+"""Doris's functions of dates and times: formats, intervals, zones, clocks.
+
+Dates given as text are read as dates, text that is none gives NULL; clocks show one moment of the statement
+in the session's time zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlglot import exp
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.translate.calls import (
+    Builder,
+    Moment,
+    Surroundings,
+    call,
+    check_count,
+    literal_integer,
+)
+
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
+CONSTANT_TIMES: Final = frozenset(
+    re.findall(
+        r"\w+",
+        "now current_timestamp localtime localtimestamp sysdate curdate current_date utc_timestamp curtime"
+        " current_time",
+    )
+)
+_UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
+                 "microsecond")  # fmt: skip
+_ROUNDED: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+# MySQL's format letters -> strftime's of DuckDB.
+_FORMAT_LETTERS: Final = {
+    "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
+    "b": "%b", "c": "%-m", "d": "%d", "e": "%-d", "f": "%f", "h": "%I", "i": "%M", "j": "%j", "k": "%-H",
+    "l": "%-I", "m": "%m", "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G",
+    "y": "%y",
+}  # fmt: skip
+_NAMED_FORMATS: Final = {
+    "yyyyMMdd": "%Y%m%d",
+    "yyyy-MM-dd": "%Y-%m-%d",
+    "yyyy-MM-dd HH:mm:ss": "%Y-%m-%d %H:%i:%s",
+}
+
+
+# Letters that DuckDB's strftime does not have, or reads otherwise.
+_LETTER_MACROS: Final = {
+    "%D": "d_day_ordinal",
+    "%U": "d_two_digit_week_0",
+    "%u": "d_two_digit_week_1",
+    "%V": "d_two_digit_week_2",
+    "%X": "d_year_of_week_2",
+}
+_BY_MACRO: Final = re.compile(r"(%[DUuVX])")
+
+
+def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
+    """The moment of the statement: one for all rows and all calls."""
+    if name in ("curdate", "current_date"):
+        return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
+    if name in ("curtime", "current_time"):
+        return exp.cast(exp.Literal.string(f"{moment.local:%H:%M:%S}"), "TIME")
+    digits = literal_integer(name, arguments[0]) if arguments else 0
+    if not 0 <= digits <= 6:
+        raise InvalidInputError(
+            f"function {name!r}: expected 0 to 6 fraction digits, found {digits}", kind="bad_argument"
+        )
+    shown = moment.utc if name == "utc_timestamp" else moment.local
+    step = 10 ** (6 - digits)
+    cut = shown.replace(microsecond=shown.microsecond // step * step)
+    return exp.cast(exp.Literal.string(cut.isoformat(sep=" ")), "TIMESTAMP")
+
+
+def add_interval(moment: exp.Expr, interval: exp.Interval, *, subtract: bool) -> exp.Expr:
+    """`moment + interval`; a DATE stays a DATE unless the unit is below a day."""
+    unit = str(interval.args["unit"].name).upper() if interval.args.get("unit") else "DAY"
+    if unit.lower() not in _UNITS:
+        raise InvalidInputError(
+            f"INTERVAL ... {unit} is not supported; expected one of {', '.join(_UNITS).upper()}",
+            kind="not_supported",
+        )
+    if subtract:
+        amount = exp.Mul(this=exp.paren(interval.this), expression=exp.Literal.number(-1))
+        if isinstance(interval.this, exp.Literal) and interval.this.is_string:
+            amount = exp.Mul(this=exp.cast(interval.this, "BIGINT"), expression=exp.Literal.number(-1))
+        interval = exp.Interval(this=exp.paren(amount), unit=interval.args.get("unit"))
+    if unit in ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
+        moment = call("d_ts", moment)
+    return call("d_add_date", moment, interval)
+
+
+def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        raise InvalidInputError(
+            f"function {name!r}: expected a format in quotes, found {node.sql()}", kind="bad_argument"
+        )
+    letters = iter(_NAMED_FORMATS.get(node.this, node.this))
+    parts: list[str] = []
+    for letter in letters:
+        if letter != "%":
+            parts.append(letter)
+            continue
+        following = next(letters, "%")
+        if following not in _FORMAT_LETTERS and following.isalpha():
+            raise InvalidInputError(
+                f"function {name!r}: format letter %{following} is not supported", kind="bad_argument"
+            )
+        parts.append(_FORMAT_LETTERS.get(following, following))
+    return exp.Literal.string("".join(parts))
+
+
+def _date_format(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    wanted = arguments[1]
+    moment = call("d_ts", arguments[0])
+    if not isinstance(wanted, exp.Literal) or not _BY_MACRO.search(wanted.name):
+        return call("strftime", moment, _strftime_format(name, wanted))
+    parts: list[exp.Expr] = []
+    for piece in _BY_MACRO.split(wanted.name):
+        macro = _LETTER_MACROS.get(piece)
+        if macro is not None:
+            parts.append(exp.cast(call(macro, moment.copy()), "TEXT"))
+        elif piece:
+            parts.append(call("strftime", moment.copy(), _strftime_format(name, exp.Literal.string(piece))))
+    return call("concat", *parts)
+
+
+def _str_to_date(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    wanted = _strftime_format(name, arguments[1])
+    parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
+    has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
+    return parsed if has_time else exp.cast(parsed, "DATE")
+
+
+def _from_unixtime(name: str, arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+    """Text, in the session's zone (unlike DuckDB's, which is a moment with a zone)."""
+    check_count(name, arguments, 1, 2)
+    default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
+    wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
+    moment = call(
+        "make_timestamp",
+        exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(1_000_000)),
+    )
+    return call("d_since_1970", arguments[0].copy(), call("strftime", _local(moment, around), wanted))
+
+
+def _local(moment: exp.Expr, around: Surroundings) -> exp.Expr:
+    return _shifted(moment, around.moment.zone, to_utc=False)
+
+
+def _from_units(name: str, arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+    """`from_second` and its like: a time in the session's zone."""
+    check_count(name, arguments, 1)
+    scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
+    count = exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(scale))
+    return call("d_since_1970", arguments[0].copy(), _local(call("make_timestamp", count), around))
+
+
+def _to_units(name: str, arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+    """`second_timestamp` and its like: units since 1970 of a time in the session's zone."""
+    check_count(name, arguments, 1)
+    function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
+    moment = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP")
+    units = call(function, _shifted(moment, around.moment.zone, to_utc=True))
+    return exp.cast(call("floor", units), "BIGINT")
+
+
+def _convert_tz(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Zones are names or offsets; those that are computed are names."""
+    check_count(name, arguments, 3)
+    moment, start, end = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP"), arguments[1], arguments[2]
+    if not all(isinstance(zone, exp.Literal) and zone.is_string for zone in (start, end)):
+        raise InvalidInputError(
+            f"function {name!r}: expected time zones in quotes, found {start.sql()}, {end.sql()}",
+            kind="bad_argument",
+        )
+    utc = _shifted(moment, start.name, to_utc=True)
+    return exp.cast(_shifted(exp.cast(utc, "TIMESTAMP"), end.name, to_utc=False), "TIMESTAMP")
+
+
+def _rounded(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
+    check_count(name, arguments, 1, 2)
+    unit, _, way = name.partition("_")
+    count: exp.Expr = arguments[1] if len(arguments) == 2 else exp.Literal.number(1)
+    if isinstance(count, exp.Interval):
+        unit, count = _unit(name, exp.var(count.args["unit"].name)).lower(), count.this
+    elif unit == "date":
+        raise InvalidInputError(
+            f"function {name!r}: expected an INTERVAL, found {count.sql()}", kind="bad_argument"
+        )
+    step = exp.Interval(this=exp.paren(exp.cast(count, "INT")), unit=exp.var(unit))
+    return call(f"d_bucket_{way}", call("d_ts", arguments[0]), step)
+
+
+def _unix_timestamp(name: str, arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 0, 1, 2)
+    if not arguments:
+        return exp.Literal.number(int((around.moment.utc - datetime(1970, 1, 1)).total_seconds()))
+    local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, around)
+    seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True))
+    return call("d_at_least_0", exp.cast(call("floor", seconds), "BIGINT"))
+
+
+def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
+    """A time without zone, from UTC to the zone or back."""
+    offset = _OFFSET.fullmatch(zone)
+    if offset is None:
+        first, second = (zone, "UTC") if to_utc else ("UTC", zone)
+        inner = call("timezone", exp.Literal.string(first), moment)
+        return call("timezone", exp.Literal.string(second), inner)
+    minutes = (int(offset[2]) * 60 + int(offset[3])) * (-1 if offset[1] == "-" else 1)
+    shift = exp.Interval(
+        this=exp.Literal.string(str(-minutes if to_utc else minutes)), unit=exp.var("MINUTE")
+    )
+    return exp.paren(exp.Add(this=moment, expression=shift))
+
+
+def _datediff(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    later, earlier = (call("d_date", argument) for argument in arguments)
+    return call("date_diff", exp.Literal.string("day"), earlier, later)
+
+
+def _timestampdiff(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Whole units between two moments."""
+    check_count(name, arguments, 3)
+    start, end = (call("d_ts", argument) for argument in arguments[1:])
+    return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
+
+
+def _unit_diff(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`days_diff` and its like: whole units from the second moment to the first."""
+    check_count(name, arguments, 2)
+    end, start = (call("d_ts", argument) for argument in arguments)
+    return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
+
+
+def _timestampadd(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 3)
+    interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(_unit(name, arguments[0])))
+    return add_interval(arguments[2], interval, subtract=False)
+
+
+def _unit(name: str, node: exp.Expr) -> str:
+    unit = node.name.upper()
+    if unit.lower() not in _UNITS:
+        raise InvalidInputError(
+            f"function {name!r}: expected a unit such as DAY, found {node.sql()}", kind="bad_argument"
+        )
+    return unit
+
+
+def _date_add(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    interval = arguments[1]
+    if not isinstance(interval, exp.Interval):
+        interval = exp.Interval(this=exp.paren(interval), unit=exp.var("DAY"))
+    return add_interval(arguments[0], interval, subtract=name.endswith(("sub", "subdate")))
+
+
+def _unit_add(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`days_add`, `months_sub` and their like."""
+    check_count(name, arguments, 2)
+    unit = "MONTH" if name == "add_months" else name.split("s_")[0].upper()
+    interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(unit))
+    return add_interval(arguments[0], interval, subtract=name.endswith("_sub"))
+
+
+def _date_trunc(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """The unit may stand first or second."""
+    check_count(name, arguments, 2)
+    units = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+    first, second = arguments
+    if second.name.lower() in units and not (isinstance(first, exp.Literal) and first.name.lower() in units):
+        first, second = second, first
+    if not isinstance(first, exp.Literal) or first.name.lower() not in units:
+        raise InvalidInputError(
+            f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument"
+        )
+    return call("d_date_trunc", exp.Literal.string(first.name.lower()), second)
+
+
+def _weekday(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`dayofweek` counts from Sunday = 1, `weekday` from Monday = 0."""
+    check_count(name, arguments, 1)
+    moment = call("d_ts", *arguments)
+    counted, step = (call("dayofweek", moment), 1) if name != "weekday" else (call("isodow", moment), -1)
+    return exp.paren(exp.Add(this=counted, expression=exp.Literal.number(step)))
+
+
+def _to_date(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 1)
+    return call("d_date", *arguments)
+
+
+def _last_day(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 1)
+    return call("last_day" if name == "last_day" else "d_to_days", call("d_date", *arguments))
+
+
+def _week(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`week` and `yearweek` with MySQL's modes: the day a week starts on, and which is the first of a year.
+
+    Mode 0 starts on Sunday, days before the first Sunday are week 0; modes 1 and 3 count as ISO 8601 does, 2
+    as 0 without a week 0. `yearweek` knows no week 0.
+    """
+    check_count(name, arguments, 1, 2)
+    mode = literal_integer(name, arguments[1]) if len(arguments) == 2 else 0
+    if mode not in (0, 1, 2, 3):
+        raise InvalidInputError(
+            f"function {name!r}: mode {mode} is not supported; expected 0 to 3", kind="bad_argument"
+        )
+    macro = f"d_week_mode_{mode}" if name == "week" else f"d_yearweek_mode_{mode | 2}"
+    return call(macro, call("d_ts", arguments[0]))
+
+
+def _microsecond(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 1)
+    whole = call("microsecond", call("d_ts", *arguments))
+    return exp.paren(exp.Mod(this=whole, expression=exp.Literal.number(1_000_000)))
+
+
+DATE_FUNCTIONS: Final[dict[str, Builder]] = {
+    **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
+    **dict.fromkeys([f"{unit}s_{way}" for unit in _UNITS for way in ("add", "sub")], _unit_add),
+    **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], _unit_diff),
+    **dict.fromkeys([f"{unit}_{way}" for unit in ("date", *_ROUNDED) for way in ("floor", "ceil")], _rounded),
+    **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
+    **dict.fromkeys(("from_second", "from_millisecond", "from_microsecond"), _from_units),
+    **dict.fromkeys(("second_timestamp", "millisecond_timestamp", "microsecond_timestamp"), _to_units),
+    **dict.fromkeys(("week", "yearweek"), _week),
+    "add_months": _unit_add,
+    "convert_tz": _convert_tz,
+    "date_format": _date_format,
+    "date_trunc": _date_trunc,
+    "datediff": _datediff,
+    "from_unixtime": _from_unixtime,
+    "last_day": _last_day,
+    "microsecond": _microsecond,
+    "str_to_date": _str_to_date,
+    "timestampadd": _timestampadd,
+    "timestampdiff": _timestampdiff,
+    "to_date": _to_date,
+    "to_days": _last_day,
+    "unix_timestamp": _unix_timestamp,
+}

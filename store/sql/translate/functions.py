@@ -1,0 +1,233 @@
+"""Doris functions in DuckDB: which exist, their names, and the macros that give them their Doris meaning.
+
+A call that sqlglot has no tree of its own for must be named in one of the tables below; any other name is
+refused, so that no function of DuckDB (files, settings, catalog) can be reached by accident. Dates given as
+text are read as dates, text that is none gives NULL, and clocks show one moment of the statement in the
+session's time zone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.translate.calls import Builder, Surroundings, call, check_count
+from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
+from seqstore.store.sql.translate.macros import macro_names
+from seqstore.store.sql.translate.value_functions import VALUE_FUNCTIONS
+
+SERVER_VERSION: Final = "5.7.99"
+
+# Doris name -> DuckDB name, where both mean the same.
+_RENAMED: Final = {
+    "approx_count_distinct": "approx_count_distinct",
+    "array_agg": "list",
+    "array_avg": "list_avg",
+    "array_contains": "list_contains",
+    "array_contains_all": "list_has_all",
+    "array_flatten": "flatten",
+    "array_product": "list_product",
+    "array_pushback": "list_append",
+    "array_range": "range",
+    "array_reverse_sort": "list_reverse_sort",
+    "array_size": "len",
+    "array_sort": "list_sort",
+    "array_zip": "list_zip",
+    "arrays_overlap": "list_has_any",
+    "bin": "bin",
+    "bit_length": "bit_length",
+    "bitxor": "xor",
+    "bool_and": "bool_and",
+    "bool_or": "bool_or",
+    "cardinality": "len",
+    "char_length": "length",
+    "character_length": "length",
+    "concat_ws": "concat_ws",
+    "cot": "cot",
+    "covar": "covar_pop",
+    "dceil": "ceil",
+    "degrees": "degrees",
+    "dexp": "exp",
+    "dfloor": "floor",
+    "dpow": "pow",
+    "dround": "round",
+    "ends_with": "ends_with",
+    "even": "even",
+    "fmod": "fmod",
+    "fpow": "pow",
+    "gcd": "gcd",
+    "group_bit_and": "bit_and",
+    "group_bit_or": "bit_or",
+    "group_bit_xor": "bit_xor",
+    "hex": "hex",
+    "instr": "instr",
+    "lcase": "lower",
+    "lcm": "lcm",
+    "map_concat": "map_concat",
+    "map_entries": "map_entries",
+    "map_keys": "map_keys",
+    "map_size": "cardinality",
+    "map_values": "map_values",
+    "md5": "md5",
+    "mod": "mod",
+    "ndv": "approx_count_distinct",
+    "ord": "ascii",
+    "percentile": "quantile_cont",
+    "percentile_array": "quantile_cont",
+    "pi": "pi",
+    "radians": "radians",
+    "regexp_extract": "regexp_extract",
+    "sequence": "generate_series",
+    "sha1": "sha1",
+    "sha2": "sha256",
+    "signbit": "signbit",
+    "size": "len",
+    "starts_with": "starts_with",
+    "stddev": "stddev_pop",
+    "to_base64": "to_base64",
+    "truncate": "trunc",
+    "ucase": "upper",
+    "url_decode": "url_decode",
+    "url_encode": "url_encode",
+    "uuid": "uuid",
+    "variance": "var_pop",
+}
+_MACROS: Final = macro_names()
+_DATE_PARTS: Final = {
+    "day": "day",
+    "day_of_year": "dayofyear",
+    "dayname": "dayname",
+    "dayofmonth": "day",
+    "dayofyear": "dayofyear",
+    "hour": "hour",
+    "minute": "minute",
+    "month": "month",
+    "monthname": "monthname",
+    "quarter": "quarter",
+    "second": "second",
+    "week_of_year": "week",
+    "weekofyear": "week",
+    "year": "year",
+}
+
+
+def translate_call(node: exp.Anonymous, around: Surroundings) -> exp.Expr:
+    """The DuckDB form of a call that sqlglot knows only by name.
+
+    Raises:
+        InvalidInputError: no such function, or arguments it does not take.
+    """
+    name = str(node.this).lower()
+    arguments = list(node.expressions)
+    if name in CONSTANT_TIMES:
+        return constant_time(name, arguments, around.moment)
+    if name in _SPECIAL:
+        return _SPECIAL[name](name, arguments, around)
+    if name in _DATE_PARTS:
+        check_count(name, arguments, 1)
+        return call(_DATE_PARTS[name], call("d_ts", *arguments))
+    if name in _RENAMED:
+        return call(_RENAMED[name], *arguments)
+    if name in _MACROS:
+        return call(f"d_{name}", *arguments)
+    raise unknown_function(name)
+
+
+def unknown_function(name: str) -> InvalidInputError:
+    near = difflib.get_close_matches(name.lower(), function_names(), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return InvalidInputError(
+        f"function {name.lower()!r} is not known{hint}", kind="unknown_function", function=name
+    )
+
+
+def function_names() -> list[str]:
+    """Names that only this module knows; sqlglot's own (sum, lower, ..) come on top."""
+    return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *CONSTANT_TIMES})
+
+
+def _field(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Where a value stands among others, 0 when nowhere."""
+    if len(arguments) < 2:
+        check_count(name, arguments, 2)
+    found = exp.Case()
+    for place, other in enumerate(arguments[1:], 1):
+        found = found.when(exp.EQ(this=arguments[0].copy(), expression=other), exp.Literal.number(place))
+    return found.else_(exp.Literal.number(0))
+
+
+def _group_concat(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the separator is `', '` unless given."""
+    order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
+    inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
+    distinct = inner[0] if inner and isinstance(inner[0], exp.Distinct) else None
+    parts = [*distinct.expressions, *inner[1:]] if distinct is not None else inner
+    check_count(name, parts, 1, 2)
+    text: exp.Expr = call("d_text", parts[0])
+    separator = parts[1] if len(parts) == 2 else exp.Literal.string(", ")
+    if distinct is not None:
+        text = exp.Distinct(expressions=[text])
+    if order is not None:
+        for ordered in order.expressions:
+            if ordered.this == parts[0]:  # DISTINCT wants the very same expression in ORDER BY
+                ordered.set("this", call("d_text", ordered.this.copy()))
+        return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
+    return exp.GroupConcat(this=text, separator=separator)
+
+
+def _session(name: str, _arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+    if name in ("database", "schema"):
+        return exp.Literal.string(around.database) if around.database else exp.null()
+    if name in ("connection_id", "last_insert_id"):
+        return exp.Literal.number(around.connection_id if name == "connection_id" else 0)
+    if name == "current_catalog":
+        return exp.Literal.string("internal")
+    return exp.Literal.string(SERVER_VERSION if name == "version" else f"{around.user}@%")
+
+
+def _map(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`map(k1, v1, ..)`; DuckDB takes a list of keys and one of values."""
+    if len(arguments) % 2:
+        raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
+    return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
+
+
+def _named_struct(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`named_struct('name', value, ..)`."""
+    if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
+        raise InvalidInputError(
+            f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument"
+        )
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return exp.Struct(
+        expressions=[exp.PropertyEQ(this=exp.to_identifier(k.name), expression=v) for k, v in pairs]
+    )
+
+
+def _log(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`log(base, x)`, or the natural one."""
+    check_count(name, arguments, 1, 2)
+    return call("ln", *arguments) if len(arguments) == 1 else call("log", *arguments)
+
+
+_SPECIAL: Final[dict[str, Builder]] = {
+    **DATE_FUNCTIONS,
+    **VALUE_FUNCTIONS,
+    **dict.fromkeys(
+        re.findall(
+            r"\w+",
+            "connection_id current_catalog current_user database last_insert_id schema session_user user"
+            " version",
+        ),
+        _session,
+    ),
+    "field": _field,
+    "group_concat": _group_concat,
+    "log": _log,
+    "map": _map,
+    "named_struct": _named_struct,
+}

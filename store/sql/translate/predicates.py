@@ -1,0 +1,185 @@
+"""Conditions that a scan can decide itself: comparisons of one column with constants, joined by AND.
+
+Only comparisons that mean the same in Arrow and in SQL are taken: both sides have the column's own type,
+floats are left out (NaN), a NULL constant is left out. What is left out is decided by DuckDB.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from seqstore.store.expressions.condition import Condition
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+
+_COMPARISONS: Final[dict[type[exp.Expr], str]] = {
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_FLIPPED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC: Final[dict[type[exp.Expr], Callable[[int, int], int]]] = {
+    exp.Add: operator.add,
+    exp.Sub: operator.sub,
+    exp.Mul: operator.mul,
+}
+_DEPTH_MAX: Final = 20
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?")
+
+
+def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The parts of a condition that must all hold, in the order they are written."""
+    waiting = [node] if node is not None else []
+    while waiting:  # a program may write thousands of them
+        part = _bare(waiting.pop())
+        if isinstance(part, exp.And):
+            waiting += [part.expression, part.this]
+        else:
+            yield part
+
+
+def column_of(node: exp.Expr) -> exp.Column | None:
+    """The one column that a condition compares with constants, None when it is of another form."""
+    if isinstance(node, exp.Not):
+        node = node.this.unnest()
+        if not isinstance(node, exp.Is):
+            return None
+    sides = [node.this]
+    if type(node) in _COMPARISONS:
+        sides.append(node.expression)
+    elif not isinstance(node, (exp.In, exp.Between, exp.Is)):
+        return None
+    return next((side for side in map(_bare, sides) if isinstance(side, exp.Column)), None)
+
+
+def conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
+    """The conditions that together mean the same as a node, None when a scan cannot decide it.
+
+    Args:
+        node: of a form for which `column_of` gives a column.
+        name: that column's name for the scan.
+        kind: and its type.
+    """
+    if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.is_nested:
+        return _null_test(node, name)
+    if isinstance(node, exp.Between):
+        if node.args.get("symmetric"):
+            return None
+        return _compared(name, kind, (">=", node.args["low"]), ("<=", node.args["high"]))
+    if isinstance(node, exp.In):
+        return _listed(node, name, kind)
+    sign = _COMPARISONS.get(type(node))
+    if sign is None:
+        return _null_test(node, name)
+    if isinstance(_bare(node.this), exp.Column):
+        return _compared(name, kind, (sign, node.expression))
+    return _compared(name, kind, (_FLIPPED[sign], node.this))
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    return node.unnest() if isinstance(node, exp.Paren) else node
+
+
+def _null_test(node: exp.Expr, name: str) -> list[Condition] | None:
+    negated = isinstance(node, exp.Not)
+    test = node.this.unnest() if negated else node
+    if isinstance(test, exp.Is) and isinstance(test.expression, exp.Null):
+        return [Condition(name, "is not null" if negated else "is null")]
+    return None
+
+
+def _compared(name: str, kind: ColumnType, *pairs: tuple[str, exp.Expr]) -> list[Condition] | None:
+    found = []
+    for sign, node in pairs:
+        value = constant(node, kind)
+        if value is None:
+            return None
+        found.append(Condition(name, sign, (value,)))
+    return found
+
+
+def _listed(node: exp.In, name: str, kind: ColumnType) -> list[Condition] | None:
+    if node.args.get("query") or node.args.get("unnest") or not node.expressions:
+        return None
+    values = [constant(item, kind) for item in node.expressions]
+    if any(value is None for value in values):
+        return None
+    return [Condition(name, "in", tuple(value for value in values if value is not None))]
+
+
+def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
+    """A literal, or arithmetic of integers, as a scalar of the column's own type; None when it is none or not
+    exactly of that type."""
+    node = _bare(node)
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
+        number = _integer(node)
+        return _scalar(str(number), kind, is_string=False) if number is not None else None
+    negative = isinstance(node, exp.Neg)
+    if negative:
+        node = _bare(node.this)
+    if isinstance(node, (exp.Cast, exp.TryCast)) and node.to.sql("duckdb") in ("DATE", "TIMESTAMP"):
+        node = _bare(node.this)
+        if not (isinstance(node, exp.Literal) and node.is_string):
+            return None
+    if isinstance(node, exp.Boolean) and kind.name == "BOOLEAN":
+        return pa.scalar(bool(node.this))
+    if not isinstance(node, exp.Literal) or (negative and node.is_string):
+        return None
+    text = f"-{node.this}" if negative else str(node.this)
+    try:
+        return _scalar(text, kind, is_string=bool(node.is_string))
+    except (ValueError, InvalidOperation, pa.ArrowException):
+        return None
+
+
+def _integer(node: exp.Expr, depth: int = 0) -> int | None:
+    """The value of a few integers added, subtracted, multiplied; None beyond BIGINT or of anything else."""
+    node = _bare(node)
+    if depth > _DEPTH_MAX:
+        return None
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
+        left, right = _integer(node.this, depth + 1), _integer(node.expression, depth + 1)
+        if left is None or right is None:
+            return None
+        value = _ARITHMETIC[type(node)](left, right)
+    elif isinstance(node, exp.Neg):
+        inner = _integer(node.this, depth + 1)
+        if inner is None:
+            return None
+        value = -inner
+    elif isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"\d+", node.this):
+        value = int(node.this)
+    else:
+        return None
+    low, high = INTEGER_RANGES["BIGINT"]
+    return value if low <= value <= high else None
+
+
+def _scalar(text: str, kind: ColumnType, *, is_string: bool) -> pa.Scalar | None:
+    if kind.name in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[kind.name]
+        if not re.fullmatch(r"-?\d+", text) or not low <= int(text) <= high:
+            return None
+        return pa.scalar(Decimal(text) if kind.name == "LARGEINT" else int(text), kind.arrow)
+    if kind.name == "DECIMAL" and not is_string:
+        return pa.scalar(Decimal(text), kind.arrow)
+    if not is_string:
+        return None
+    if kind.name in ("CHAR", "VARCHAR", "STRING"):
+        return pa.scalar(text, pa.string())
+    if kind.name == "DATE" and _DATE.fullmatch(text):
+        return pa.scalar(date.fromisoformat(text), kind.arrow)
+    if kind.name == "DATETIME" and _DATETIME.fullmatch(text):
+        return pa.scalar(datetime.fromisoformat(text), kind.arrow)
+    return None

@@ -1,0 +1,134 @@
+"""Doris's functions of text, JSON, arrays and maps that take more than a name of DuckDB's or one macro."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.translate.calls import Builder, Surroundings, call, check_count, literal_integer
+
+
+def _sha2(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    if literal_integer(name, arguments[1]) != 256:
+        raise InvalidInputError(f"function {name!r}: only 256 bits are supported", kind="bad_argument")
+    return call("sha256", arguments[0])
+
+
+def _md5sum(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    if not arguments:
+        check_count(name, arguments, 1)
+    return call("md5", call("concat", *[call("d_text", argument) for argument in arguments]))
+
+
+def _json_extract(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Of several paths an array."""
+    if len(arguments) < 2:
+        check_count(name, arguments, 2)
+    if len(arguments) == 2:
+        return call("d_json_extract", *arguments)
+    found = [call("d_json_extract", arguments[0].copy(), path) for path in arguments[1:]]
+    return call("d_json_list", exp.array(*found))
+
+
+def _at_path(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`json_length(j [, path])` and its like."""
+    check_count(name, arguments, 1, 2)
+    inner = call("d_json_extract", *arguments) if len(arguments) == 2 else arguments[0]
+    return call(f"d_{name.replace('jsonb', 'json')}_of", inner)
+
+
+def _made_json(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`json_array(v, ..)` and `json_object(name, v, ..)`."""
+    if name == "json_object" and len(arguments) % 2:
+        raise InvalidInputError(f"function {name!r}: expected pairs of name and value", kind="bad_argument")
+    return exp.cast(call(name, *arguments), "TEXT")
+
+
+def _with_lambda(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`array_map(x -> .., array)` and its like; DuckDB takes the array first."""
+    check_count(name, arguments, 2)
+    function, array = arguments
+    if not isinstance(function, exp.Lambda):
+        function, array = array, function
+    if not isinstance(function, exp.Lambda) or len(function.expressions) != 1:
+        raise InvalidInputError(
+            f"function {name!r}: expected `x -> expression` and one array", kind="bad_argument"
+        )
+    kept, mapped = call("list_filter", array, function), call("list_transform", array, function)
+    made: dict[str, exp.Expr] = {
+        "array_count": call("len", kept),
+        "array_exists": mapped,
+        "array_filter": kept,
+        "array_first": call("d_element_at", kept, exp.Literal.number(1)),
+        "array_last": call("d_element_at", kept, exp.Neg(this=exp.Literal.number(1))),
+        "array_map": mapped,
+        "array_match_all": call("list_bool_and", mapped),
+        "array_match_any": call("list_bool_or", mapped),
+    }
+    return made[name]
+
+
+def _array_union(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    if len(arguments) < 2:
+        check_count(name, arguments, 2)
+    return call("d_array_distinct", call("list_concat", *arguments))
+
+
+def _swapped(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    check_count(name, arguments, 2)
+    return call("list_prepend", arguments[1], arguments[0])
+
+
+def _struct_element(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """By name, or by place from 1."""
+    check_count(name, arguments, 2)
+    place = arguments[1]
+    by_place = isinstance(place, exp.Literal) and not place.is_string
+    return call("struct_extract_at" if by_place else "struct_extract", *arguments)
+
+
+def _random(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """A fraction; with two numbers a whole number between them."""
+    check_count(name, arguments, 0, 2)
+    return call("d_random_between", *arguments) if arguments else exp.Rand()
+
+
+def _distinct(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """`multi_distinct_count(x)` is `count(DISTINCT x)`."""
+    check_count(name, arguments, 1)
+    distinct = exp.Distinct(expressions=arguments)
+    return exp.Sum(this=distinct) if name.endswith("sum") else exp.Count(this=distinct)
+
+
+def _exploded(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+    """Rows of LATERAL VIEW that are not made of an array."""
+    check_count(name, arguments, 2 if name == "explode_split" else 1)
+    return exp.Explode(this=call(f"d_{name}", *arguments))
+
+
+VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
+    **dict.fromkeys(("explode_split", "explode_numbers"), _exploded),
+    **dict.fromkeys(
+        [f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")], _exploded
+    ),
+    **dict.fromkeys(("json_array", "json_object"), _made_json),
+    **dict.fromkeys(("json_extract", "jsonb_extract"), _json_extract),
+    **dict.fromkeys(("json_length", "json_type", "jsonb_type"), _at_path),
+    **dict.fromkeys(("multi_distinct_count", "multi_distinct_sum"), _distinct),
+    **dict.fromkeys(("rand", "random"), _random),
+    **dict.fromkeys(
+        [
+            f"array_{what}"
+            for what in ("count", "exists", "filter", "first", "last", "map", "match_all", "match_any")
+        ],
+        _with_lambda,
+    ),
+    "array_pushfront": _swapped,
+    "array_union": _array_union,
+    "md5sum": _md5sum,
+    "sha2": _sha2,
+    "struct_element": _struct_element,
+}

@@ -1,0 +1,413 @@
+"""INSERT: rows of literals, or the answer to a query, as one load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from seqstore.store.check.partial_checker import FIXED, UPSERT
+from seqstore.store.check.row_checker import RejectedRow
+from seqstore.store.errors import InvalidInputError, LoadRejectedError
+from seqstore.store.load.load import Load, LoadResult
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    SEQUENCE_COL,
+    VERSION_COL,
+    Column,
+    default_scalar,
+    hidden_name,
+)
+from seqstore.store.schema.partitioning import Partition
+from seqstore.store.schema.partitions import any_partition_filter, automatic_partitions, partition_named
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.partition_parser import TOUCHED
+from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
+from seqstore.store.sql.result import Result
+from seqstore.store.table import Table
+from seqstore.store.transaction.transaction_table import TransactionTable
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import ColumnType, parse_type
+
+_EXPRESSIONS_AT_ONCE: Final = 500
+_ROWS_AT_ONCE: Final = 1_000_000
+_WARNINGS_MAX: Final = 64
+_SIGN_TYPE: Final = parse_type("TINYINT")
+_TEXT: Final = parse_type("STRING")
+
+# Evaluates a query without tables of the statement's own: one row, or many.
+Evaluate = Callable[[Query], Any]
+
+
+@dataclass(frozen=True)
+class InsertOptions:
+    """What the session says about INSERT.
+
+    Attributes:
+        strict: a row that cannot be stored fails the statement (Y10); else its bad values become NULL (Y1)
+            and rows that
+            still cannot be stored are left out.
+        max_filter_ratio: share of rows that may be left out when not strict.
+        require_sequence: False admits rows without a sequence (SL12).
+        now: the one moment of CURRENT_TIMESTAMP defaults (A3).
+        zone: that values with a time zone are moved to.
+        partial: a statement with a column list updates those columns and keeps the others (P2); without one
+            it brings whole rows (P15).
+        new_keys: in partial updates, APPEND or ERROR (P10).
+        txn_app_id, txn_version: of an idempotent statement, both or neither.
+    """
+
+    strict: bool
+    max_filter_ratio: float
+    require_sequence: bool
+    now: datetime
+    zone: str
+    partial: bool = False
+    new_keys: str = "APPEND"
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A column rows are written to; `column` is None for hidden ones."""
+
+    name: str
+    type: ColumnType
+    column: Column | None
+
+
+def run_insert(
+    statement: Insert, table: Table | TransactionTable, evaluate: Evaluate, options: InsertOptions
+) -> Result:
+    """Loads the rows of one INSERT; all of them or none.
+
+    Args:
+        evaluate: opens a query as a context manager that gives its rows.
+
+    Raises:
+        InvalidInputError: columns or values do not fit the table.
+        LoadRejectedError: a row cannot be stored, and the session is strict.
+        LabelExistsError: the label was used.
+    """
+    targets = _targets(statement, table)
+    is_touched = statement.partitions == (TOUCHED,)
+    if is_touched and (table.schema.partitioning is None or not statement.is_overwrite):
+        raise InvalidInputError(
+            f"PARTITION(*) is for INSERT OVERWRITE of a partitioned table; {table.name} is none"
+            if statement.is_overwrite
+            else "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
+            kind="not_partitioned",
+        )
+    partial = options.partial and statement.columns is not None and not statement.is_overwrite
+    with table.begin_load(
+        label=statement.label,
+        operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
+        partitions=() if is_touched else statement.partitions,
+        now=options.now,
+        require_sequence=options.require_sequence,
+        mode=FIXED if partial else UPSERT,
+        new_keys=options.new_keys,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
+    ) as load:
+        if load.skipped:
+            return _result(load.commit(), [], (load.skipped,))
+        if statement.is_overwrite and not is_touched:
+            load.clear(_overwritten(statement, table))
+        filtered: list[RejectedRow] = []
+        touched: dict[str, Partition] = {}
+        total = 0
+        for rows in _batches(statement, table.schema, targets, evaluate, options):
+            filtered += _write(load, rows, targets, options, total)
+            total += len(rows)
+            if is_touched:
+                touched |= _touched(table.schema, rows)
+        if is_touched:
+            if not touched:
+                _check_filtered(filtered, total, options)
+                load.abort("no rows: no partition is overwritten")
+                return Result()
+            load.clear(any_partition_filter(table.schema, touched.values()))
+        _check_filtered(filtered, total, options)
+        return _result(load.commit(), filtered)
+
+
+def _touched(schema: TableSchema, rows: pa.Table) -> dict[str, Partition]:
+    """The partitions that rows come into, by name; an AUTO table's may be new."""
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    columns = {name: try_cast(_given(rows, name), schema.column(name).type) for name in partitioning.columns}
+    values = pa.table({name: cast.values for name, cast in columns.items()})
+    found = {
+        partition.name: partition
+        for partition in partitioning.partitions
+        if values.filter(any_partition_filter(schema, [partition])).num_rows
+    }
+    if partitioning.is_auto:
+        found |= {partition.name: partition for partition in automatic_partitions(schema, values)}
+    return found
+
+
+def _given(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in rows.schema.names:
+        raise InvalidInputError(
+            f"PARTITION(*) needs partition column {name!r} among the columns", kind="column_count"
+        )
+    return rows.column(name)
+
+
+def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:
+    """The rows that go, all of them when it is None."""
+    partitioning = table.schema.partitioning
+    if not statement.partitions or partitioning is None:
+        return None
+    return any_partition_filter(
+        table.schema, [partition_named(table.schema, name) for name in statement.partitions]
+    )
+
+
+def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:
+    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
+    warnings = (*skipped, *(_described(row) for row in filtered[:_WARNINGS_MAX]))
+    return Result(affected_rows=done.rows_loaded, info=info, warnings=warnings)
+
+
+def _described(row: RejectedRow) -> str:
+    return f"row {row.row + 1}: {row.reason}"
+
+
+def _targets(statement: Insert, table: Table | TransactionTable) -> list[_Target]:
+    """T7: hidden columns may be among them, in any spelling; D11: the delete sign too."""
+    schema = table.schema
+    if statement.columns is None:
+        return [_Target(column.name, column.type, column) for column in schema.columns]
+    targets: list[_Target] = []
+    for name in statement.columns:
+        target = _target(name, table, schema)
+        if any(target.name == other.name for other in targets):
+            raise InvalidInputError(f"column {name!r} is listed twice", kind="duplicate_column", column=name)
+        targets.append(target)
+    return targets
+
+
+def _target(name: str, table: Table | TransactionTable, schema: TableSchema) -> _Target:
+    hidden = hidden_name(name)
+    if hidden == DELETE_SIGN:
+        return _Target(hidden, _SIGN_TYPE, None)
+    if hidden == SEQUENCE_COL:
+        if schema.sequence_type is None:
+            raise InvalidInputError(
+                f"There is no sequence column in the table {table.name.partition('.')[2]}", kind="no_sequence"
+            )
+        return _Target(hidden, schema.sequence_type, None)
+    if hidden in (VERSION_COL, GROUPS_COL):
+        raise InvalidInputError(f"column {name!r} is written by the store; leave it out", kind="bad_column")
+    column = schema.find(name)
+    if column is None:
+        raise InvalidInputError(
+            f"unknown column {name!r} in table {table.name}; it has {', '.join(schema.names)}",
+            kind="unknown_column",
+            column=name,
+        )
+    return _Target(column.name, column.type, column)
+
+
+def _batches(
+    statement: Insert,
+    schema: TableSchema,
+    targets: Sequence[_Target],
+    evaluate: Evaluate,
+    options: InsertOptions,
+) -> Iterator[pa.Table]:
+    names = [target.name for target in targets]
+    if statement.rows is not None:
+        for number, row in enumerate(statement.rows, start=1):
+            if len(row) != len(targets):
+                raise _count_mismatch(len(targets), len(row), f"row {number}")
+        for start in range(0, len(statement.rows), _ROWS_AT_ONCE):
+            rows = _evaluated(statement.rows[start : start + _ROWS_AT_ONCE], evaluate)
+            columns = zip(*rows, strict=True)
+            arrays = [_array(cells, t, options) for cells, t in zip(columns, targets, strict=True)]
+            yield pa.Table.from_arrays(arrays, names=names)
+        return
+    assert statement.query is not None
+    with evaluate(statement.query) as reader:
+        if len(reader.schema) != len(targets):
+            raise _count_mismatch(len(targets), len(reader.schema), "the query")
+        for batches in _gathered(reader):
+            table = pa.Table.from_batches(batches, schema=reader.schema)
+            yield table.rename_columns(names)
+
+
+def _gathered(reader: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in reader:
+        gathered.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_AT_ONCE:
+            yield gathered
+            gathered, rows = [], 0
+    yield gathered
+
+
+def _count_mismatch(expected: int, found: int, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"insert into cols should be corresponding to the query output: expected {expected} values, "
+        f"found {found} in {where}",
+        kind="column_count",
+    )
+
+
+def _evaluated(rows: Sequence[tuple[Cell, ...]], evaluate: Evaluate) -> Sequence[tuple[Any, ...]]:
+    """The rows with every expression replaced by its value."""
+    places = [
+        (r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if isinstance(cell, exp.Expr)
+    ]
+    if not places:
+        return rows
+    changed: dict[int, list[Any]] = {}
+    for start in range(0, len(places), _EXPRESSIONS_AT_ONCE):
+        chunk = places[start : start + _EXPRESSIONS_AT_ONCE]
+        items = [exp.alias_(_expression(rows[r][c]), f"v{i}") for i, (r, c) in enumerate(chunk)]
+        with evaluate(Query(exp.select(*items), None)) as reader:
+            values = reader.read_all()
+        for (r, c), column in zip(chunk, values.columns, strict=True):
+            changed.setdefault(r, list(rows[r]))[c] = _value(column)
+    return [tuple(changed[r]) if r in changed else row for r, row in enumerate(rows)]
+
+
+def _value(column: pa.ChunkedArray) -> Any:
+    """The value of an expression; nested ones stay Arrow's: as Python values, maps are lists."""
+    value = column[0] if len(column) else None
+    if value is None or not value.is_valid:
+        return None
+    return value if pa.types.is_nested(value.type) else value.as_py()
+
+
+def _expression(cell: Cell) -> exp.Expr:
+    assert isinstance(cell, exp.Expr)
+    return cell
+
+
+def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.Array:
+    """The values of one column: in their own Arrow type when they are of one kind, else as text."""
+    if Word.DEFAULT in cells:
+        default = _default(target, options.now)
+        cells = [default if cell is Word.DEFAULT else cell for cell in cells]
+    nested = {cell.type for cell in cells if isinstance(cell, pa.Scalar)}
+    if nested:
+        return _nested_array(cells, nested)
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int, Decimal} or len(kinds) == 1:
+        try:
+            return pa.array(cells)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass  # integers beyond 64 bits, decimals too far apart, lists of mixed kinds
+    return pa.array([None if cell is None else _text(cell) for cell in cells], pa.string())
+
+
+def _nested_array(cells: Sequence[Any], kinds: set[pa.DataType]) -> pa.Array:
+    """Values of one nested type, or their text where other kinds stand among them."""
+    if len(kinds) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
+        values = [cell.as_py() if isinstance(cell, pa.Scalar) else None for cell in cells]
+        return pa.array(values, next(iter(kinds)))
+    texts = [
+        try_cast(pa.array([cell.as_py()], cell.type), _TEXT).values[0].as_py()
+        if isinstance(cell, pa.Scalar)
+        else cell
+        for cell in cells
+    ]
+    return pa.array([None if cell is None else _text(cell) for cell in texts], pa.string())
+
+
+def _default(target: _Target, now: datetime) -> Any:
+    column = target.column
+    if column is None:
+        return 0 if target.name == DELETE_SIGN else None
+    if not column.can_be_omitted:
+        raise InvalidInputError(
+            f"column {column.name!r} has no default; give a value", kind="no_default", column=column.name
+        )
+    return default_scalar(column, now).as_py()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _write(
+    load: Load, rows: pa.Table, targets: Sequence[_Target], options: InsertOptions, before: int
+) -> list[RejectedRow]:
+    """Writes one batch; returns the rows left out, counted from the start of the statement."""
+    if options.strict:
+        left_out = load.write(rows).rejected
+        return [RejectedRow(row.row + before, row.column, row.reason) for row in left_out]
+    kept, positions, filtered = _converted(rows, targets, options)
+    left_out = load.write(kept).rejected
+    filtered += [RejectedRow(positions[row.row].as_py(), row.column, row.reason) for row in left_out]
+    return [
+        RejectedRow(row.row + before, row.column, row.reason)
+        for row in sorted(filtered, key=lambda row: row.row)
+    ]
+
+
+def _converted(
+    rows: pa.Table, targets: Sequence[_Target], options: InsertOptions
+) -> tuple[pa.Table, pa.Array, list[RejectedRow]]:
+    """Not strict: values that cannot be converted become NULL (Y1), except numbers out of range (Y4)."""
+    arrays, out_of_range = [], pa.array([False] * len(rows))
+    filtered: dict[int, RejectedRow] = {}
+    for column, target in zip(rows.columns, targets, strict=True):
+        cast = try_cast(column, target.type, zone=options.zone)
+        arrays.append(cast.values)
+        if cast.out_of_range is not None:
+            out_of_range = pc.or_(out_of_range, cast.out_of_range)
+            for row in pc.indices_nonzero(cast.out_of_range).to_pylist():
+                filtered.setdefault(
+                    row,
+                    RejectedRow(row, target.name, f"column {target.name!r}: out of range of {target.type}"),
+                )
+    keep = pc.invert(out_of_range)
+    converted = pa.Table.from_arrays(arrays, names=rows.schema.names).filter(keep)
+    return converted, pc.indices_nonzero(keep), list(filtered.values())
+
+
+def _check_filtered(filtered: list[RejectedRow], total: int, options: InsertOptions) -> None:
+    """Y10, Y11."""
+    if not filtered:
+        return
+    count = f"{len(filtered)} of {total} rows, first {_described(filtered[0])}"
+    if options.strict:
+        raise LoadRejectedError(
+            f"Insert has filtered data in strict mode: {count}",
+            kind="too_many_filtered",
+            rejected=filtered,
+            total=total,
+        )
+    if len(filtered) == total:
+        raise LoadRejectedError(
+            f"all partitions have no load data: {count}",
+            kind="too_many_filtered",
+            rejected=filtered,
+            total=total,
+        )
+    if len(filtered) > total * options.max_filter_ratio:
+        raise LoadRejectedError(
+            f"Insert has too many filtered data: {count}; at most {options.max_filter_ratio:g} may",
+            kind="too_many_filtered",
+            rejected=filtered,
+            total=total,
+        )

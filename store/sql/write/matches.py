@@ -1,0 +1,82 @@
+"""One row per key out of the answer to a join: what UPDATE .. FROM and MERGE do when several rows match one.
+
+1. Rows that say the same are one.
+2. Where the sequence is assigned, the largest decides, as between rows of a load.
+3. What is left is ambiguous: rows are ordered by what they assign and the largest stays, so that a statement
+   gives one answer however its join was computed; how many keys it happened to is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import parse_type
+
+_TEXT = parse_type("STRING")
+_AT = "__at__"
+
+
+def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tuple[pa.Table, int]:
+    """See the module.
+
+    Args:
+        rows: key columns and assigned ones.
+        sequence: the column of `rows` that is the sequence, None when it is not assigned.
+
+    Returns:
+        The rows, each key once, and how many of the keys were ambiguous.
+    """
+    if len(rows.group_by(list(key)).aggregate([])) == len(rows):
+        return rows, 0
+    names = [f"v{number}" for number in range(rows.num_columns)]
+    by = dict(zip(rows.schema.names, names, strict=True))
+    plain = pa.table([_sortable(column) for column in rows.columns], names=names)
+    deciding = [by[sequence]] if sequence is not None else []
+    keys = [by[name] for name in key]
+    rest = [name for name in names if name not in (*keys, *deciding)]
+    order = pc.sort_indices(
+        plain,
+        sort_keys=[(n, "ascending", "at_end") for n in keys]
+        + [(n, "descending", "at_end") for n in (*deciding, *rest)],
+    )
+    ordered = plain.take(order)
+    fresh = _differs_from_before(ordered, keys)
+    distinct = fresh | _differs_from_before(ordered, names)
+    at = np.flatnonzero(distinct)
+    first = fresh[at]
+    # The row behind the first of a key, if it is of that key and no smaller sequence, contradicts it.
+    contradicts = ~_differs_from_before(ordered.take(pa.array(at)), [*keys, *deciding])
+    ambiguous = int((first[:-1] & contradicts[1:]).sum())
+    return rows.take(order.take(pa.array(np.flatnonzero(fresh)))), ambiguous
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that Arrow can put in order: lists, maps and structs by their text."""
+    if not pa.types.is_nested(column.type) and not pa.types.is_null(column.type):
+        return column
+    return pa.chunked_array([try_cast(column, _TEXT).values])
+
+
+def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Where a row is not that before it in some columns, NULL being equal to NULL; the first row is not."""
+    differs = np.zeros(len(rows), dtype=np.bool_)
+    differs[:1] = True
+    for name in names:
+        column = rows.column(name).combine_chunks()
+        before, after = column[:-1], column[1:]
+        same = pc.fill_null(pc.equal(before, after), pc.and_(pc.is_null(before), pc.is_null(after)))
+        differs[1:] |= ~np.asarray(same.to_numpy(zero_copy_only=False)).astype(np.bool_)
+    return differs
+
+
+def keys_in_several(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
+    """Keys that stand in more than one of some tables which have each key once."""
+    both = pa.concat_tables([part.select(key) for part in parts])
+    counted = both.append_column(_AT, pa.arange(0, len(both))).group_by(list(key)).aggregate([(_AT, "count")])
+    return counted.filter(pc.field(f"{_AT}_count") > 1).select(list(key))

@@ -1,0 +1,154 @@
+"""MERGE from Python in SQL: expressions read by the parser, clauses run as MERGE INTO (sql.write.dml)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.load.load import LoadResult
+from seqstore.store.schema.column import Column
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.evaluate.select import QueryContext, log_relation, open_query
+from seqstore.store.sql.evaluate.table_functions import FunctionRows
+from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.tokens import parse_tree
+from seqstore.store.sql.translate.calls import Moment, Surroundings, system_zone
+from seqstore.store.sql.translate.relations import Readable, Relation, Version
+from seqstore.store.sql.write.dml import Ask, Dml, run
+from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause
+from seqstore.store.transaction.transaction_table import TransactionTable
+from seqstore.store.types.column_types import type_from_arrow
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_SOURCE: Final = "__given_rows__"
+_Side = dict[str, bool]
+_SIDES: Final[dict[Match, _Side]] = {
+    Match.MATCHED: {"matched": True, "source": False},
+    Match.NOT_MATCHED: {"matched": False, "source": False},
+    Match.NOT_MATCHED_BY_SOURCE: {"matched": False, "source": True},
+}
+
+
+class SqlMergeLanguage:
+    """The `MergeLanguage` of the store."""
+
+    def expression(self, text: str) -> exp.Expr:
+        """Reads one SQL expression."""
+        return parse_tree(text, 0, len(text))
+
+    def source(self, rows: pa.Table) -> FunctionRows:
+        """Makes given rows readable by a query."""
+        return _readable(rows)
+
+    def run(self, merge: Merge, opened: TransactionTable) -> tuple[int, LoadResult | None]:
+        """Runs a merge as MERGE INTO would."""
+        database, _, name = merge.table.partition(".")
+        tree = exp.Merge(
+            this=exp.table_(name, db=database, alias=merge.target_alias, quoted=True),
+            using=exp.select("*").from_(exp.table_(_SOURCE, quoted=True)).subquery(merge.source_alias),
+            on=_condition(merge),
+            whens=exp.Whens(expressions=[_clause(clause) for clause in merge.clauses]),
+        )
+        with _asking(opened, merge.rows) as ask:
+            return run(Dml(TableName(database, name), tree), opened, ask)
+
+
+def _condition(merge: Merge) -> exp.Expr:
+    if not isinstance(merge.on, tuple):
+        condition: exp.Expr = merge.on
+        return condition
+    sides = [
+        (
+            exp.column(name, table=merge.target_alias, quoted=True),
+            exp.column(name, table=merge.source_alias, quoted=True),
+        )
+        for name in merge.on
+    ]
+    return exp.and_(*(exp.EQ(this=mine, expression=given) for mine, given in sides))
+
+
+def _clause(clause: MergeClause) -> exp.When:
+    return exp.When(condition=clause.condition, then=_action(clause), **_SIDES[clause.match])
+
+
+def _action(clause: MergeClause) -> exp.Expr:
+    columns = [exp.column(name, quoted=True) for name in clause.values]
+    if clause.action is Action.DELETE:
+        return exp.Var(this="DELETE")
+    if clause.action is Action.UPDATE_ALL:
+        return exp.Update(expressions=[exp.Star()])
+    if clause.action is Action.INSERT_ALL:
+        return exp.Insert(this=exp.Star())
+    if clause.action is Action.INSERT:
+        items = exp.Tuple(expressions=list(clause.values.values()))
+        return exp.Insert(this=exp.Tuple(expressions=columns), expression=items)
+    pairs = zip(columns, clause.values.values(), strict=True)
+    return exp.Update(expressions=[exp.EQ(this=column, expression=value) for column, value in pairs])
+
+
+def _readable(rows: pa.Table) -> FunctionRows:
+    """Given rows as a query reads them."""
+    columns = [
+        Column(field.name, type_from_arrow(field.type), id=number)
+        for number, field in enumerate(rows.schema, 1)
+    ]
+    if not columns:
+        raise InvalidInputError("a merge needs rows with columns", kind="bad_data")
+    schema = TableSchema(columns=tuple(columns), key=(columns[0].name,))
+    batches = rows.cast(schema.arrow).to_batches()
+    return FunctionRows("the source", schema, lambda: iter(batches))
+
+
+@contextmanager
+def _asking(opened: TransactionTable, source: FunctionRows) -> Iterator[Ask]:
+    """Queries over the target, as its transaction sees it, and the given rows."""
+    made: list[duckdb.DuckDBPyConnection] = []
+    target = opened.snapshot()
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        if not made:
+            made.append(duck.connect())
+        return made[0]
+
+    def open_snapshot(table: TableName, _version: Version) -> Readable:
+        if table.database is None and table.name == _SOURCE:
+            return source
+        if f"{table.database}.{table.name}" == opened.name:
+            return target
+        raise InvalidInputError(
+            f"a merge from Python reads its table and the rows given, not {table.name!r}; say it in SQL",
+            kind="not_supported",
+        )
+
+    def open_function(node: exp.Anonymous) -> Readable:
+        raise InvalidInputError(f"{node.name} cannot stand in a merge from Python", kind="not_supported")
+
+    def log_read(relation: Relation) -> None:
+        if relation.snapshot is target:
+            log_relation(opened, relation)
+
+    now = datetime.now(UTC)
+    moment = Moment(now.astimezone().replace(tzinfo=None), now.replace(tzinfo=None), system_zone())
+    context = QueryContext(
+        open_snapshot,
+        open_function,
+        connect,
+        Surroundings(moment, opened.base.database),
+        lambda _name, _scope: None,
+        log_read=log_read,
+    )
+    try:
+        yield lambda query: open_query(query, context)
+    finally:
+        for connection in made:
+            connection.close()

@@ -1,0 +1,1 @@
+"""Transactions over several tables, and UPDATE, DELETE and MERGE by condition."""

@@ -1,0 +1,496 @@
+"""A transaction over several statements and tables of a database, atomic across them.
+
+    with catalog.transaction_record(label="2024-05-01") as tx:
+        orders = tx.table("shop.orders")
+        total = orders.scan(["price"], pc.field("day") == day).read_all()
+        orders.update({"state": "closed"}, where=pc.field("day") == day)
+        tx.table("shop.days").upsert(rows)
+
+1. It begins with a snapshot: the newest version of every table at one moment. All its reads see that,
+   whatever it or others write meanwhile (X7: no statement sees what earlier ones of its transaction did).
+2. What it reads is remembered, what it writes is staged. A statement that fails undoes only itself (X11).
+3. `commit` checks the reads of every table against what others committed since, then publishes one version on
+   each table it wrote, in one switch. Leaving the block commits; leaving it by an exception rolls back.
+4. One whose time is over is rolled back at that moment, whatever its owner does (X13): a timer gives back its
+   locks, versions and label, and the owner is told when it speaks again. A lock keeps timer and owner apart;
+   nobody holds it while waiting for another transaction.
+
+Statements of one transaction lie on each other in their order: of equal sequences the later one wins.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from seqstore.store.catalog import transaction_record as transactions
+from seqstore.store.catalog.app_ids import check_pair, find_app
+from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.transaction_record import EXPIRED, PREPARE, TransactionRecord
+from seqstore.store.catalog.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
+from seqstore.store.conflict.isolation import Isolation, level_of, parse_level
+from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
+from seqstore.store.publish.commit import Also, commit
+from seqstore.store.publish.publish import TableWrite
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.publish.two_phase import precommit
+from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.records import unpack
+from seqstore.store.settings import Settings
+from seqstore.store.transaction.transaction_table import TransactionTable
+
+if TYPE_CHECKING:
+    from seqstore.store.load.loadable_table import LoadableTable
+
+
+@dataclass(frozen=True)
+class TransactionResult:
+    """What a committed transaction did.
+
+    Attributes:
+        versions: version it made on each table it wrote, by `db.table`.
+        read_versions: version it read of each table it took part in.
+        rows_changed: rows that were inserted, changed or deleted in effect, all tables together.
+        skipped: version that an earlier run with the same txnAppId made, by the `db.table` whose writes were
+            left out therefore.
+        warnings: what the caller should be told: rows of updates that took no effect (U14), by table.
+    """
+
+    txn_id: int
+    label: str
+    versions: Mapping[str, int] = field(default_factory=dict)
+    read_versions: Mapping[str, int] = field(default_factory=dict)
+    rows_changed: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class Transaction:
+    """Made by `Store.transaction`. Use from one thread, of the process that began it.
+
+    Attributes:
+        label: as given, or generated.
+        timeout_seconds: after which it is rolled back, None for never (X13).
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        find_table: Callable[[str], LoadableTable],
+        *,
+        isolation: str | None = None,
+        label: str | None = None,
+        label_prefix: str = "txn_",
+        operation: str = "TRANSACTION",
+        concurrency: str | None = None,
+        timeout_seconds: float | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+        database: int = 0,
+    ) -> None:
+        check_pair(txn_app_id, txn_version)
+        self._app = (txn_app_id, txn_version)
+        self._catalog = catalog
+        self._settings = settings
+        self._find_table = find_table
+        self._isolation = parse_level(isolation) if isolation is not None else None
+        self._operation = operation
+        self._concurrency = concurrency
+        self._tables: dict[str, TransactionTable] = {}
+        self._locks = ExitStack()
+        self._locked: set[int] = set()
+        self._updated: set[int] = set()  # tables with an UPDATE, DELETE or MERGE
+        self._started = time.monotonic()
+        self._begun_ms = transactions.now_ms()
+        self._process = os.getpid()
+        self._guard = new_rlock()
+        self._is_open = True
+        self._is_expired = False
+        self._timer: threading.Timer | None = None
+        self.timeout_seconds = timeout_seconds
+        self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
+        self._has_own_label = label is not None
+        self._database = database  # whose label it is until another is written, 0 for that of the first table
+        self._record: TransactionRecord | None = None
+        if database and label is not None:
+            self._refuse_used_label(database)
+        with catalog.read() as tx:
+            self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be committed."""
+        return self._is_open
+
+    @property
+    def txn_id(self) -> int:
+        """The transaction's id, 0 before its first table is known."""
+        return self._record.id if self._record is not None else 0
+
+    @property
+    def operation(self) -> str:
+        """What history calls it."""
+        return self._operation
+
+    def table(self, name: str) -> TransactionTable:
+        """A table as the transaction sees it.
+
+        Raises:
+            NotFoundError: no such table when the transaction began.
+            InvalidInputError: written to a table of another database (X12); raised when writing.
+            ClosedError: it has ended, or its time is up.
+        """
+        with self._guard:
+            self._check_open()
+            return self._table(name)
+
+    def _table(self, name: str) -> TransactionTable:
+        table = self._find_table(name)
+        known = self._tables.get(table.name)
+        if known is not None:
+            return known
+        state, lease = table.hold(self._heads.get(table.id))
+        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._concurrency)
+        isolation = Isolation(
+            table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
+        )
+        if self._record is None:
+            self._begin(self._database or table.database_id, table.name)
+        app = find_app(self._catalog, table.id, *self._app)
+        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
+        self._watch()
+        return opened
+
+    def check_writable(self, database: int) -> None:
+        """X12. The label goes to the database that is written: what was read before may be of another (X16).
+
+        Raises:
+            InvalidInputError: the transaction belongs to another database.
+            LabelExistsError: its label was used there.
+            ClosedError: it has ended, or its time is up.
+        """
+        with self._guard:
+            self._check_open()
+            written = [table for table in self._tables.values() if table.writes]
+            if written and written[0].base.database_id != database:
+                raise InvalidInputError(
+                    "Transaction insert must be in the same database", kind="other_database"
+                )
+            assert self._record is not None
+            if self._record.database != database:
+                self._move(database)
+
+    def _move(self, database: int) -> None:
+        assert self._record is not None
+        table = next(table.name for table in self._tables.values() if table.base.database_id == database)
+        if not self._record.id:
+            self._record = replace(self._record, database=database, table=table)
+            return
+        keep = self._settings.label_keep_seconds
+        with self._catalog.write() as tx:
+            moved = transactions.move(tx, self._record, database=database, table=table, keep_seconds=keep)
+        self._record = moved
+
+    def lock(self, table: TransactionTable, seconds: float | None = None) -> None:
+        """Takes the update lock of a table until the end, if updates are serial; before every UPDATE, DELETE
+        and MERGE.
+
+        The snapshot was taken before, so an update published between the two is still a conflict.
+
+        Args:
+            seconds: how long to wait for it, None for the setting; 0 fails at once (U4).
+
+        Raises:
+            UnavailableError: it is not free in time.
+            ClosedError: the transaction's time was up before.
+        """
+        settings = self._settings
+        mode = update_mode(self._catalog, settings.enable_concurrent_update, self._concurrency)
+        table_id = table.base.id
+        self._updated.add(table_id)
+        if mode != SERIAL or table_id in self._locked:
+            return
+        seconds = settings.update_lock_seconds if seconds is None else seconds
+        with ExitStack() as taken:
+            # Without the guard: the time may be over before the lock is free.
+            taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
+            with self._guard:
+                self._check_open()
+                self._locks.enter_context(taken.pop_all())
+                self._locked.add(table_id)
+
+    def commit(self, also: Also | None = None) -> TransactionResult:
+        """Publishes everything.
+
+        Args:
+            also: what becomes durable with the rows, or not at all, see `publish.commit.commit`. With it a
+                transaction that wrote nothing is committed too, so that its label stays taken.
+
+        Raises:
+            ConflictError: what was read has changed; nothing was applied, run the whole block again.
+            ClosedError: it has ended, or its time is up.
+        """
+        with self._guard:
+            self._check_open()
+            return self._commit(also)
+
+    def _commit(self, also: Also | None) -> TransactionResult:
+        written, read_versions, skipped = self._outline()
+        if not written and also is None:
+            self._commit_nothing(skipped)
+            return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
+        record, writers = self._parts()
+        done, writes = self._switch(record, writers, also)
+        versions = {table.name: done.versions[table.name] for table in written}
+        return TransactionResult(
+            done.id, done.label, versions, read_versions, _changed(writes), skipped, self._warnings(writes)
+        )
+
+    def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
+        """A label stays taken as that of any commit (X16), unless the rows came under another before."""
+        if skipped:
+            self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
+            return
+        if self._record is None and self._database:
+            self._begin(self._database, "")
+        if self._record is None or not self._record.id:
+            self._close()
+        else:
+            self._switch(self._record, [], None)
+
+    def _switch(
+        self, record: TransactionRecord, writers: Sequence[TableWriter], also: Also | None
+    ) -> tuple[TransactionRecord, list[TableWrite]]:
+        with self._ending():
+            return commit(
+                self._catalog,
+                record,
+                writers,
+                label_keep_seconds=self._settings.label_keep_seconds,
+                elapsed=self._elapsed,
+                also=also,
+            )
+
+    def precommit(self) -> TransactionResult:
+        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+
+        From now on any process may commit or abort the transaction, by its id or label
+        (`Store.commit_transaction`, `Store.abort_transaction`). What it read is checked when it is committed;
+        update locks are given back now, so that check may find a conflict. It expires after
+        `precommitted_keep_seconds`.
+
+        Returns:
+            Its id and label; `versions` is empty, `rows_changed` what it would be now.
+
+        Raises:
+            InvalidInputError: it took part in no table.
+            ConflictError: what was read has changed; nothing is kept, run the whole block again.
+            ClosedError: it has ended, or its time is up.
+        """
+        with self._guard:
+            self._check_open()
+            return self._precommit()
+
+    def _precommit(self) -> TransactionResult:
+        _, read_versions, skipped = self._outline()
+        if self._record is None:
+            raise InvalidInputError("a transaction without a table cannot be pre-committed", kind="bad_mode")
+        if not self._record.id:
+            self._store_record(self._record.database, self._record.table)
+        record, writers = self._parts()
+        keep = self._settings.precommitted_keep_seconds
+        with self._ending():
+            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
+        told = self._warnings(writes)
+        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, told)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Around what ends it: rolls back what failed."""
+        try:
+            yield
+        except CommitUnknownError:
+            self._close()  # nothing may be removed: it may have happened
+            raise
+        except BaseException as error:
+            self.rollback(str(error))
+            raise
+        self._close()
+
+    def _outline(self) -> tuple[list[TransactionTable], dict[str, int], dict[str, int]]:
+        """Tables that are written, version read of each table, and what is left out of which."""
+        opened = self._tables.values()
+        return (
+            [table for table in opened if table.takes_part and table.writes],
+            {table.name: table.version for table in opened},
+            {t.name: t.app.first_version for t in opened if t.app and t.is_skipped},
+        )
+
+    def _parts(self) -> tuple[TransactionRecord, list[TableWriter]]:
+        """The transaction, and all that goes into its switch, tables that are written first."""
+        tables = [table for table in self._tables.values() if table.takes_part]
+        is_blind = not any(table.isolation.has_read for table in tables)
+        for table in tables:
+            table.writer.is_blind = is_blind
+            table.isolation.tables = len(tables)
+        assert self._record is not None
+        ordered = sorted(tables, key=lambda table: not table.writes)
+        is_writing = bool(ordered) and ordered[0].writes
+        record = replace(self._record, table=ordered[0].name) if is_writing else self._record
+        return record, [table.writer for table in ordered]
+
+    def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
+        return tuple(_lowered(w) for w in writes if w.figures.rows_late and w.table_id in self._updated)
+
+    def _elapsed(self) -> int:
+        return round((time.monotonic() - self._started) * 1000)
+
+    def rollback(self, reason: str = "User Abort") -> None:
+        """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""
+        with self._guard:
+            if self._process != os.getpid():
+                self._is_open = False
+                return
+            if self._is_open:
+                self._give_up(reason)
+            elif self._is_expired:
+                self._delete_files()  # of the statement that ran meanwhile
+
+    def _give_up(self, reason: str) -> None:
+        try:
+            self._delete_files()
+        finally:
+            self._end(reason)
+
+    def _delete_files(self) -> None:
+        for table in self._tables.values():
+            table.writer.delete_files()
+
+    def _watch(self) -> None:
+        """From now on there is something that must be given back when the time is over."""
+        if self.timeout_seconds is None or self._timer is not None:
+            return
+        left = self._started + self.timeout_seconds - time.monotonic()
+        seconds = min(max(left, 0), threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, _expire, [weakref.ref(self)])
+        self._timer.daemon = True
+        self._timer.start()
+        # One that nobody refers to any more has given everything back; its timer need not wait.
+        weakref.finalize(self, _cancel, self._timer, self._process).atexit = False
+
+    def expire(self) -> None:
+        """Rolls it back because its time is over; no-op when it has ended. Called from any thread."""
+        with self._guard:
+            if self._is_open and self._process == os.getpid():
+                self._is_expired = True
+                self._give_up(EXPIRED)
+
+    def _begin(self, database: int, table: str) -> None:
+        if not self._has_own_label:
+            self._record = TransactionRecord(
+                0, database, table, self.label, PREPARE, self._operation, self._begun_ms
+            )
+            return
+        self._store_record(database, table)
+
+    def _store_record(self, database: int, table: str) -> None:
+        with self._catalog.write() as tx:
+            self._record = transactions.begin(
+                tx,
+                database=database,
+                table=table,
+                label=self.label,
+                operation=self._operation,
+                keep_seconds=self._settings.label_keep_seconds,
+                begun_ms=self._begun_ms,
+                timeout_seconds=self.timeout_seconds,
+            )
+
+    def _refuse_used_label(self, database: int) -> None:
+        """Who names its database is told at once, not when it first reads."""
+        with self._catalog.read() as tx:
+            if transactions.find_label(tx, database, self.label) is None:
+                return
+        with self._catalog.write() as tx:
+            transactions.refuse_used_label(tx, database, self.label, self._settings.label_keep_seconds)
+
+    def _end(self, reason: str) -> None:
+        record = self._record
+        try:
+            if record is not None and record.id:
+                with self._catalog.write() as tx:
+                    stored = transactions.read_transaction(tx, record.id)
+                    if stored is None or stored.status == PREPARE:  # else somebody was faster (X20)
+                        transactions.abort(tx, record, reason)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._locks.close()
+        for table in self._tables.values():
+            table.let_go()  # they refer to this transaction, so they go with the garbage collector only
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise ClosedError(f"transaction {self.label!r} was begun in another process; begin another here")
+        if self.timeout_seconds is not None and time.monotonic() - self._started > self.timeout_seconds:
+            self.expire()
+        if self._is_expired:
+            self._delete_files()  # of the statement that ran meanwhile
+            raise ClosedError(
+                f"transaction {self.label!r} was rolled back: it was open for more than "
+                f"{self.timeout_seconds:g} seconds; begin another",
+                kind="timeout",
+            )
+        if not self._is_open:
+            raise ClosedError(f"transaction {self.label!r} has ended; begin another")
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.rollback(str(error) or type(error).__name__)
+        elif self._is_open or self._is_expired:
+            self.commit()
+
+
+def _changed(writes: Sequence[TableWrite]) -> int:
+    """Rows on which a transaction takes effect."""
+    return sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
+
+
+def _lowered(write: TableWrite) -> str:
+    """U14 said aloud."""
+    figures = write.figures
+    return (
+        f"{figures.rows_late} of {figures.rows_loaded} rows written to {write.name} keep their values: the "
+        "assigned sequence is smaller than the stored one, so the stored row wins"
+    )
+
+
+def _expire(reference: weakref.ref[Transaction]) -> None:
+    """What a timer does; it keeps no transaction alive."""
+    transaction = reference()
+    if transaction is not None:
+        with suppress(StoreError, OSError):  # others see by its record that its time is over
+            transaction.expire()
+
+
+def _cancel(timer: threading.Timer, process: int) -> None:
+    if process == os.getpid():  # a forked child has no such thread
+        timer.cancel()

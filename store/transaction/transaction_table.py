@@ -1,0 +1,445 @@
+"""A table as one transaction sees it: reads of its snapshot, remembered, and writes that wait for commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.catalog.app_ids import AppPair
+from seqstore.store.catalog.leases import Lease
+from seqstore.store.check.partial_checker import FIXED
+from seqstore.store.check.row_checker import RowChecker
+from seqstore.store.conflict.isolation import Isolation
+from seqstore.store.conflict.read_set import Predicate
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.evaluation import evaluated
+from seqstore.store.expressions.predicate import named_in
+from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.load.load import Load, LoadResult
+from seqstore.store.load.write_options import WriteArguments, WriteOptions
+from seqstore.store.publish.commit import Also
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.read.lookup import key_arrays
+from seqstore.store.read.scan import Projection
+from seqstore.store.read.snapshot import Snapshot, as_table
+from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
+from seqstore.store.schema.column_groups import replaced_with
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.transaction.merge import MergeBuilder, Outcome, Work
+
+if TYPE_CHECKING:
+    from seqstore.store.load.loadable_table import LoadableTable
+
+
+class StatementLoad(Load):
+    """One writing statement of a transaction: its rows join the transaction when it is committed."""
+
+    def __init__(self, owner: TransactionTable, checker: RowChecker, filling: FillOptions | None) -> None:
+        super().__init__(
+            owner.base,
+            checker,
+            WriteOptions(operation=owner.transaction.operation),
+            filling=filling,
+            app=owner.app,
+        )
+        self.label = owner.transaction.label
+        self._owner = owner
+
+    @property
+    def txn_id(self) -> int:
+        return self._owner.transaction.txn_id
+
+    def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
+        """Adds the statement's rows to the transaction.
+
+        Raises:
+            LoadRejectedError: too many rejected rows; the statement leaves nothing, the transaction goes on.
+            InvalidInputError: `also` was given; what goes with a transaction goes with its own commit.
+        """
+        self._check_open()
+        if also is not None:
+            raise InvalidInputError("a statement of a transaction has no switch of its own", kind="bad_mode")
+        if self._owner.app is not None and self._owner.is_skipped:
+            return self._skipped(self._owner.app)
+        self._check_ratio(max_filter_ratio)
+        figures = self._writer.figures
+        self._owner.writer.absorb(self._writer)
+        self._is_open = False
+        record = replace(self._transaction, id=self.txn_id, label=self.label)
+        return self._result(record, figures, record.status)
+
+    def changes_rows_read(self) -> None:
+        """Says that the rows to write were read by the transaction, and some cells computed anew."""
+        assert self._filling is not None
+        self._filling = replace(self._filling, is_change=True)
+
+    def clear(self, filter: pc.Expression | None = None) -> None:
+        """Refused, but for a statement that is a transaction of its own: the rows to go would be those of the
+        switch, which other statements have not read.
+
+        Raises:
+            InvalidInputError: the transaction may have other statements.
+        """
+        if not self._owner.takes_clearing:
+            self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
+        super().clear(filter)
+
+    def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
+        """Refused: the rows would leave the transaction, and be visible without the rest of it.
+
+        Raises:
+            InvalidInputError: always.
+        """
+        self._refuse("be pre-committed alone; end it with commit(), and pre-commit the transaction")
+
+    def prepare(self) -> None:
+        """Nothing is to be done ahead: rows are filled and planned with all others of the transaction, when
+        it commits."""
+        self._check_open()
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InvalidInputError(f"{self._table.name}: a load of a transaction cannot {what}", kind="bad_mode")
+
+
+class OpenTransaction(Protocol):
+    """The transaction of some tables, as each of them knows it; see `Transaction`."""
+
+    label: str
+
+    @property
+    def txn_id(self) -> int:
+        """Returns its id."""
+
+    @property
+    def operation(self) -> str:
+        """Returns the word in the history that names its kind."""
+
+    def check_writable(self, database: int) -> None:
+        """Raises unless the transaction may write a database."""
+
+    def lock(self, table: TransactionTable) -> None:
+        """Takes the update lock of a table where updates are serial."""
+
+
+class TransactionTable:
+    """Made by `Transaction.table`.
+
+    Attributes:
+        transaction: it belongs to.
+        base: the table.
+        isolation: what was read of it.
+        writer: what was written to it.
+        app: the pair of an idempotent transaction; when an earlier run has committed it, what is written to
+            this table is left out.
+        is_muted: reads are not remembered; for who remembers them better itself.
+        warnings: what whoever runs the statement should be told.
+        takes_clearing: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
+    """
+
+    def __init__(
+        self,
+        transaction: OpenTransaction,
+        base: LoadableTable,
+        isolation: Isolation,
+        lease: Lease,
+        app: AppPair | None = None,
+    ) -> None:
+        self.transaction = transaction
+        self.base = base
+        self.isolation = isolation
+        self.app = app
+        self.writer = TableWriter(
+            base, isolation.base.schema, transaction.operation, isolation, app.write if app else None
+        )
+        self._was_written = False
+        self.is_muted = False
+        self.warnings: list[str] = []
+        self.takes_clearing = False
+        self._snapshot = Snapshot(isolation.base, lease)
+
+    @property
+    def name(self) -> str:
+        """`database.table`."""
+        return self.base.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """At the version the transaction reads."""
+        return self.isolation.base.schema
+
+    @property
+    def version(self) -> int:
+        """The version the transaction reads."""
+        return self.isolation.base.version
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether writes are left out, as an earlier run has committed them."""
+        return self.app is not None and self.app.is_duplicate
+
+    @property
+    def writes(self) -> bool:
+        """Whether the commit stores something on the table: rows, or the pair of an idempotent write."""
+        return self.writer.has_written or (self._was_written and self.app is not None and not self.is_skipped)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether anything was read or written."""
+        return self.isolation.has_read or self.writes
+
+    def begin_write(self) -> None:
+        """To be called when a statement is about to write, whatever it will find to do.
+
+        Raises:
+            InvalidInputError: the transaction writes another database (X12).
+        """
+        self.transaction.check_writable(self.base.database_id)
+        self._was_written = True
+
+    def let_go(self) -> None:
+        """Holds the transaction's version no longer; readers that were given out do."""
+        self._snapshot.close()
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
+
+        Args:
+            version: an earlier one; reads of the past conflict with nobody.
+        """
+        return self._snapshot if version is None else self.base.snapshot(version)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        *,
+        hidden: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Rows of the transaction's snapshot; see `Snapshot.scan`."""
+        self.log_scan(columns, filter)
+        return self._snapshot.scan(columns, filter, hidden=hidden)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
+        """Rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
+        keys = as_table(keys)
+        self.log_keys(keys, columns)
+        return self._snapshot.get(keys, columns, hidden=hidden)
+
+    def count(self, filter: pc.Expression | None = None) -> int:
+        """How many rows there are."""
+        with self.scan([*self.schema.key], filter) as reader:
+            return sum(batch.num_rows for batch in reader)
+
+    def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
+        """Remembers that rows of some keys were read."""
+        if self.is_muted:
+            return
+        names = Projection.of(self.schema, columns, hidden=False).names
+        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
+
+    def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
+        """Remembers that rows satisfying a filter were read."""
+        if self.is_muted:
+            return
+        names = Projection.of(self.schema, columns, hidden=False).names
+        used = expression_columns(self.schema, filter)
+        predicate = None if filter is None else Predicate(filter, partition=self._partition(filter, used))
+        self.isolation.reads.read_where(predicate, [*_value_names(names), *used])
+
+    def _partition(self, filter: pc.Expression, used: Iterable[str]) -> pc.Expression | None:
+        """A filter over partition columns alone prunes partitions; any other reads all of them."""
+        columns = self.schema.partition_columns
+        return filter if columns and set(used) <= set(columns) else None
+
+    def upsert(
+        self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
+    ) -> LoadResult:
+        """Rows to write at commit; see `Table.upsert`."""
+        options = WriteOptions.of(options, **arguments)
+        with self.begin_load(options) as load:
+            load.write(data)
+            return load.commit(max_filter_ratio=options.max_filter_ratio)
+
+    def delete(self, keys: Any) -> LoadResult:
+        """Keys to delete at commit; see `Table.delete`."""
+        return self.upsert(as_table(keys), merge_type="DELETE", mode=FIXED)
+
+    def change(self, rows: pa.Table) -> LoadResult:
+        """Rows that were read, with some cells computed anew; written at commit.
+
+        As a partial update, except over rows that the transaction has deleted: cells that are not computed
+        are as they were read, not defaults, for no statement sees that deletion (X7).
+
+        Args:
+            rows: the key columns and the columns to change.
+
+        Raises:
+            InvalidInputError: the columns do not fit the table.
+            LoadRejectedError: a cell cannot be stored.
+        """
+        with self.begin_load(mode=FIXED) as load:
+            assert isinstance(load, StatementLoad)
+            load.changes_rows_read()
+            load.write(rows)
+            return load.commit(max_filter_ratio=0.0)
+
+    def begin_load(self, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]) -> Load:
+        """Starts a statement of several batches; see `Table.begin_load`.
+
+        Raises:
+            InvalidInputError: with a label of its own: the transaction has one.
+        """
+        self.begin_write()
+        options = WriteOptions.of(options, **arguments)
+        checker, filling = self.base.checks(self.schema, options)
+        if options.label is not None:
+            raise InvalidInputError(
+                f"{options.operation} with label {options.label!r} inside a transaction: label the "
+                "transaction itself",
+                kind="bad_label",
+            )
+        return StatementLoad(self, checker, filling)
+
+    def update(
+        self, assignments: Mapping[str, Any], where: pc.Expression | None = None
+    ) -> tuple[int, LoadResult | None]:
+        """Changes columns of the rows that satisfy a condition.
+
+        Args:
+            assignments: column -> an expression over the row as it is, or a value.
+            where: None means all rows.
+
+        Returns:
+            How many rows matched, and the statement's result, None when none did.
+
+        Raises:
+            InvalidInputError: an unknown or key column, or a value that does not fit (U7, U9).
+        """
+        self.begin_write()
+        if self.is_skipped:
+            return 0, None
+        self.transaction.lock(self)
+        names = check_assigned(self.schema, assignments)
+        self.log_constraints(names)
+        # A column group is written whole: of equal sequences the later version wins.
+        names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
+        used = [*expression_columns(self.schema, where), *self._read_by(names)]
+        self._log_change(where, used)
+        # In the table's order: an assigned expression may count the columns.
+        looked_at = {*self.schema.key, *used}
+        needed = [name for name in self.schema.names if name in looked_at]
+        rows = self._snapshot.scan(needed, where).read_all()
+        if not len(rows):
+            return 0, None
+        return len(rows), self.change(_evaluated(rows, self.schema, names))
+
+    def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
+        """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
+        self.begin_write()
+        if self.is_skipped:
+            return 0, None
+        self.transaction.lock(self)
+        self._log_change(where, expression_columns(self.schema, where))
+        rows = self._snapshot.scan(list(self.schema.key), where).read_all()
+        return len(rows), self.delete(rows) if len(rows) else None
+
+    def merge(
+        self,
+        source: Any,
+        on: str | Sequence[str],
+        *,
+        target_alias: str = "t",
+        source_alias: str = "s",
+    ) -> MergeBuilder:
+        """MERGE of some rows; end it with `run()`. See `transaction.merge`."""
+        return MergeBuilder(
+            self.name, source, on, target_alias=target_alias, source_alias=source_alias, join=self._run_merge
+        )
+
+    def _run_merge(self, work: Work) -> Outcome:
+        self.begin_write()
+        if self.is_skipped:
+            return 0, None
+        self.transaction.lock(self)
+        return work(self)
+
+    def log_constraints(self, assigned: Iterable[str]) -> None:
+        """A CHECK that an assignment may break looks at its other columns too."""
+        for constraint in self.schema.constraints:
+            if constraint.columns(list(assigned)):
+                self.isolation.reads.read_columns(constraint.columns(self.schema.names))
+
+    def _log_change(self, where: pc.Expression | None, used: Sequence[str]) -> None:
+        predicate = None
+        if where is not None:
+            alone = expression_columns(self.schema, where)
+            predicate = Predicate(where, partition=self._partition(where, alone))
+        self.isolation.reads.read_where(predicate, used)
+
+    def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
+        """Columns that assignments look at, the sequence among them: it decides whether they take effect."""
+        used: list[str] = []
+        for value in assignments.values():
+            if isinstance(value, pc.Expression):
+                used += expression_columns(self.schema, value)
+        if self.schema.sequence_column is not None:
+            used.append(self.schema.sequence_column)
+        return used
+
+
+def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[str, Any]:
+    """Assignments by canonical names; only value columns may be assigned (U7, U9).
+
+    Raises:
+        InvalidInputError: names the column.
+    """
+    checked: dict[str, Any] = {}
+    unknown = [
+        name for name in assignments if schema.find(name) is None and hidden_name(name) != SEQUENCE_COL
+    ]
+    if unknown or not assignments:
+        raise InvalidInputError(
+            f"unknown column in assignment list: {', '.join(unknown) or 'it is empty'}", kind="unknown_column"
+        )
+    for name, value in assignments.items():
+        column = schema.find(name)
+        canonical = column.name if column is not None else SEQUENCE_COL
+        if canonical in schema.key:
+            raise InvalidInputError(
+                f"Only value columns of unique table could be updated: {canonical!r} is a key column",
+                kind="key_column",
+            )
+        if canonical in checked:
+            raise InvalidInputError(
+                f"column in assignment list is invalid, {name} is assigned twice", kind="duplicate_column"
+            )
+        checked[canonical] = value
+    return checked
+
+
+def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
+    """Columns that an expression may look at, key columns too; never too few."""
+    return [] if expression is None else named_in(expression, schema.names)
+
+
+def _value_names(names: Iterable[str]) -> list[str]:
+    """Without hidden columns other than the sequence: version and sign follow from the row."""
+    return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
+
+
+def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:
+    """Key columns and the assigned values."""
+    columns: dict[str, pc.Expression] = {name: pc.field(name) for name in schema.key}
+    for name, value in assignments.items():
+        if isinstance(value, pc.Expression):
+            columns[name] = value
+        else:
+            columns[name] = pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+    try:
+        return evaluated(rows, columns)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        raise InvalidInputError(f"assignment does not fit the table: {error}", kind="bad_value") from error

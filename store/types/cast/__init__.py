@@ -1,0 +1,142 @@
+"""Values of any Arrow type to the exact Arrow type of a column, with the rows that could not be converted.
+
+outcome.py   the answer, and the way from the quick cast to the careful one
+numbers.py   integers, floats, decimals, booleans
+times.py     DATE and DATETIME, zones
+nested.py    JSON, ARRAY, MAP, STRUCT
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast.nested import evaluate, to_json, to_nested, to_text
+from seqstore.store.types.cast.numbers import to_boolean, to_decimal, to_float, to_integer
+from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
+from seqstore.store.types.cast.times import check_zone, to_date, to_datetime
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+
+__all__ = ["Cast", "check_zone", "evaluate", "try_cast"]
+
+_TEXT = ("CHAR", "VARCHAR", "STRING")
+_NUMERIC = {"FLOAT": to_float, "DOUBLE": to_float, "DECIMAL": to_decimal, "BOOLEAN": to_boolean}
+_NUMERIC |= dict.fromkeys(INTEGER_RANGES, to_integer)
+
+
+def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "UTC") -> Cast:
+    """Converts values to the Arrow type of a column.
+
+    Args:
+        array: any Arrow type; dictionaries, views, large types and run-end encoding included.
+        to: the type of the column. Lengths of CHAR and VARCHAR are not looked at: the engine does that (Y5).
+        zone: time zone that values with a zone are moved to (Y13); a name that `check_zone` gave back.
+
+    Returns:
+        The values and the rows that lost theirs; see `Cast`. A column that is already of the right type is
+        returned as it is, without a copy.
+
+    Raises:
+        InvalidInputError: no value of the array's type can become the column's type, such as a list for an
+            INT.
+    """
+    source = _flat(array)
+    if pa.types.is_string(source.type) and not (is_ascii(source) or is_valid(source)):
+        source = source.view(pa.binary())
+    if source.type.equals(to.arrow) and _needs_no_check(to):
+        return Cast(source)
+    if pa.types.is_null(source.type):
+        return Cast(pa.nulls(len(source), to.arrow))
+    if pa.types.is_binary(source.type):
+        text = _decoded(source)
+        if text.failed is None:
+            return try_cast(text.values, to, zone=zone)
+        converted = try_cast(text.values, to, zone=zone)
+        return outcome(source, converted.values, converted.out_of_range)
+    result = _dispatch(source, to, zone)
+    if result is None:
+        raise InvalidInputError(
+            f"values of Arrow type {source.type} cannot become {to}; cast them first", kind="bad_type"
+        )
+    return result
+
+
+def _needs_no_check(to: ColumnType) -> bool:
+    """Types whose Arrow type holds nothing that the column does not."""
+    return to.name not in ("LARGEINT", "JSON", "DATE", "DATETIME") and not to.is_nested
+
+
+def _dispatch(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
+    if to.name in _NUMERIC:
+        return _NUMERIC[to.name](source, to)
+    if to.name == "DATE":
+        return to_date(source, to, zone)
+    if to.name == "DATETIME":
+        return to_datetime(source, to, zone)
+    if to.name == "JSON":
+        return to_json(source, to)
+    if to.is_nested:
+        return to_nested(source, to, lambda child, child_type: try_cast(child, child_type, zone=zone))
+    return _to_text(source, zone)
+
+
+def _to_text(source: pa.Array, zone: str) -> Cast | None:
+    kind = source.type
+    if pa.types.is_string(kind):
+        return Cast(source)
+    if pa.types.is_boolean(kind):
+        return Cast(pc.if_else(source, "1", "0"))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        source = pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
+    if pa.types.is_nested(kind):
+        return to_text(source)
+    try:
+        text = source.cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        return None
+    if not pa.types.is_temporal(kind):
+        return Cast(text)
+    beyond = pc.starts_with(text, "<value out of range")  # what Arrow writes for times it cannot write
+    return outcome(source, masked(text, pc.invert(beyond))) if beyond.true_count else Cast(text)
+
+
+def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One plain array: no chunks, dictionaries, run-ends, extensions, views or 64-bit offsets."""
+    if isinstance(array, pa.ChunkedArray):
+        array = (
+            array.chunk(0)
+            if array.num_chunks == 1
+            else pa.concat_arrays(array.chunks or [pa.array([], array.type)])
+        )
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return _flat(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _flat(array.cast(kind.value_type))
+    if pa.types.is_run_end_encoded(kind):
+        return _flat(pc.run_end_decode(array))
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return array.cast(pa.string())
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_binary_view(kind):
+        return array.cast(pa.binary())
+    return array
+
+
+def _decoded(source: pa.Array) -> Cast:
+    """Bytes as UTF-8 text."""
+    return by_slices(source, [lambda piece: piece.cast(pa.string())], _decoded_rows)
+
+
+def _decoded_rows(source: pa.Array) -> Cast:
+    """A slice with bytes that are no UTF-8: decided value by value, for Arrow has no such test."""
+    valid = [value is not None and _is_utf8(value) for value in source.to_pylist()]
+    return outcome(source, masked(source, pa.array(valid, pa.bool_())).cast(pa.string()))
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,327 @@
+"""Integers, floats, decimals and booleans from text and from each other.
+
+Text follows the rules of a Doris cast that is not ANSI strict (Y12): blanks around a number do not count, a
+fraction is cut off for an integer and rounded half up for a DECIMAL, an integer has no exponent, an
+overflowing DOUBLE is infinite.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.types.cast.outcome import (
+    BLANKS,
+    Cast,
+    by_slices,
+    contains_byte,
+    masked,
+    merge_masks,
+    outcome,
+)
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+
+_INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
+_NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_FLOAT_TEXT: Final = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
+_LARGE_EXPONENT: Final = r"[eE][+-]?0*([2-9]\d|1[6-9]|\d{3})"
+_TRUE: Final = pa.array(["1", "t", "true", "yes", "on"])
+_FALSE: Final = pa.array(["0", "f", "false", "no", "off"])
+_WIDE_PRECISION: Final = 76
+_SPARE_DIGITS: Final = 12
+_NARROW_PRECISION: Final = 37  # one digit below decimal128's own, so that rounding up cannot overflow it
+
+
+# --------------------------------------------------------------------------------------------------- integers
+
+
+def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
+    """TINYINT to LARGEINT. None when no value of the source type is an integer."""
+    kind = source.type
+    if pa.types.is_string(kind):
+        return by_slices(
+            source, [lambda text: _plain_integers(text, to)], lambda text: _integers_of_text(text, to)
+        )
+    if pa.types.is_boolean(kind):
+        return Cast(source.cast(pa.int8()).cast(to.arrow))
+    if pa.types.is_integer(kind):
+        return by_slices(
+            source, [lambda values: values.cast(to.arrow)], lambda values: _fit_integer(values, to)
+        )
+    if pa.types.is_floating(kind):
+        return by_slices(
+            source.cast(pa.float64()),
+            [lambda v: _integral(v, to)],
+            lambda values: _integers_of_floats(values, to),
+        )
+    if pa.types.is_decimal(kind):
+        whole = pc.trunc(source.cast(pa.decimal256(_WIDE_PRECISION, kind.scale)))
+        return _fit_integer(whole.cast(pa.decimal256(_WIDE_PRECISION, 0)), to)
+    if pa.types.is_date(kind):
+        return _fit_integer(_date_digits(source.cast(pa.date32())), to)
+    if pa.types.is_timestamp(kind):
+        return _fit_integer(_datetime_digits(source), to)
+    return None
+
+
+def _plain_integers(text: pa.Array, to: ColumnType) -> pa.Array:
+    """Arrow's own parser, kept from what Doris does not read as an integer: 0x1F and 1e3."""
+    if contains_byte(text, b"eE." if to.name == "LARGEINT" else b"xX"):
+        raise pa.ArrowInvalid("not plain digits")
+    values = text.cast(to.arrow)
+    return _checked_largeint(values, to)
+
+
+def _checked_largeint(values: pa.Array, to: ColumnType) -> pa.Array:
+    if to.name == "LARGEINT" and not pc.all(_within(values, to)).as_py() and values.null_count < len(values):
+        raise pa.ArrowInvalid("outside of 128 bits")
+    return values
+
+
+def _integral(values: pa.Array, to: ColumnType) -> pa.Array:
+    """Floats without a fraction; Arrow refuses the others."""
+    return _checked_largeint(values.cast(to.arrow), to) if to.name != "LARGEINT" else _refuse(values)
+
+
+def _refuse(values: pa.Array) -> pa.Array:
+    raise pa.ArrowInvalid(f"{values.type} goes the careful way")
+
+
+def _integers_of_text(text: pa.Array, to: ColumnType) -> Cast:
+    trimmed = pc.ascii_trim(text, characters=BLANKS)
+    well_formed = pc.match_substring_regex(trimmed, _INTEGER_TEXT)
+    digits = pc.replace_substring_regex(trimmed, r"^\+?(-?)0*(\d*)(\.\d*)?$", r"\10\2")
+    short = pc.less_equal(pc.binary_length(digits), 41)
+    numbers = masked(digits, pc.and_(well_formed, short)).cast(pa.decimal256(_WIDE_PRECISION, 0))
+    return outcome(text, _fit_integer(numbers, to).values)
+
+
+def _integers_of_floats(values: pa.Array, to: ColumnType) -> Cast:
+    low, high = INTEGER_RANGES[to.name]
+    whole = pc.trunc(values)
+    # high + 1 is a power of two, so it is exact as a float while high itself is not
+    fits = pc.and_(pc.greater_equal(whole, float(low)), pc.less(whole, float(high + 1)))
+    kept = masked(whole, fits)
+    if to.name == "LARGEINT":
+        kept = kept.cast(pa.decimal256(_WIDE_PRECISION, 0))
+    return outcome(values, kept.cast(to.arrow))
+
+
+def _fit_integer(values: pa.Array, to: ColumnType) -> Cast:
+    return outcome(values, masked(values, _within(values, to)).cast(to.arrow, safe=True))
+
+
+def _within(values: pa.Array, to: ColumnType) -> pa.BooleanArray:
+    low, high = INTEGER_RANGES[to.name]
+    if pa.types.is_integer(values.type):
+        widest = INTEGER_RANGES["BIGINT"] if pa.types.is_signed_integer(values.type) else (0, 2**64 - 1)
+        wide = pa.int64() if pa.types.is_signed_integer(values.type) else pa.uint64()
+        values, low, high = values.cast(wide), max(low, widest[0]), min(high, widest[1])
+        bounds = pa.scalar(low, wide), pa.scalar(high, wide)
+    else:
+        bounds = pa.scalar(Decimal(low), values.type), pa.scalar(Decimal(high), values.type)
+    return pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
+
+
+def _date_digits(dates: pa.Array) -> pa.Array:
+    parts = [pc.multiply(pc.year(dates), 10_000), pc.multiply(pc.month(dates), 100), pc.day(dates)]
+    return pc.add(pc.add(parts[0], parts[1]), parts[2])
+
+
+def _datetime_digits(moments: pa.Array) -> pa.Array:
+    clock = pc.add(
+        pc.add(pc.multiply(pc.hour(moments), 10_000), pc.multiply(pc.minute(moments), 100)),
+        pc.second(moments),
+    )
+    return pc.add(pc.multiply(_date_digits(moments), 1_000_000), clock)
+
+
+# ----------------------------------------------------------------------------------------------------- floats
+
+
+def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
+    """FLOAT and DOUBLE. None when no value of the source type is a number."""
+    kind, arrow = source.type, to.arrow
+    if pa.types.is_string(kind):
+        return by_slices(source, [lambda text: text.cast(arrow)], lambda text: _floats_of_text(text, arrow))
+    if pa.types.is_boolean(kind):
+        return Cast(source.cast(pa.int8()).cast(arrow))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return Cast(source.cast(arrow, safe=False))
+    if pa.types.is_date(kind):
+        return Cast(_date_digits(source.cast(pa.date32())).cast(arrow, safe=False))
+    if pa.types.is_timestamp(kind):
+        return Cast(_datetime_digits(source).cast(arrow, safe=False))
+    return None
+
+
+def _floats_of_text(text: pa.Array, arrow: pa.DataType) -> Cast:
+    trimmed = pc.ascii_trim(text, characters=BLANKS)
+    return outcome(text, masked(trimmed, pc.match_substring_regex(trimmed, _FLOAT_TEXT)).cast(arrow))
+
+
+# --------------------------------------------------------------------------------------------------- decimals
+
+
+def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
+    """DECIMAL(p, s): rounded half up to s digits; too many digits before the point are out of range (Y4)."""
+    kind, arrow = source.type, to.arrow
+    if pa.types.is_string(kind):
+        return by_slices(
+            source,
+            [lambda text: _readable(text).cast(arrow), lambda text: _round_wide(text, to)],
+            lambda text: _decimals_of_text(text, to),
+        )
+    if pa.types.is_boolean(kind):
+        return _fit_decimal(source.cast(pa.int8()).cast(pa.decimal128(3, 0)).cast(pa.decimal256(3, 0)), to)
+    if pa.types.is_integer(kind):
+        return _fit_decimal(source.cast(pa.decimal256(20, 0)), to)
+    if pa.types.is_floating(kind):
+        return by_slices(
+            source.cast(pa.float64()),
+            [lambda values: values.cast(arrow)],
+            lambda v: _decimals_of_floats(v, to),
+        )
+    if pa.types.is_decimal(kind):
+        return by_slices(
+            source,
+            [lambda values: values.cast(arrow)],
+            lambda v: _fit_decimal(v.cast(pa.decimal256(*_parts(v))), to),
+        )
+    return None
+
+
+def _readable(text: pa.Array) -> pa.Array:
+    """The text, unless it has more digits or larger exponents than Arrow may be asked to read.
+
+    Arrow 26 looks up the power of ten between the text's scale and the type's without a check of its table's
+    end: 1e-99 may come out as 0, and 1e-999999999 ends the process.
+    """
+    longest = pc.max(pc.binary_length(text)).as_py() or 0
+    if contains_byte(text, b"eE"):
+        safe = longest <= 24 and not pc.any(pc.match_substring_regex(text, _LARGE_EXPONENT)).as_py()
+    else:
+        safe = longest <= 38
+    return text if safe else _refuse(text)
+
+
+def _parts(values: pa.Array) -> tuple[int, int]:
+    return values.type.precision, values.type.scale
+
+
+def _widened(values: pa.Array) -> pa.Array:
+    """The same decimals with room to round up into; 128 bits where they do, for they are much faster."""
+    scale = values.type.scale
+    narrow = values.type.precision <= _NARROW_PRECISION
+    return values.cast(pa.decimal128(38, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale))
+
+
+def _reading_type(to: ColumnType, scale: int) -> pa.DataType:
+    """Where text is read before it is rounded: `scale` fraction digits and all integer digits of `to`."""
+    narrow = to.params[0] + _SPARE_DIGITS <= _NARROW_PRECISION
+    return pa.decimal128(_NARROW_PRECISION, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale)
+
+
+def _round_wide(text: pa.Array, to: ColumnType) -> pa.Array:
+    """Numbers with a few digits too many after the point: read wide, then round. Arrow refuses the rest."""
+    scale = to.params[1] + _SPARE_DIGITS
+    if scale >= _WIDE_PRECISION:
+        raise pa.ArrowInvalid("no room to read wide")
+    trimmed = _readable(pc.ascii_trim(text, characters=BLANKS))
+    return _rounded(trimmed.cast(_reading_type(to, scale)), to).cast(to.arrow)
+
+
+def _rounded(values: pa.Array, to: ColumnType) -> pa.Array:
+    scale = to.params[1]
+    return pc.round(values, scale, "half_towards_infinity") if values.type.scale > scale else values
+
+
+def _fit_decimal(values: pa.Array, to: ColumnType) -> Cast:
+    """Decimals that need not fit."""
+    try:
+        rounded = _rounded(_widened(values), to)
+    except pa.ArrowInvalid:  # 76 digits, and rounding makes one more
+        return _exact_decimals(values, to)
+    digits_max = to.params[0] - to.params[1]
+    if digits_max >= rounded.type.precision - rounded.type.scale:
+        return outcome(values, rounded.cast(to.arrow))
+    bound = pa.scalar(Decimal(10) ** digits_max, rounded.type)
+    fits = pc.less(pc.abs(rounded), bound)
+    return outcome(values, masked(rounded, fits).cast(to.arrow), pc.fill_null(pc.invert(fits), False))
+
+
+def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
+    precision, scale = to.params
+    digits = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        # half of the last kept digit below the bound is where rounding would reach it
+        fits = np.abs(digits) < float(10 ** (precision - scale)) - 0.5 * 10.0**-scale
+        too_large = np.isfinite(digits) & ~fits
+    kept = masked(values, np.asarray(fits & np.isfinite(digits)))
+    try:
+        converted = kept.cast(to.arrow)
+    except pa.ArrowInvalid:  # so close to the bound that the float comparison above cannot tell
+        return _exact_decimals(values, to)
+    return outcome(values, converted, pc.and_(pa.array(too_large), pc.is_valid(values)))
+
+
+def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:
+    """Digits are cut to one more than the scale, so any length can be read; exponents are read by Python."""
+    precision, scale = to.params
+    trimmed = pc.ascii_trim(text, characters=BLANKS)
+    number = masked(trimmed, pc.match_substring_regex(trimmed, _NUMBER_TEXT))
+    if precision == _WIDE_PRECISION or contains_byte(text, b"eE"):
+        exact = _exact_decimals(number, to)
+        return outcome(text, exact.values, exact.out_of_range)
+    digits = rf"^([+-]?)0*(\d*)\.?(\d{{0,{scale + 1}}})\d*$"
+    cut = pc.replace_substring_regex(number, digits, r"\10\2.\3")
+    unsigned = pc.ascii_ltrim(cut, characters="+-")
+    reading = _reading_type(to, scale + 1)
+    # the integer digits and the 0 put before them; one that has more is larger than the column can be
+    readable = pc.less_equal(pc.find_substring(unsigned, "."), reading.precision - reading.scale + 1)
+    fitted = _fit_decimal(masked(cut, readable).cast(reading), to)
+    unreadable = pc.fill_null(pc.invert(readable), False)
+    return outcome(text, fitted.values, merge_masks(unreadable, fitted.out_of_range))
+
+
+def _exact_decimals(values: pa.Array, to: ColumnType) -> Cast:
+    """Row by row with Python's decimals: for the few values that Arrow's widest type cannot hold."""
+    precision, scale = to.params
+    unit, bound = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
+    results: list[Decimal | None] = []
+    beyond: list[bool] = []
+    with localcontext(prec=200, Emax=10**9, Emin=-(10**9)):
+        for value in values.to_pylist():
+            number = None if value is None else Decimal(value)
+            if number is not None and number.is_finite() and number.adjusted() < precision:
+                number = number.quantize(unit, rounding=ROUND_HALF_UP)
+            results.append(
+                number if number is not None and number.is_finite() and abs(number) < bound else None
+            )
+            beyond.append(number is not None and number.is_finite() and results[-1] is None)
+    return outcome(values, pa.array(results, to.arrow), pa.array(beyond, pa.bool_()))
+
+
+# --------------------------------------------------------------------------------------------------- booleans
+
+
+def to_boolean(source: pa.Array, _to: ColumnType) -> Cast | None:
+    """BOOLEAN. None when no value of the source type is true or false."""
+    kind = source.type
+    if pa.types.is_string(kind):
+        return by_slices(source, [lambda text: text.cast(pa.bool_())], _booleans_of_text)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return Cast(pc.not_equal(source, pa.scalar(0, kind)))
+    if pa.types.is_decimal(kind):
+        return Cast(pc.not_equal(source, pa.scalar(Decimal(0), kind)))
+    return None
+
+
+def _booleans_of_text(text: pa.Array) -> Cast:
+    word = pc.ascii_lower(pc.ascii_trim(text, characters=BLANKS))
+    is_true = pc.is_in(word, value_set=_TRUE)
+    return outcome(text, masked(is_true, pc.or_(is_true, pc.is_in(word, value_set=_FALSE))))

@@ -1,0 +1,308 @@
+"""DATE and DATETIME from text, numbers and Arrow's own dates.
+
+Text is what Doris reads outside ANSI strict mode: `2024-05-01`, `2024/5/1`, `20240501`, each with an optional
+time after a blank or `T` (`19:20:30.123`, `19:20`, `192030`), or fourteen digits in a row; then an optional
+zone (`+08:00`, `-0300`, `Z`, `UTC`, `Europe/London`). Years of two digits turn at 1970. A zone moves the
+value to the load's zone (Y13); text without one is taken as it is. Digits beyond the precision of DATETIME(p)
+are rounded half up and carry.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+from zoneinfo import available_timezones
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, outcome
+from seqstore.store.types.column_types import ColumnType
+
+_MICROS: Final = pa.timestamp("us")
+_DAY: Final = 86_400_000_000
+# 0000-01-01 and 10000-01-01 in microseconds of the epoch: DATE and DATETIME live in between
+_FIRST: Final = int(np.datetime64("0000-01-01", "us").astype(np.int64))
+_END: Final = int(np.datetime64("10000-01-01", "us").astype(np.int64))
+_NAT: Final = np.iinfo(np.int64).min
+
+_DATE_PARTS: Final = (
+    r"(?:(?P<y1>\d{4}|\d{2})[^0-9A-Za-z\s](?P<m1>\d{1,2})[^0-9A-Za-z\s](?P<d1>\d{1,2})"
+    r"|(?P<y2>\d{4}|\d{2})(?P<m2>\d{2})(?P<d2>\d{2}))"
+)
+_TIME_PARTS: Final = (
+    r"(?:(?P<h1>\d{1,2})(?::(?P<i1>\d{1,2})(?::(?P<s1>\d{1,2})(?:\.(?P<f1>\d*))?)?)?"
+    r"|(?P<h2>\d{2})(?P<i2>\d{2})(?:(?P<s2>\d{2})(?:\.(?P<f2>\d*))?)?)"
+)
+_ZONE_PART: Final = r"\s*(?P<zone>[+-]\d[\d:]*|[A-Za-z][^\s]*)?"
+_MOMENT_TEXT: Final = rf"^{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART})?$"
+_DIGITS_TEXT: Final = (
+    r"^(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})(?P<h>\d{2})(?P<i>\d{2})(?P<s>\d{2})(?:\.(?P<f>\d*))?"
+    + _ZONE_PART
+    + "$"
+)
+_FIXED_ZONES: Final = {"Z": 0, "UTC": 0, "GMT": 0, "ZULU": 0, "CST": 8 * 60}
+
+Numbers = npt.NDArray[np.int64]
+
+
+def to_date(source: pa.Array, _to: ColumnType, zone: str) -> Cast | None:
+    """DATE; the time of day is cut off. None when no value of the source type is a date."""
+    if pa.types.is_date32(source.type):
+        return _checked_days(source, source)
+    if pa.types.is_string(source.type):
+        return by_slices(
+            source,
+            [lambda text: text.cast(pa.date32()), lambda text: _days(_reshaped(text))],
+            lambda text: _as_days(text, _moments_of_text(text, 6, zone)),
+        )
+    moments = to_datetime(source, ColumnType("DATETIME", (6,)), zone)
+    return None if moments is None else _as_days(source, moments)
+
+
+def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
+    """DATETIME(p), local time of `zone`. None when no value of the source type is a moment."""
+    kind, digits = source.type, to.params[0]
+    if pa.types.is_string(kind):
+        return by_slices(
+            source,
+            [
+                lambda text: _rounded(text.cast(_MICROS), digits),
+                lambda text: _rounded(_zoned(text, zone), digits),
+                lambda text: _rounded(_reshaped(text), digits),
+            ],
+            lambda text: _moments_of_text(text, digits, zone),
+        )
+    if pa.types.is_integer(kind):
+        return _from_digits(source, digits, zone)
+    if pa.types.is_date(kind):
+        is_short = pa.types.is_date32(kind)  # either way wide enough for every day
+        local = source.cast(pa.timestamp("s")) if is_short else source.view(pa.timestamp("ms"))
+        return _round_checked(source, local, digits)
+    if pa.types.is_timestamp(kind):
+        local = source if kind.tz is None else pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
+        return _round_checked(source, local, digits)
+    return None
+
+
+def check_zone(name: str) -> str:
+    """The zone name as Arrow knows it: an IANA name, `CST` or an offset such as `+08:00`.
+
+    Raises:
+        InvalidInputError: no such zone.
+    """
+    stripped = name.strip()
+    offset = _offset_minutes(stripped)
+    if offset is not None:
+        return f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+    known = _zone_names().get(stripped.lower())
+    if known is None:
+        raise InvalidInputError(
+            f"time zone {name!r} is not known; use a name such as Asia/Shanghai or an offset such as +08:00",
+            kind="bad_time_zone",
+        )
+    return known
+
+
+# --------------------------------------------------------------------------------------------- the quick ways
+
+
+def _reshaped(text: pa.Array) -> pa.Array:
+    """2024/05/01 and columns of 20240501 or 20240501192030, written the way Arrow reads."""
+    trimmed = pc.ascii_trim(text, characters=BLANKS)
+    shortest, longest = pc.min_max(pc.binary_length(trimmed)).as_py().values()
+    if shortest == longest == 8:
+        dashed = pc.replace_substring_regex(trimmed, r"^(\d{4})(\d\d)(\d\d)$", r"\1-\2-\3")
+    elif shortest == longest == 14:
+        pattern, moment = r"^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)$", r"\1-\2-\3 \4:\5:\6"
+        dashed = pc.replace_substring_regex(trimmed, pattern, moment)
+    else:
+        dashed = pc.replace_substring(trimmed, "/", "-")
+    return dashed.cast(_MICROS)
+
+
+def _zoned(text: pa.Array, zone: str) -> pa.Array:
+    return pc.local_timestamp(text.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone)))
+
+
+def _rounded(moments: pa.Array, digits: int) -> pa.Array:
+    """Microseconds rounded half up to `digits`; refuses what leaves year 9999 by it."""
+    if digits == 6:
+        return moments
+    step = 10 ** (6 - digits)
+    values = _integers(moments)
+    if not np.any(values % step):
+        return moments
+    values = (values + step // 2) // step * step
+    if len(values) and values.max() >= _END:
+        raise pa.ArrowInvalid("after year 9999")
+    return _moments(values, moments)
+
+
+def _days(moments: pa.Array) -> pa.Array:
+    return moments.cast(pa.date32(), safe=False)
+
+
+def _integers(moments: pa.Array) -> Numbers:
+    """The 64-bit values behind an array, 0 where NULL."""
+    filled = pc.fill_null(moments.cast(pa.int64()), 0)
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _moments(values: Numbers, like: pa.Array) -> pa.Array:
+    null = np.asarray(pc.is_null(like).to_numpy(zero_copy_only=False)) if like.null_count else None
+    return pa.array(values, pa.int64(), mask=null).cast(_MICROS)
+
+
+# ----------------------------------------------------------------------------------- Arrow moments and digits
+
+
+def _checked(source: pa.Array, moments: pa.Array) -> Cast:
+    values = _integers(moments)
+    fits = (values >= _FIRST) & (values < _END)
+    if fits.all():
+        return Cast(moments)
+    return outcome(source, pc.if_else(pa.array(fits), moments, pa.scalar(None, _MICROS)))
+
+
+def _checked_days(source: pa.Array, days: pa.Array) -> Cast:
+    values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    fits = (values >= _FIRST // _DAY) & (values < _END // _DAY)
+    if fits.all():
+        return Cast(days)
+    return outcome(source, pc.if_else(pa.array(fits), days, pa.scalar(None, pa.date32())))
+
+
+def _as_days(source: pa.Array, moments: Cast) -> Cast:
+    return Cast(_days(moments.values), moments.failed, moments.out_of_range)
+
+
+def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
+    """Arrow timestamps of any unit, rounded half up to `digits` and kept within the years that exist."""
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[local.type.unit]
+    values = _integers(local)
+    if per_second > 10**digits:
+        step = per_second // 10**digits
+        # halves are added after dividing, so that the largest nanosecond cannot overflow
+        values = values // step + (values % step >= (step + 1) // 2)
+        per_second = 10**digits
+    factor = 10**6 // per_second
+    fits = (values >= _FIRST // factor) & (values < _END // factor)
+    scaled = np.where(fits, values, 0) * factor
+    null = ~fits | np.asarray(pc.is_null(local).to_numpy(zero_copy_only=False))
+    return outcome(source, pa.array(scaled, pa.int64(), mask=null).cast(_MICROS))
+
+
+def _from_digits(source: pa.Array, digits: int, zone: str) -> Cast:
+    """20240501, 20240501192030 and 240501 as numbers."""
+    text = source.cast(pa.string())
+    moments = by_slices(text, [], lambda piece: _moments_of_text(piece, digits, zone))
+    return outcome(source, moments.values)
+
+
+# -------------------------------------------------------------------------------------------- the careful way
+
+
+def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
+    """Takes the text apart by one regular expression and puts the numbers together in NumPy."""
+    trimmed = pc.ascii_trim(text, characters=BLANKS)
+    parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
+    fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
+    found = {name: _either(parts, fourteen, name) for name in "ymdhisf"}
+    zones = _joined(pc.struct_field(parts, "zone"), pc.struct_field(fourteen, "zone"))
+    matched = np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)).to_numpy(zero_copy_only=False))
+    values, valid = _assemble(found, digits)
+    valid &= matched
+    values, valid = _move_zones(values, valid, zones, zone)
+    valid &= (values >= _FIRST) & (values < _END)
+    return outcome(text, pa.array(np.where(valid, values, 0), pa.int64(), mask=~valid).cast(_MICROS))
+
+
+def _joined(*options: pa.Array) -> pa.Array:
+    """At most one of the options is not empty."""
+    filled = [pc.fill_null(option, "") for option in options]
+    return pc.binary_join_element_wise(*filled, "")
+
+
+def _either(parts: pa.Array, fourteen: pa.Array, name: str) -> pa.Array:
+    names = [field.name for field in parts.type if field.name in (f"{name}1", f"{name}2")]
+    return _joined(*(pc.struct_field(parts, n) for n in names), pc.struct_field(fourteen, name))
+
+
+def _number(text: pa.Array) -> Numbers:
+    filled = pc.if_else(pc.equal(text, ""), "0", text)
+    return np.asarray(filled.cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
+    year, month, day = (_number(found[name]) for name in "ymd")
+    hour, minute, second = (_number(found[name]) for name in "his")
+    short = np.asarray(pc.equal(pc.binary_length(found["y"]), 2).to_numpy(zero_copy_only=False))
+    year = np.where(short, np.where(year < 70, 2000 + year, 1900 + year), year)
+    months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
+    first = months.astype("datetime64[D]").astype(np.int64)
+    length = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
+    valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
+    # seven digits are enough: whether to round up is seen from the first digit that is dropped
+    seven = _number(pc.utf8_slice_codeunits(pc.ascii_rpad(found["f"], 7, padding="0"), 0, 7))
+    step = 10 ** (7 - digits)
+    micros = (seven + step // 2) // step * step // 10
+    clock = (hour * 3600 + minute * 60 + second) * 1_000_000
+    return (first + day - 1) * _DAY + clock + micros, valid
+
+
+def _move_zones(values: Numbers, valid: Mask, zones: pa.Array, target: str) -> tuple[Numbers, Mask]:
+    """Rows with a zone become local time of the target zone; one pass per different zone in the slice."""
+    coded = zones.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    if names in ([], [""]):
+        return values, valid
+    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    for code, name in enumerate(names):
+        if name == "":
+            continue
+        rows = np.flatnonzero((codes == code) & valid)
+        source = _source_zone(name)
+        if source is None:
+            valid[rows] = False
+        elif len(rows):
+            try:
+                values[rows] = _relocated(values[rows], source, target)
+            except pa.ArrowInvalid:  # Python knows the zone, Arrow's database does not
+                valid[rows] = False
+    return values, valid
+
+
+def _relocated(values: Numbers, source: int | str, target: str) -> Numbers:
+    if isinstance(source, int):
+        instants = pa.array(values - source * 60_000_000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    else:
+        local = pa.array(values, pa.int64()).cast(_MICROS)
+        instants = pc.assume_timezone(local, source, ambiguous="earliest", nonexistent="latest")
+    moved = pc.local_timestamp(instants.cast(pa.timestamp("us", target)))
+    return np.asarray(moved.cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _source_zone(name: str) -> int | str | None:
+    offset = _offset_minutes(name)
+    return offset if offset is not None else _zone_names().get(name.lower())
+
+
+def _offset_minutes(name: str) -> int | None:
+    if name.upper() in _FIXED_ZONES:
+        return _FIXED_ZONES[name.upper()]
+    match = re.fullmatch(r"(?:GMT|UTC)?([+-])(\d{1,2}?):?([0-5]\d)?", name, re.IGNORECASE)
+    if match is None:
+        return None
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    return (-minutes if match[1] == "-" else minutes) if minutes < 24 * 60 else None
+
+
+@lru_cache(maxsize=1)
+def _zone_names() -> dict[str, str]:
+    return {name.lower(): name for name in available_timezones()}

@@ -1,0 +1,325 @@
+"""Column types: Doris spellings, their Arrow types, their limits.
+
+One row of `_SCALARS` per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
+STRUCT take types. What Doris calls DECIMALV3, DATEV2, DATETIMEV2, JSONB or TEXT parses to the plain name.
+LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from seqstore.store.errors import InvalidInputError
+
+_SCALARS: Final[dict[str, pa.DataType]] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "LARGEINT": pa.decimal256(39, 0),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "DATE": pa.date32(),
+    "DATETIME": pa.timestamp("us"),
+    "CHAR": pa.string(),
+    "VARCHAR": pa.string(),
+    "STRING": pa.string(),
+    "JSON": pa.string(),
+}
+_ALIASES: Final = {
+    "BOOL": "BOOLEAN",
+    "INTEGER": "INT",
+    "DECIMALV2": "DECIMAL",
+    "DECIMALV3": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "DATEV2": "DATE",
+    "DATEV1": "DATE",
+    "DATETIMEV2": "DATETIME",
+    "DATETIMEV1": "DATETIME",
+    "TIMESTAMP": "DATETIME",
+    "TEXT": "STRING",
+    "JSONB": "JSON",
+}
+_REFUSED: Final = frozenset(
+    [
+        "VARIANT",
+        "BITMAP",
+        "HLL",
+        "QUANTILE_STATE",
+        "AGG_STATE",
+        "IPV4",
+        "IPV6",
+        "TIME",
+        "UUID",
+        "TIMESTAMPTZ",
+        "VARBINARY",
+    ]
+)
+
+INTEGER_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "TINYINT": (-(2**7), 2**7 - 1),
+    "SMALLINT": (-(2**15), 2**15 - 1),
+    "INT": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1),
+    "LARGEINT": (-(2**127), 2**127 - 1),
+}
+_SEQUENCE_TYPES: Final = frozenset([*INTEGER_RANGES, "DATE", "DATETIME"])
+_KEYLESS_TYPES: Final = frozenset(["FLOAT", "DOUBLE", "STRING", "JSON", "ARRAY", "MAP", "STRUCT"])
+_VARCHAR_BYTES_MAX: Final = 65533
+_CHAR_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A Doris column type.
+
+    Attributes:
+        name: canonical Doris name without parameters, upper case.
+        params: `(precision, scale)` of DECIMAL, `(bytes,)` of CHAR and VARCHAR, `(fraction digits,)` of
+        DATETIME.
+        children: `(element,)` of ARRAY, `(key, value)` of MAP, field types of STRUCT.
+        names: field names of STRUCT.
+    """
+
+    name: str
+    params: tuple[int, ...] = ()
+    children: tuple[ColumnType, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that stores this type exactly."""
+        if self.name == "DECIMAL":
+            precision, scale = self.params
+            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+        if self.name == "ARRAY":
+            return pa.list_(self.children[0].arrow)
+        if self.name == "MAP":
+            return pa.map_(self.children[0].arrow, self.children[1].arrow)
+        if self.name == "STRUCT":
+            return pa.struct([pa.field(n, t.arrow) for n, t in zip(self.names, self.children, strict=True)])
+        return _SCALARS[self.name]
+
+    @property
+    def sql(self) -> str:
+        """The type as Doris prints it, such as `DECIMAL(9,2)`, `DATETIME(3)`, `ARRAY<INT>`."""
+        if self.name == "STRUCT":
+            fields = ",".join(f"{n}:{t.sql}" for n, t in zip(self.names, self.children, strict=True))
+            return f"STRUCT<{fields}>"
+        if self.children:
+            return f"{self.name}<{','.join(t.sql for t in self.children)}>"
+        shown = () if self.name == "DATETIME" and self.params == (0,) else self.params
+        return self.name + (f"({','.join(map(str, shown))})" if shown else "")
+
+    @property
+    def can_be_key(self) -> bool:
+        """Whether a key column may be of the type."""
+        return self.name not in _KEYLESS_TYPES
+
+    @property
+    def can_be_sequence(self) -> bool:
+        """SD4: integers, DATE and DATETIME order rows; nothing else may."""
+        return self.name in _SEQUENCE_TYPES
+
+    @property
+    def byte_length_max(self) -> int | None:
+        """Longest value in UTF-8 bytes of CHAR and VARCHAR (Y5), None for the rest."""
+        return self.params[0] if self.name in ("CHAR", "VARCHAR") else None
+
+    @property
+    def is_nested(self) -> bool:
+        """ARRAY, MAP and STRUCT."""
+        return bool(self.children)
+
+    def __str__(self) -> str:
+        return self.sql
+
+
+def parse_type(text: str) -> ColumnType:
+    """Reads a Doris type, nested ones included.
+
+    Raises:
+        InvalidInputError: unknown or refused type, parameter out of range; the message quotes the text.
+    """
+    parser = _TypeParser(text)
+    parsed = parser.type()
+    parser.expect_end()
+    return parsed
+
+
+def type_from_arrow(arrow: pa.DataType) -> ColumnType:
+    """The Doris type for an Arrow type, for tables made from a frame.
+
+    Raises:
+        InvalidInputError: Doris has no type for it.
+    """
+    for name, known in _SCALARS.items():
+        if arrow.equals(known) and name not in ("CHAR", "VARCHAR", "JSON"):
+            return ColumnType(name, (6,)) if name == "DATETIME" else ColumnType(name)
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return ColumnType("STRING")
+    if pa.types.is_timestamp(arrow) and arrow.tz is None:
+        return ColumnType("DATETIME", ({"s": 0, "ms": 3}.get(arrow.unit, 6),))
+    if pa.types.is_decimal(arrow):
+        return _decimal(arrow.precision, arrow.scale, str(arrow))
+    if pa.types.is_unsigned_integer(arrow):
+        return ColumnType({8: "SMALLINT", 16: "INT", 32: "BIGINT", 64: "LARGEINT"}[arrow.bit_width])
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return ColumnType("ARRAY", children=(type_from_arrow(arrow.value_type),))
+    if pa.types.is_map(arrow):
+        return ColumnType("MAP", children=(type_from_arrow(arrow.key_type), type_from_arrow(arrow.item_type)))
+    if pa.types.is_struct(arrow):
+        fields = [arrow.field(i) for i in range(arrow.num_fields)]
+        children = tuple(type_from_arrow(f.type) for f in fields)
+        return ColumnType("STRUCT", children=children, names=tuple(f.name for f in fields))
+    if pa.types.is_dictionary(arrow):
+        return type_from_arrow(arrow.value_type)
+    raise InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
+
+
+def _decimal(precision: int, scale: int, text: str) -> ColumnType:
+    if not 1 <= precision <= 76 or not 0 <= scale <= precision:
+        raise InvalidInputError(
+            f"type {text!r}: DECIMAL needs precision 1 to 76 and scale 0 to precision, "
+            f"found ({precision},{scale})",
+            kind="bad_type",
+        )
+    return ColumnType("DECIMAL", (precision, scale))
+
+
+class _TypeParser:
+    """Recursive descent over `NAME [ ( int, .. ) ] [ < type, .. > ]`."""
+
+    _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`)|(\d+)|([<>(),:*]))")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[str] = []
+        position = 0
+        stripped = text.rstrip()
+        while position < len(stripped):
+            match = self._TOKEN.match(stripped, position)
+            if match is None:
+                raise self.error(f"unexpected {stripped[position:].lstrip()[:10]!r}")
+            self.tokens.append(match.group().strip())
+            position = match.end()
+        self.at = 0
+
+    def error(self, detail: str) -> InvalidInputError:
+        return InvalidInputError(f"type {self.text!r}: {detail}", kind="bad_type")
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def expect(self, wanted: str) -> None:
+        found = self.take()
+        if found != wanted:
+            raise self.error(f"expected {wanted!r}, found {found or 'the end'!r}")
+
+    def expect_end(self) -> None:
+        if self.peek():
+            raise self.error(f"unexpected {self.peek()!r} after the type")
+
+    def type(self) -> ColumnType:
+        name = self.take().upper()
+        name = _ALIASES.get(name, name)
+        if name in _REFUSED:
+            raise self.error(f"{name} columns are not supported")
+        if name in ("ARRAY", "MAP", "STRUCT"):
+            return self.nested(name)
+        if name != "DECIMAL" and name not in _SCALARS:
+            raise self.error("no such type" if name else "a type is missing")
+        return self.scalar(name, self.params())
+
+    def params(self) -> list[int]:
+        values: list[int] = []
+        if self.peek() != "(":
+            return values
+        self.take()
+        while True:
+            token = self.take()
+            if token == "*":
+                token = str(_VARCHAR_BYTES_MAX)  # VARCHAR(*) is Doris for "the longest"
+            if not token.isdigit():
+                raise self.error(f"expected a number, found {token or 'the end'!r}")
+            values.append(int(token))
+            if self.peek() != ",":
+                break
+            self.take()
+        self.expect(")")
+        return values
+
+    def scalar(self, name: str, params: list[int]) -> ColumnType:
+        if name == "DECIMAL":
+            if len(params) > 2:
+                raise self.error("DECIMAL takes precision and scale")
+            precision, scale = [*params, *(38, 9)[len(params) :]] if params != [] else [38, 9]
+            return _decimal(precision, 0 if len(params) == 1 else scale, self.text)
+        if name == "DATETIME":
+            digits = params[0] if params else 0
+            if len(params) > 1 or digits > 6:
+                raise self.error("DATETIME takes 0 to 6 fraction digits")
+            return ColumnType(name, (digits,))
+        if name in ("CHAR", "VARCHAR"):
+            limit = _CHAR_BYTES_MAX if name == "CHAR" else _VARCHAR_BYTES_MAX
+            length = params[0] if params else (1 if name == "CHAR" else limit)
+            if len(params) > 1 or not 1 <= length <= limit:
+                raise self.error(f"{name} takes a length of 1 to {limit} bytes")
+            return ColumnType(name, (length,))
+        if name in INTEGER_RANGES:
+            return ColumnType(name)  # INT(11) is MySQL's display width: read and forgotten
+        if params:
+            raise self.error(f"{name} takes no parameters")
+        return ColumnType(name)
+
+    def nested(self, name: str) -> ColumnType:
+        self.expect("<")
+        names: list[str] = []
+        children: list[ColumnType] = []
+        while True:
+            if name == "STRUCT":
+                names.append(self.take().strip("`"))
+                self.expect(":")
+            children.append(self.type())
+            if self.peek() != ",":
+                break
+            self.take()
+        self.expect(">")
+        if len(children) != {"ARRAY": 1, "MAP": 2}.get(name, len(children)):
+            raise self.error(f"{name} takes {'one type' if name == 'ARRAY' else 'two types'}")
+        if len(set(names)) != len(names):
+            raise self.error("duplicate field name in STRUCT")
+        return ColumnType(name, children=tuple(children), names=tuple(names))
+
+
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "TINYINT": ("SMALLINT", "INT", "BIGINT"),
+    "SMALLINT": ("INT", "BIGINT"),
+    "INT": ("BIGINT",),
+    "FLOAT": ("DOUBLE",),
+    "CHAR": ("VARCHAR", "STRING"),
+    "VARCHAR": ("STRING",),
+}
+
+
+def is_wider(old: ColumnType, new: ColumnType) -> bool:
+    """Whether every value of the old type is one of the new."""
+    if old.name == new.name:
+        if old.name in ("CHAR", "VARCHAR"):
+            return (new.byte_length_max or 0) >= (old.byte_length_max or 0)
+        return str(old) == str(new)
+    if new.name not in _WIDER.get(old.name, ()):
+        return False
+    limit = new.byte_length_max
+    return limit is None or old.byte_length_max is None or limit >= old.byte_length_max
