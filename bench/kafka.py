@@ -193,7 +193,7 @@ def main() -> None:
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)
     try:
-        print(machine.sentence(machine.facts(given.work)))
+        print(machine.sentence(machine.commit_info(given.work)))
         peer = Peer(given.peer_python, given.peer_connector, is_stream=not given.batch)
         try:
             print("\n".join(measure(given.work, given.messages, given.rounds, peer)))

@@ -22,7 +22,7 @@ _TOUCHED_STEP: Final = 2**20
 _ZEROS: Final = bytes(_TOUCHED_STEP)
 
 
-def facts(work: Path) -> dict[str, Any]:
+def commit_info(work: Path) -> dict[str, Any]:
     """What runs where.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trial import Figures, Goal, Outcome, Trial
+from bench.trial import Goal, Outcome, Trial, VersionMetrics
 from bench.workloads import Workload
 
 FORMAT: Final = 1
@@ -39,7 +39,7 @@ def result_record(
     }
 
 
-def _figures_record(figures: Figures) -> dict[str, Any]:
+def _figures_record(figures: VersionMetrics) -> dict[str, Any]:
     return {
         "name": figures.name,
         "median": figures.median,
@@ -51,7 +51,7 @@ def _figures_record(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _reached_figure(goal: Goal, ours: Figures, trial: Trial) -> float:
+def _reached_figure(goal: Goal, ours: VersionMetrics, trial: Trial) -> float:
     if goal.measure == "rows_per_second":
         assert trial.rows is not None
         return trial.rows / ours.median

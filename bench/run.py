@@ -77,7 +77,7 @@ def main() -> int:
     """Exit code 1 when an end state was wrong."""
     given = _arguments()
     given.work.mkdir(parents=True, exist_ok=True)
-    found = machine.facts(given.work)
+    found = machine.commit_info(given.work)
     _say(machine.sentence(found))
     chosen = [WORKLOADS[name] for name in given.only or WORKLOADS]
     results: list[dict[str, Any]] = []

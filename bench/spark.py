@@ -195,7 +195,9 @@ def main() -> int:
         else:
             print(table(results[-1:]), file=sys.stderr, flush=True)
     out = given.out or _HERE / "results" / f"spark-{datetime.now():%Y-%m-%d-%H%M%S}.json"
-    out.write_text(json.dumps({"machine": machine.facts(given.work), "results": results}, indent=1) + "\n")
+    out.write_text(
+        json.dumps({"machine": machine.commit_info(given.work), "results": results}, indent=1) + "\n"
+    )
     print(table(results))
     shutil.rmtree(given.work, ignore_errors=True)
     return 1 if failed or any(result["wrong_rows"] + result["wrong_reads"] for result in results) else 0

@@ -86,7 +86,7 @@ class Trial:
 
 
 @dataclass
-class Figures:
+class VersionMetrics:
     """What one contender did, a value per counted round.
 
     Attributes:
@@ -106,7 +106,7 @@ class Figures:
     def median(self) -> float:
         return median(self.values)
 
-    def ratio_to(self, other: Figures) -> float:
+    def ratio_to(self, other: VersionMetrics) -> float:
         """Median over the common rounds of this one's value through the other's."""
         pairs = zip(self.values, other.values, strict=False)
         return median(mine / theirs for mine, theirs in pairs)
@@ -116,14 +116,14 @@ class Figures:
 class Outcome:
     """A trial's figures, ours first, and how many cores other programs kept busy meanwhile."""
 
-    figures: list[Figures]
+    figures: list[VersionMetrics]
     other_load: float | None
 
 
 def run_trial(trial: Trial) -> Outcome:
     """Runs warm-ups and rounds, then checks every end state."""
     contenders = [trial.ours, *trial.yardsticks]
-    figures = [Figures(contender.name) for contender in contenders]
+    figures = [VersionMetrics(contender.name) for contender in contenders]
     os.sync()  # what setting up left to be written is not to be paid for by the first rounds
     gc.collect()
     load = _LoadMeter()
@@ -141,7 +141,7 @@ def _turns(count: int, number: int) -> list[int]:
     return turns[number % count :] + turns[: number % count]
 
 
-def _run_once(contender: Contender, figures: Figures, number: int, warmups: int) -> None:
+def _run_once(contender: Contender, figures: VersionMetrics, number: int, warmups: int) -> None:
     counted = number - warmups
     if counted < 0 and not contender.warms_up:
         return

@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.format_value import shown_value
+from seqstore.store.runtime.format_value import format_value
 
 _ROWS: Final = 64 * 1024
 _COPY_BYTES: Final = 4 << 20
@@ -239,4 +239,6 @@ def _places(before: int, batch: pa.RecordBatch) -> Any:
 
 def _shown(row: pa.RecordBatch) -> str:
     """A row for the error log."""
-    return str({name: shown_value(cell[0]) for name, cell in zip(row.schema.names, row.columns, strict=True)})
+    return str(
+        {name: format_value(cell[0]) for name, cell in zip(row.schema.names, row.columns, strict=True)}
+    )

@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from seqstore.loaders.headers import CsvOptions
-from seqstore.loaders.sentinel_bytes import StandIns
+from seqstore.loaders.sentinel_bytes import SentinelBytes
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import try_cast
@@ -59,7 +59,7 @@ class _Block:
     """
 
     data: bytes
-    stand_ins: StandIns
+    sentinel_bytes: SentinelBytes
     tail: bytes
     lines_before: int
 
@@ -75,7 +75,7 @@ class _Block:
 
     @cached_property
     def _inner_newlines(self) -> Positions:
-        return self.stand_ins.newlines(self.bytes)
+        return self.sentinel_bytes.newlines(self.bytes)
 
     @cached_property
     def line_count(self) -> int:
@@ -97,7 +97,7 @@ class _Block:
         """Where the n-th line that is not empty was in the body."""
         start, end = int(self.lines[0][line]), int(self.lines[1][line])
         before = int(np.searchsorted(self._ends, start) + np.searchsorted(self._inner_newlines, start))
-        text = self.stand_ins.undo(self.data[start:end].removesuffix(b"\r"))
+        text = self.sentinel_bytes.undo(self.data[start:end].removesuffix(b"\r"))
         return Place(self.lines_before + before + 1, shown(text))
 
 
@@ -178,20 +178,25 @@ class CsvReader:
         return data
 
     def _block(self, data: bytes, *, is_end: bool) -> _Block:
-        stand_ins = StandIns(self._options)
+        sentinel_bytes = SentinelBytes(self._options)
         if (self._skip or self._is_first) and not is_end:
-            return _Block(b"", stand_ins, data, self._lines_before)
-        plain = stand_ins.apply(data)
-        if is_end and stand_ins.open_at is not None:
-            before = np.frombuffer(plain[: stand_ins.open_at], dtype=np.uint8)
-            line = self._lines_before + int((before == ord("\n")).sum()) + len(stand_ins.newlines(before)) + 1
+            return _Block(b"", sentinel_bytes, data, self._lines_before)
+        plain = sentinel_bytes.apply(data)
+        if is_end and sentinel_bytes.open_at is not None:
+            before = np.frombuffer(plain[: sentinel_bytes.open_at], dtype=np.uint8)
+            line = (
+                self._lines_before
+                + int((before == ord("\n")).sum())
+                + len(sentinel_bytes.newlines(before))
+                + 1
+            )
             raise InvalidInputError(
                 f"line {line}: a field that starts with the enclosing character "
                 f"{self._options.enclose.decode('latin-1')} is never closed",
                 kind="data_quality",
             )
         end = len(plain) if is_end else plain.rfind(b"\n") + 1
-        return _Block(plain[:end], stand_ins, stand_ins.undo(plain[end:]), self._lines_before)
+        return _Block(plain[:end], sentinel_bytes, sentinel_bytes.undo(plain[end:]), self._lines_before)
 
     # ------------------------------------------------------------------------------------------ one block
 
@@ -234,7 +239,7 @@ class CsvReader:
                 use_threads=len(data) > block_size,  # handing one block over takes longer than parsing it
             ),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=block.stand_ins.separator.decode("ascii"),
+                delimiter=block.sentinel_bytes.separator.decode("ascii"),
                 quote_char=False,
                 double_quote=False,
                 escape_char=False,
@@ -250,7 +255,7 @@ class CsvReader:
     def _sort_out(self, block: _Block) -> tuple[Positions, list[BadRow], int]:
         """Lines with the right number of fields, the first of the others, and how many those are (V2)."""
         starts, ends = block.lines
-        separators = np.flatnonzero(block.bytes == ord(block.stand_ins.separator))
+        separators = np.flatnonzero(block.bytes == ord(block.sentinel_bytes.separator))
         fields = np.searchsorted(separators, ends) - np.searchsorted(separators, starts) + 1
         is_good = fields == len(self._names)
         bad = [
@@ -266,7 +271,7 @@ class CsvReader:
         columns: dict[str, pa.Array] = {}
         not_text: npt.NDArray[np.bool_] | None = None
         for name in table.schema.names:
-            text = try_cast(block.stand_ins.finish(table.column(name)), _STRING)
+            text = try_cast(block.sentinel_bytes.finish(table.column(name)), _STRING)
             columns[name] = text.values
             if text.failed is not None:
                 flags = np.asarray(text.failed.to_numpy(zero_copy_only=False))

@@ -18,7 +18,7 @@ from sqlglot import exp
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
-from seqstore.store.sql.translate.calls import Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
@@ -194,7 +194,7 @@ class Evaluator:
         expressions: bound ones.
     """
 
-    def __init__(self, around: Surroundings, expressions: Sequence[exp.Expr]) -> None:
+    def __init__(self, around: EvaluationContext, expressions: Sequence[exp.Expr]) -> None:
         select = exp.select(
             *(exp.alias_(tree.copy(), f"e{i}", quoted=True) for i, tree in enumerate(expressions))
         )

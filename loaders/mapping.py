@@ -32,10 +32,10 @@ from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.format_value import shown_value
+from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.translate.calls import Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.types.cast import Cast, try_cast
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, type_from_arrow
 
@@ -103,7 +103,7 @@ class RowMapping:
         columns: ColumnList,
         fields: Sequence[str],
         kinds: Sequence[pa.DataType],
-        around: Surroundings,
+        around: EvaluationContext,
         *,
         needs_all: bool = True,
     ) -> None:
@@ -431,7 +431,7 @@ def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _shown(value: pa.Scalar) -> str:
     """A value for a message, cut to a readable length."""
-    text = repr(shown_value(value))
+    text = repr(format_value(value))
     return text if len(text) <= 100 else text[:97] + "..."
 
 

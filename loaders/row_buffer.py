@@ -22,7 +22,7 @@ BYTES: Final = 32 << 20
 SOURCE_BYTES: Final = 40 << 20
 
 
-class Gathered:
+class RowBuffer:
     """Batches in their order; the source rows themselves are let go."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from seqstore.loaders.source import Reader
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.translate.calls import Moment, Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def open_rows(
             columns,
             [*fields, *shared.values()],
             [*kinds, *[pa.string()] * len(shared)],
-            Surroundings(moment, database),
+            EvaluationContext(moment, database),
             needs_all=not options.is_partial,
         )
         opened.callback(made.close)

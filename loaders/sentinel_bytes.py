@@ -34,7 +34,7 @@ _CANDIDATES: Final = (
 Positions = npt.NDArray[np.int64]
 
 
-class StandIns:
+class SentinelBytes:
     """The stand-ins of one block.
 
     Attributes:
@@ -125,9 +125,11 @@ class StandIns:
                 self._escaped[self._stand_in(escape + meaning)] = meaning
         if not self._escaped:
             return data
-        stand_ins = {escape + meaning: stand_in for stand_in, meaning in self._escaped.items()}
-        pairs = b"|".join(re.escape(pair) for pair in sorted(stand_ins, key=lambda pair: pair[1:] != escape))
-        return re.sub(pairs, lambda match: stand_ins[match.group()], data)
+        sentinel_bytes = {escape + meaning: stand_in for stand_in, meaning in self._escaped.items()}
+        pairs = b"|".join(
+            re.escape(pair) for pair in sorted(sentinel_bytes, key=lambda pair: pair[1:] != escape)
+        )
+        return re.sub(pairs, lambda match: sentinel_bytes[match.group()], data)
 
     def _protect_enclosed(self, data: bytes) -> bytes:
         view = np.frombuffer(data, dtype=np.uint8)

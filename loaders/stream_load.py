@@ -28,7 +28,7 @@ from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedL
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.mapping import MappedBatch
 from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
-from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
@@ -117,7 +117,7 @@ class StreamLoad:
         self._turn = turn or nullcontext()
         self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
-        self._gathered = Gathered()
+        self._gathered = RowBuffer()
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
@@ -241,7 +241,7 @@ class StreamLoad:
 
     def _write(self, load: Load | GroupedLoad) -> None:
         """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
-        gathered, self._gathered = self._gathered, Gathered()
+        gathered, self._gathered = self._gathered, RowBuffer()
         if not len(gathered):
             return
         result = load.write(gathered.rows(), supplied=gathered.supplied())

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, open_rows
 from seqstore.loaders.source import BadRow, SourceBatch
 from seqstore.store.check.row_checker import Mask, RejectedRow
@@ -100,7 +100,7 @@ class FileTask:
 
     def _run(self, on_read: OnRead) -> FileResult:
         done = FileResult(self.description, self.file, StagedRows())
-        gathered = Gathered()
+        gathered = RowBuffer()
         with ExitStack() as opened:
             body = _CountedBody(opened.enter_context(self.file.open()), on_read)
             reader, mapping = open_rows(
@@ -124,7 +124,7 @@ class FileTask:
                 )
                 gathered.add(batch.places, mapped, batch.held_bytes)
                 if gathered.is_enough:
-                    done, gathered = self._write(done, gathered), Gathered()
+                    done, gathered = self._write(done, gathered), RowBuffer()
                 on_read(body.count)
         return self._write(done, gathered) if len(gathered) else done
 
@@ -138,7 +138,7 @@ class FileTask:
             rows = rows.append_column(name, pa.repeat(value, len(batch.rows)))
         return replace(batch, rows=rows)
 
-    def _write(self, done: FileResult, gathered: Gathered) -> FileResult:
+    def _write(self, done: FileResult, gathered: RowBuffer) -> FileResult:
         if not self.may_stage:
             return self._bring(done, gathered)
         staged = self.write.run(gathered.rows())
@@ -150,7 +150,7 @@ class FileTask:
             bad=self._listed(done.bad, gathered.sources_of(staged.rejected)),
         )
 
-    def _bring(self, done: FileResult, gathered: Gathered) -> FileResult:
+    def _bring(self, done: FileResult, gathered: RowBuffer) -> FileResult:
         rows, supplied = gathered.rows(), gathered.supplied()
         rejected = self.write.rejected(rows, supplied)
         kept = _without(rejected, len(rows))

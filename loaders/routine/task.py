@@ -23,7 +23,7 @@ from seqstore.loaders.routine.job import Batch
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.source import Body, Piece, Source, Span
 from seqstore.loaders.routine.spec import RoutineSpec
-from seqstore.loaders.row_buffer import Gathered
+from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow
 from seqstore.store.load.load import Load
@@ -52,7 +52,7 @@ class _TableRows:
 
     def __init__(self, target: Target, load: Load, counts: _Counts, note: Note) -> None:
         self.target = target
-        self.gathered = Gathered()
+        self.gathered = RowBuffer()
         self._load, self._counts, self._note = load, counts, note
         self._origins: list[tuple[int, str]] = []  # first gathered row of a body, and where it is from
 
@@ -62,7 +62,7 @@ class _TableRows:
 
     def write(self) -> None:
         """Gives the gathered rows to the engine, and notes those it rejects."""
-        gathered, self.gathered = self.gathered, Gathered()
+        gathered, self.gathered = self.gathered, RowBuffer()
         origins, self._origins = self._origins, []
         if not len(gathered):
             return

@@ -82,7 +82,7 @@ class ChangeShares:
     def close(self) -> None:
         """The query has ended."""
         if self._has_begun:
-            self._disk.delete(f"{self._directory}/{self._load.announcement}")
+            self._disk.delete(f"{self._directory}/{self._load.marker}")
             self._attempt.remove_files(self._disk, self._directory)
 
     def _filed(self, data: pa.Buffer, end: int) -> ChangeShare:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.load.load import LoadResult
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class LoadCounters:
         self.versions = context.accumulator(0)
         self.rows = {name: context.accumulator(0) for name in NAMES}
 
-    def count(self, figures: Mapping[str, Figures]) -> None:
+    def count(self, figures: Mapping[str, VersionMetrics]) -> None:
         """Adds what was published, by table."""
         for each in figures.values():
             self.add(each)
 
-    def add(self, load: Figures | LoadResult) -> None:
+    def add(self, load: VersionMetrics | LoadResult) -> None:
         """Adds what one load published on one table."""
         for name, accumulator in self.rows.items():
             accumulator.add(getattr(load, name))

@@ -48,7 +48,7 @@ from seqstore.loaders.spark.staging import stage_frame
 from seqstore.loaders.spark.zones import without_zones
 from seqstore.store import InvalidInputError, LabelExistsError, Store, Table
 from seqstore.store.catalog.transaction_record import VISIBLE
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
 from seqstore.store.load.load import Load
 from seqstore.store.maintenance.recovery import ending
@@ -82,7 +82,7 @@ class EpochReport:
     epoch: int
     label: str
     versions: Mapping[str, int]
-    tables: Mapping[str, Figures] | None
+    tables: Mapping[str, VersionMetrics] | None
 
     @property
     def version(self) -> int:
@@ -90,12 +90,12 @@ class EpochReport:
         return next(iter(self.versions.values()))
 
     @property
-    def figures(self) -> Figures | None:
+    def figures(self) -> VersionMetrics | None:
         """Of all tables together; None for a replay."""
         if self.tables is None:
             return None
         each = [figures.__dict__ for figures in self.tables.values()]
-        return Figures(**{name: sum(figures[name] for figures in each) for name in each[0]})
+        return VersionMetrics(**{name: sum(figures[name] for figures in each) for name in each[0]})
 
     @property
     def is_replay(self) -> bool:
@@ -331,13 +331,13 @@ def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
     return None
 
 
-def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str, Figures]]:
+def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str, VersionMetrics]]:
     """Versions and figures of what was just published; a table that got no row made no version."""
     versions, figures = {}, {}
     for table in tables:
         made = [info for info in reversed(table.history()) if info.label == label]
         versions[table.name] = made[0].version if made else table.version
-        figures[table.name] = made[0].figures if made else Figures()
+        figures[table.name] = made[0].figures if made else VersionMetrics()
     return versions, figures
 
 

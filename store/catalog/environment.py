@@ -35,7 +35,7 @@ from typing import Any, Final
 import lmdb
 
 from seqstore.store.catalog.commit_group import WriteQueue
-from seqstore.store.catalog.prepare_lock import Turnstile
+from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
     CommitUnknownError,
     CorruptionError,
@@ -112,7 +112,7 @@ class Environment:
         self._is_closed = False
         self._idle = threading.Condition()
         self.queue = WriteQueue()
-        self._turnstile = Turnstile(path.parent / "locks" / "next-writer")
+        self._prepare_lock = PrepareLock(path.parent / "locks" / "next-writer")
         try:
             path.mkdir(parents=True, exist_ok=True)
             self.env = lmdb.open(
@@ -181,7 +181,7 @@ class Environment:
     def begin_ready(self, ready: Callable[[], None]) -> lmdb.Transaction | None:
         """Starts a write transaction right after a call that may take a while, which overlaps with the commit
         of another process (catalog.prepare_lock)."""
-        with self._turnstile.inside():
+        with self._prepare_lock.inside():
             ready()
             return self.begin(write=True)
 

@@ -41,20 +41,20 @@ def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
     return version
 
 
-def read_floor(tx: CatalogTransaction, table: int, schema: TableSchema) -> int | None:
+def read_watermark(tx: CatalogTransaction, table: int, schema: TableSchema) -> int | None:
     """The table's floor, None before any tombstone with a time went."""
     record = tx.get("horizons", catalog.table_key(table)) or {}
-    floor: int | None = record.get("floor")
-    return floor if record.get("floor_type", "") in ("", _type_name(schema)) else None
+    watermark: int | None = record.get("floor")
+    return watermark if record.get("floor_type", "") in ("", _type_name(schema)) else None
 
 
-def raise_floor(tx: CatalogTransaction, table: int, schema: TableSchema, floor: int) -> None:
+def raise_watermark(tx: CatalogTransaction, table: int, schema: TableSchema, watermark: int) -> None:
     """Remembers the largest sequence of tombstones that go with the version being published."""
     key = catalog.table_key(table)
     record = tx.get("horizons", key) or {}
-    known = read_floor(tx, table, schema)
-    floor = floor if known is None else max(floor, known)
-    tx.put("horizons", key, {**record, "floor": floor, "floor_type": _type_name(schema)})
+    known = read_watermark(tx, table, schema)
+    watermark = watermark if known is None else max(watermark, known)
+    tx.put("horizons", key, {**record, "floor": watermark, "floor_type": _type_name(schema)})
 
 
 def _type_name(schema: TableSchema) -> str:

@@ -20,7 +20,7 @@ class PastLoad:
     """
 
     transaction: TransactionRecord
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
 
 
 def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> list[PastLoad]:
@@ -41,5 +41,5 @@ def _figures(tx: catalog.CatalogTransaction, record: TransactionRecord) -> dict[
         made = tx.get("versions", catalog.version_key(table, record.version))
     if made is None or made.get("txn") != record.id:  # a table of the same name, made since
         return {}
-    figures: dict[str, Any] = made["figures"]
-    return figures
+    metrics: dict[str, Any] = made["figures"]
+    return metrics

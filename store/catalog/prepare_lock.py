@@ -21,10 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-_of_process: Final[weakref.WeakSet[Turnstile]] = weakref.WeakSet()
+_of_process: Final[weakref.WeakSet[PrepareLock]] = weakref.WeakSet()
 
 
-class Turnstile:
+class PrepareLock:
     """The turnstile of one catalog. Use from one thread at a time.
 
     Args:
@@ -34,7 +34,7 @@ class Turnstile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = -1
-        self._close: weakref.finalize[Any, Turnstile] | None = None
+        self._close: weakref.finalize[Any, PrepareLock] | None = None
         _of_process.add(self)
 
     @contextmanager
@@ -63,8 +63,8 @@ class Turnstile:
 
 
 def _forget_all() -> None:
-    for turnstile in _of_process:
-        turnstile.forget()
+    for prepare_lock in _of_process:
+        prepare_lock.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -6,7 +6,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction
 from seqstore.store.catalog.prepared_records import abort_of_table
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.schema.table_schema import TableSchema
 
 
@@ -39,7 +39,7 @@ def create_table(
             "time_ms": created,
             "added": [],
             "dropped": [],
-            "figures": Figures().__dict__,
+            "figures": VersionMetrics().__dict__,
         },
     )
     tx.put("heads", records.table_key(table_id), [1, schema.revision])

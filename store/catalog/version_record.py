@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Figures:
+class VersionMetrics:
     """What history shows of a version, beside what its segments tell."""
 
     rows_total: int = 0

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from seqstore.store.catalog.auto_increment import Ids
 from seqstore.store.check.input_rows import pieces_of
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.format_value import shown_value
+from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -122,7 +122,7 @@ class RowChecker:
         names = self.schema.partitioning.columns
         where = f"partitions {', '.join(self.partitions)}" if self.partitions else "any partition"
         for row in pc.indices_nonzero(outside).to_pylist():
-            values = ", ".join(str(shown_value(columns[name][row])) for name in names)
+            values = ", ".join(str(format_value(columns[name][row])) for name in names)
             reject(rejected, row, names[0], f"no partition for this tuple: ({values}) is not in {where}")
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -305,7 +305,7 @@ class RowChecker:
         if result.failed is not None:
             flat = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
             for row in np.flatnonzero(np.asarray(result.failed)):
-                shown = str(shown_value(flat[int(row)]))[:80]
+                shown = str(format_value(flat[int(row)]))[:80]
                 reason = f"column({name}) value {shown!r} is no {column.type}"
                 reject(rejected, int(row), name, reason)
         return result.values

@@ -61,14 +61,14 @@ def loser_of(
     name: str,
     operation: str,
     revision: int,
-    facts: Mapping[str, Any] | None = None,
+    commit_info: Mapping[str, Any] | None = None,
 ) -> Loser:
     """A transaction prepared for a schema revision.
 
     Args:
         facts: of the version it wants to make; without a level there it has the table's.
     """
-    told = (facts or {}).get("facts") or {}
+    told = (commit_info or {}).get("facts") or {}
     level = told.get("level", "")
     schema = tx.get("schemas", catalog.schema_key(table_id, revision))
     if not level and schema is not None:
@@ -121,9 +121,9 @@ def schema_conflicts(
     before = revision if record is not None else None
     found = []
     for number, later in reversed(since):
-        facts = later.get("facts") or {}
-        features = facts.get("features", ())
-        changes = (*facts.get("changes", ()), *features)
+        commit_info = later.get("facts") or {}
+        features = commit_info.get("features", ())
+        changes = (*commit_info.get("changes", ()), *features)
         if changes or before not in (None, later["revision"]):
             found.append(_schema_conflict(number, later, changes, is_protocol=bool(features)))
         before = later["revision"]

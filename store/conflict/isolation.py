@@ -147,7 +147,7 @@ def schema_error(
     name: str,
     operation: str,
     revision: int,
-    facts: Mapping[str, Any] | None = None,
+    commit_info: Mapping[str, Any] | None = None,
 ) -> ConflictError:
     """Why a transaction prepared for a schema revision cannot commit: features or metadata changed.
 
@@ -156,7 +156,7 @@ def schema_error(
     """
     head, current = catalog.head(tx, table_id, name)
     conflicts, last = schema_conflicts(tx, table_id, head, revision)
-    loser = loser_of(tx, table_id, name, operation, revision, facts)
+    loser = loser_of(tx, table_id, name, operation, revision, commit_info)
     if not loser.read_version:
         loser = replace(loser, read_version=last)
     done = ", ".join(

@@ -38,7 +38,7 @@ from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import Matches
 
 
-def facts_of(
+def commit_info_of(
     *,
     is_blind: bool,
     columns: frozenset[int] | None = None,
@@ -62,10 +62,13 @@ def facts_of(
         features: table features it added (`+name`) or dropped (`-name`).
         app: application id and version.
     """
-    facts: dict[str, Any] = {"blind": is_blind, "columns": sorted(columns) if columns is not None else None}
+    commit_info: dict[str, Any] = {
+        "blind": is_blind,
+        "columns": sorted(columns) if columns is not None else None,
+    }
     if not is_blind:
-        facts |= {"read_version": read_version, "level": level}
-        facts["reads"] = reads.to_record() if reads is not None else {"opaque": True}
+        commit_info |= {"read_version": read_version, "level": level}
+        commit_info["reads"] = reads.to_record() if reads is not None else {"opaque": True}
     optional = {
         "tables": tables if tables > 1 else 0,
         "unchecked": is_unchecked,
@@ -73,7 +76,7 @@ def facts_of(
         "features": list(features),
         "app": list(app) if app else None,
     }
-    return {"facts": facts | {name: value for name, value in optional.items() if value}}
+    return {"facts": commit_info | {name: value for name, value in optional.items() if value}}
 
 
 class Window:
@@ -159,17 +162,17 @@ class Window:
 
 
 def _winner(version: int, record: Mapping[str, Any], **found: Any) -> Winner:
-    facts = record.get("facts") or {}
-    columns = facts.get("columns")
+    commit_info = record.get("facts") or {}
+    columns = commit_info.get("columns")
     return Winner(
         version,
         record.get("operation", ""),
         record.get("label", ""),
-        bool(facts.get("blind")),
-        int(facts.get("read_version", 0)) if facts else version,
+        bool(commit_info.get("blind")),
+        int(commit_info.get("read_version", 0)) if commit_info else version,
         frozenset(columns) if columns is not None else None,
-        RecordedReads.of(facts.get("reads")),
-        tables=int(facts.get("tables", 1)),
+        RecordedReads.of(commit_info.get("reads")),
+        tables=int(commit_info.get("tables", 1)),
         **found,
     )
 

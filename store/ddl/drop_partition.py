@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import Figures
-from seqstore.store.conflict.window import facts_of
+from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, put_version
-from seqstore.store.publish.replace_where import Clearing, plan_clearing
+from seqstore.store.publish.replace_where import ReplaceWhere, plan_replace_where
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import refuse_changes
 from seqstore.store.read.table_state import TableState
@@ -57,7 +57,7 @@ def drop_partition(table: VersionedTable, partition: Partition) -> int:
 
 
 def _plan(state: TableState, partition: Partition) -> Plan:
-    return plan_clearing(state, [], Clearing(partition_filter(state.schema, partition)))
+    return plan_replace_where(state, [], ReplaceWhere(partition_filter(state.schema, partition)))
 
 
 def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Partition, plan: Plan) -> int:
@@ -73,14 +73,16 @@ def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Pa
     )
     _, deleted, _ = plan.effects()
     refuse_changes(before, table.name, _OPERATION, deleted)
-    facts = facts_of(is_blind=False, read_version=version, changes=[f"partition {partition.name} (dropped)"])
+    commit_info = commit_info_of(
+        is_blind=False, read_version=version, changes=[f"partition {partition.name} (dropped)"]
+    )
     write = TableWrite(
         table.id,
         table.name,
         after.revision,
         plan,
-        figures=Figures(rows_deleted=deleted),
-        facts={"cleared": True, **facts},
+        metrics=VersionMetrics(rows_deleted=deleted),
+        commit_info={"cleared": True, **commit_info},
     )
     put_version(tx, record, write, version + 1)
     failpoint.hit("publish.before_switch")

@@ -118,10 +118,10 @@ class _Merging:
         matches = self.state.probe(codes)
         if len(matches) and not is_exact(self.schema.key_columns):
             stored = self.state.take(matches, list(self.schema.key))
-            matches = matches.take(equal_keys(keys, first[matches.needles], stored.columns, None))
+            matches = matches.take(equal_keys(keys, first[matches.probe_keys], stored.columns, None))
         self.matches: Matches = matches
         self.history = np.full(len(first), _NONE, dtype=np.intp)
-        self.history[matches.needles] = np.arange(len(matches))
+        self.history[matches.probe_keys] = np.arange(len(matches))
         sequences = [name for group in self.schema.column_groups.values() for name in group.sequence]
         self.stored = self.state.take(matches, [DELETE_SIGN, GROUPS_COL, *sequences]).combine_chunks()
 

@@ -118,16 +118,16 @@ class _Filling:
         if len(matches) and not is_exact(self.schema.key_columns):
             names = [column.name for column in self.schema.key_columns]
             stored = self.state.take(matches, names)
-            matches = matches.take(equal_keys(keys, first[matches.needles], stored.columns, None))
+            matches = matches.take(equal_keys(keys, first[matches.probe_keys], stored.columns, None))
         # By key, as everything here: where every key has a row, history's columns need no gathering.
-        matches = matches.take(np.argsort(matches.needles, kind="stable"))
+        matches = matches.take(np.argsort(matches.probe_keys, kind="stable"))
         self.matches: Matches = matches
         self.history = np.full(len(first), _NONE, dtype=np.intp)
-        self.history[matches.needles] = np.arange(len(matches))
+        self.history[matches.probe_keys] = np.arange(len(matches))
         self.has_row = self.history != _NONE
         if any(live.segment.meta.tombstones for live in self.state.segments.values()):
             signs = np.asarray(self.state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
-            self.has_row[matches.needles] = signs == 0
+            self.has_row[matches.probe_keys] = signs == 0
 
     def _drop_and_delete(self) -> None:
         """Steps 2 and 3: which ordered rows count, and what each key comes to."""
@@ -225,8 +225,8 @@ class _Filling:
         if not self.is_lost.any():
             return self.matches
         number = np.cumsum(self.left) - 1
-        matches = self.matches.take(self.left[self.matches.needles])
-        return replace(matches, needles=number[matches.needles])
+        matches = self.matches.take(self.left[self.matches.probe_keys])
+        return replace(matches, probe_keys=number[matches.probe_keys])
 
     def _of_left(self, per_group: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         return per_group[~self.is_lost] if self.is_lost.any() else per_group

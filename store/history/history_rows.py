@@ -51,7 +51,7 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
 
 
 def _fact(version: VersionInfo, name: str) -> Any:
-    return version.facts.get(name)
+    return version.commit_info.get(name)
 
 
 def key_history_table(table: VersionedTable, key: Mapping[str, Any]) -> pa.Table:

@@ -151,7 +151,7 @@ def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]
         return []
     names = [column.name for column in segment.schema.key_columns]
     stored = segment.take(found.positions, names)
-    same = equal_keys(arrays, found.needles, stored.columns, None)
+    same = equal_keys(arrays, found.probe_keys, stored.columns, None)
     return [int(position) for position in found.positions[same]]
 
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppPair
 from seqstore.store.catalog.transaction_record import PREPARE, VISIBLE, TransactionRecord
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
 from seqstore.store.check.partial_checker import PartialChecker
 from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
@@ -38,7 +38,7 @@ from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import check_revision
-from seqstore.store.publish.replace_where import Clearing
+from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.segment.checked_rows import CheckedRows
@@ -201,10 +201,10 @@ class Load:
             pieces, rejected = self._checker.check_pieces(batch)
             self._writer.add_rows(*pieces)
             accepted = sum(len(rows) for rows in pieces)
-        before = self._writer.figures
+        before = self._writer.metrics
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
         self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]
-        self._writer.figures = replace(
+        self._writer.metrics = replace(
             before,
             rows_total=before.rows_total + len(batch),
             rows_loaded=before.rows_loaded + accepted,
@@ -229,8 +229,8 @@ class Load:
         """Stages whole rows that were checked before."""
         self._check_open()
         self._writer.add_rows(rows)
-        before = self._writer.figures
-        self._writer.figures = replace(
+        before = self._writer.metrics
+        self._writer.metrics = replace(
             before, rows_total=before.rows_total + len(rows), rows_loaded=before.rows_loaded + len(rows)
         )
 
@@ -248,7 +248,7 @@ class Load:
             raise InvalidInputError(
                 f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
             )
-        self._writer.clearing = Clearing(filter)
+        self._writer.replace_where = ReplaceWhere(filter)
 
     def require_revision(self, revision: int) -> None:
         """Refuses rows that were made for another schema revision than the load's.
@@ -295,8 +295,8 @@ class Load:
         self._rejected += staged.rejected[
             : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
         ]
-        before = self._writer.figures
-        self._writer.figures = replace(
+        before = self._writer.metrics
+        self._writer.metrics = replace(
             before,
             rows_total=before.rows_total + staged.rows_total,
             rows_loaded=before.rows_loaded + staged.rows_total - staged.rows_filtered,
@@ -338,29 +338,31 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
-        return self._result(done, writes[0].figures)
+        return self._result(done, writes[0].metrics)
 
     def _skipped(self, app: AppPair) -> LoadResult:
         """The data of this pair, or of a later one, is there already."""
         self.abort(app.skipped)
         return self._result(
-            replace(self._transaction, id=app.first_txn, version=app.first_version), Figures(), DUPLICATE
+            replace(self._transaction, id=app.first_txn, version=app.first_version),
+            VersionMetrics(),
+            DUPLICATE,
         )
 
-    def _result(self, done: TransactionRecord, figures: Figures, status: str = VISIBLE) -> LoadResult:
+    def _result(self, done: TransactionRecord, metrics: VersionMetrics, status: str = VISIBLE) -> LoadResult:
         return LoadResult(
             txn_id=done.id,
             label=done.label,
             version=done.version,
-            rows_total=figures.rows_total,
-            rows_loaded=figures.rows_loaded,
-            rows_filtered=figures.rows_filtered,
-            rows_superseded=figures.rows_superseded,
-            rows_late=figures.rows_late,
-            rows_too_late=figures.rows_too_late,
-            rows_replaced=figures.rows_replaced,
-            rows_deleted=figures.rows_deleted,
-            bytes_written=figures.bytes_written,
+            rows_total=metrics.rows_total,
+            rows_loaded=metrics.rows_loaded,
+            rows_filtered=metrics.rows_filtered,
+            rows_superseded=metrics.rows_superseded,
+            rows_late=metrics.rows_late,
+            rows_too_late=metrics.rows_too_late,
+            rows_replaced=metrics.rows_replaced,
+            rows_deleted=metrics.rows_deleted,
+            bytes_written=metrics.bytes_written,
             milliseconds=self._elapsed(),
             rejected=self._rejected,
             status=status,
@@ -400,7 +402,7 @@ class Load:
             self.abort(str(error))
             raise
         self._is_open = False
-        return self._result(done, writes[0].figures, done.status)
+        return self._result(done, writes[0].metrics, done.status)
 
     def prepare(self) -> None:
         """Does everything but the switch: fills, stages and plans against the newest version, and makes it
@@ -412,7 +414,7 @@ class Load:
         self._writer.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
-        total, filtered = self._writer.figures.rows_total, self._writer.figures.rows_filtered
+        total, filtered = self._writer.metrics.rows_total, self._writer.metrics.rows_filtered
         # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
         if not filtered or filtered / total <= max_filter_ratio:
             return

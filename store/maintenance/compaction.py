@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from seqstore.store.catalog.catalog import CatalogTransaction, segment_key, version_key
-from seqstore.store.catalog.horizon import raise_floor
+from seqstore.store.catalog.horizon import raise_watermark
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import Loser, error_of, winner_name
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
@@ -253,7 +253,7 @@ class Compaction:
         if not merged.inputs.keys() <= now.slot_of.keys():
             raise InputsDropped
         plan = Plan(now.version, own=merged.hidden_since(now))
-        figures = Figures(
+        metrics = VersionMetrics(
             rows_total=merged.rows, bytes_written=merged.bytes_written, milliseconds=self._elapsed()
         )
         return TableWrite(
@@ -263,8 +263,8 @@ class Compaction:
             plan,
             merged.outputs,
             dropped=list(merged.inputs),
-            figures=figures,
-            facts=NO_DATA_CHANGE,
+            metrics=metrics,
+            commit_info=NO_DATA_CHANGE,
         )
 
     def _switch(self, tx: CatalogTransaction, write: TableWrite, merged: Merged, rule: Purge) -> int:
@@ -274,8 +274,8 @@ class Compaction:
         )
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
         put_version(tx, transaction, write, head + 1)
-        if rule.floor is not None:
-            raise_floor(tx, self._table.id, rule.schema, rule.floor)
+        if rule.watermark is not None:
+            raise_watermark(tx, self._table.id, rule.schema, rule.watermark)
         failpoint.hit("compaction.before_switch")
         return head + 1
 

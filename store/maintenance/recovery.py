@@ -92,7 +92,7 @@ def begun_loads(disk: Disk, directory: str, newest: StagingId) -> list[StagingId
     on and does not remember what it began."""
     return [
         load
-        for load in map(StagingId.announced_by, _listed(disk, directory))
+        for load in map(StagingId.marked_by, _listed(disk, directory))
         if load is not None
         and (load.owner, load.purpose) == (newest.owner, newest.purpose)
         and load.begun <= newest.begun
@@ -108,7 +108,7 @@ def end_loads(table: VersionedTable, loads: Collection[StagingId]) -> list[str]:
     """
     disk, directory = table.loader.disk, table.loader.directory
     for load in loads:
-        disk.delete(f"{directory}/{load.announcement}")
+        disk.delete(f"{directory}/{load.marker}")
     return sweep_table(table.catalog, disk, table.id, directory, only=loads)
 
 
@@ -144,7 +144,7 @@ def _abandoned(names: list[str], listed: list[str]) -> list[str]:
     Args:
         listed: all files of the directory.
     """
-    announced = {load.job for load in map(StagingId.announced_by, listed) if load is not None}
+    announced = {load.job for load in map(StagingId.marked_by, listed) if load is not None}
     makers = {name: maker_of(name.rpartition(".")[0]) for name in names}
     living = {maker for maker in set(makers.values()) if is_alive(maker)}
     jobs = {name: job_of(name) for name in names}

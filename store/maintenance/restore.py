@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import Figures
-from seqstore.store.conflict.window import facts_of
+from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import refuse_changes
@@ -75,7 +75,7 @@ def _publish(
     transaction = TransactionRecord(
         0, table.database_id, table.name, "", VISIBLE, f"{OPERATION} TO VERSION {state.version}", now_ms()
     )
-    figures = Figures(
+    metrics = VersionMetrics(
         rows_total=state.row_count,
         rows_deleted=now.row_count,
         milliseconds=round((time.monotonic() - started) * 1000),
@@ -87,8 +87,8 @@ def _publish(
         plan,
         staged,
         dropped=[live.segment.meta.id for live in now.segments.values()],
-        figures=figures,
-        facts={"reset": True, "restored": state.version, **_schema_facts(now.schema, state.schema)},
+        metrics=metrics,
+        commit_info={"reset": True, "restored": state.version, **_schema_facts(now.schema, state.schema)},
     )
     put_version(tx, transaction, write, now.version + 1)
     return now.version + 1
@@ -114,7 +114,7 @@ def _schema_facts(now: TableSchema, then: TableSchema) -> dict[str, Any]:
     came = [f"+{name}" for name in then.features if name not in now.features]
     went = [f"-{name}" for name in now.features if name not in then.features]
     changes = [f"the schema (that of revision {then.revision} again)"]
-    return facts_of(is_blind=True, changes=changes, features=[*came, *went])
+    return commit_info_of(is_blind=True, changes=changes, features=[*came, *went])
 
 
 def _described_again(live: LiveSegment) -> Segment:

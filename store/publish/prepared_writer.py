@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.transaction_record import TransactionRecord
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.conflict.isolation_record import (
     expression_from_bytes,
     expression_to_bytes,
@@ -21,7 +21,7 @@ from seqstore.store.conflict.isolation_record import (
 from seqstore.store.fill.delta_file import DeltaFile, read_delta, write_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.publish import check_revision
-from seqstore.store.publish.replace_where import Clearing
+from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.write_parts import DeltaPart, RowPart
 from seqstore.store.segment.segment import Segment, SegmentMeta
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 
-def put_down(writer: TableWriter) -> dict[str, Any]:
+def writer_to_record(writer: TableWriter) -> dict[str, Any]:
     """All that a writer holds, as a catalog record; its files are durable."""
     assert writer._state is not None
     held = {segment.meta.id: segment for segment in [*writer.segments, *writer._filled]}
@@ -63,16 +63,20 @@ def put_down(writer: TableWriter) -> dict[str, Any]:
         "parts": parts,
         "filled": [segment.meta.id for segment in writer._filled],
         "published": [segment.meta.id for segment in writer._published],
-        "figures": writer.figures.__dict__,
+        "figures": writer.metrics.__dict__,
         "late": writer._late,
         "lost": writer._lost_in_filling,
         "blind": writer.is_blind,
         "isolation": isolation_to_record(writer.isolation),
-        "clearing": [expression_to_bytes(writer.clearing.filter)] if writer.clearing is not None else None,
+        "clearing": [expression_to_bytes(writer.replace_where.filter)]
+        if writer.replace_where is not None
+        else None,
     }
 
 
-def take_up(table: VersionedTable, transaction: TransactionRecord, record: dict[str, Any]) -> TableWriter:
+def writer_from_record(
+    table: VersionedTable, transaction: TransactionRecord, record: dict[str, Any]
+) -> TableWriter:
     """The writer that `put_down` told of.
 
     Raises:
@@ -91,7 +95,7 @@ def take_up(table: VersionedTable, transaction: TransactionRecord, record: dict[
     writer.is_blind = record.get("blind", True)
     writer._base_lease = isolation[1] if isolation else None
     if record.get("clearing") is not None:
-        writer.clearing = Clearing(expression_from_bytes(record["clearing"][0]))
+        writer.replace_where = ReplaceWhere(expression_from_bytes(record["clearing"][0]))
     disk, directory = writer._stager.disk, writer._stager.directory
     held = {
         name: Segment(disk, directory, SegmentMeta.from_record(item["meta"]), schema, item["payload"])
@@ -111,7 +115,7 @@ def take_up(table: VersionedTable, transaction: TransactionRecord, record: dict[
             )
             delta = read_delta(disk, directory, writer._deltas[part["delta"]])
             writer._parts.append(DeltaPart([delta], options))
-    writer.figures = Figures(**record["figures"])
+    writer.metrics = VersionMetrics(**record["figures"])
     writer._filled = [held[name] for name in record["filled"]]
     writer._published = [held[name] for name in record["published"]]
     writer._late, writer._lost_in_filling = record["late"], record["lost"]

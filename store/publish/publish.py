@@ -34,7 +34,7 @@ from seqstore.store.catalog.transaction_record import (
     refuse_used_label,
     require_unchanged,
 )
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import creation, error_of, loser_of, winner_name
 from seqstore.store.conflict.isolation import recreated_error, schema_error
@@ -77,8 +77,8 @@ class TableWrite:
     plan: Plan
     staged: Sequence[Segment] = ()
     dropped: Sequence[str] = ()
-    figures: Figures = field(default_factory=Figures)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metrics: VersionMetrics = field(default_factory=VersionMetrics)
+    commit_info: Mapping[str, Any] = field(default_factory=dict)
     must_be_newest: bool = False
     read_mark: int = 0
     app: AppWrite | None = None
@@ -109,7 +109,7 @@ def publish(
     """
     if transaction.id:
         require_unchanged(tx, transaction)
-    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.facts) for w in writes]
+    heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.commit_info) for w in writes]
     for write in writes:
         if write.app is not None:
             _refuse_raced_app(tx, write, write.app, transaction.operation)
@@ -141,7 +141,7 @@ def check_revision(
     table_id: int,
     name: str,
     revision: int,
-    facts: Mapping[str, Any] | None = None,
+    commit_info: Mapping[str, Any] | None = None,
 ) -> int:
     """The newest version of a table that still has the schema a transaction was prepared for.
 
@@ -156,12 +156,17 @@ def check_revision(
     if record is None:
         made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
         if made is not None:
-            loser = loser_of(tx, table_id, name, transaction.operation, revision, facts)
+            loser = loser_of(tx, table_id, name, transaction.operation, revision, commit_info)
             raise recreated_error(loser, creation(tx, made))
     head, current = catalog.head(tx, table_id, name)
     if current != revision:
         raise schema_error(
-            tx, table_id, name=name, operation=transaction.operation, revision=revision, facts=facts
+            tx,
+            table_id,
+            name=name,
+            operation=transaction.operation,
+            revision=revision,
+            commit_info=commit_info,
         )
     return head
 
@@ -170,7 +175,7 @@ def _refuse_raced_app(tx: CatalogTransaction, write: TableWrite, app: AppWrite, 
     stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
     if stored is None or int(stored["txn"]) == app.seen_txn:
         return
-    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.facts)
+    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.commit_info)
     if not loser.read_version:
         loser = replace(loser, read_version=app.seen_version)
     winner = read_transaction(tx, int(stored["txn"]))
@@ -230,8 +235,8 @@ def put_version(
         "time_ms": max(now_ms(), tx.get("versions", catalog.version_key(table_id, version - 1))["time_ms"]),
         "added": [segment.meta.id for segment in write.staged],
         "dropped": list(write.dropped),
-        "figures": write.figures.__dict__,
-        **write.facts,
+        "figures": write.metrics.__dict__,
+        **write.commit_info,
     }
     tx.put("versions", catalog.version_key(table_id, version), record)
     tx.put("heads", catalog.table_key(table_id), [version, write.revision])

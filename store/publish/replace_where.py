@@ -39,22 +39,22 @@ Effects = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Clearing:
+class ReplaceWhere:
     """What goes: rows that match `filter`, an expression over key columns; all rows when it is None."""
 
     filter: pc.Expression | None = None
 
 
-def plan_clearing(state: TableState, staged: list[Segment], clearing: Clearing) -> Plan:
+def plan_replace_where(state: TableState, staged: list[Segment], replace_where: ReplaceWhere) -> Plan:
     """Plans against a state; see the module."""
     going: dict[str, list[tuple[Positions, Effects]]] = {}
-    for live, number in unpruned(state, clearing.filter):
-        found = _going(live, number, state, clearing.filter)
+    for live, number in unpruned(state, replace_where.filter):
+        found = _going(live, number, state, replace_where.filter)
         if len(found[0]):
             going.setdefault(live.segment.meta.id, []).append(found)
     cleared: dict[str, Positions] = {}  # of staged segments, the rows that come where all rows go
-    if clearing.filter is not None:
-        cleared = {segment.meta.id: _matching(segment, state, clearing.filter) for segment in staged}
+    if replace_where.filter is not None:
+        cleared = {segment.meta.id: _matching(segment, state, replace_where.filter) for segment in staged}
     if not cleared or all(len(cleared[segment.meta.id]) == segment.rows for segment in staged):
         left = TableState(state.table_id, state.version, state.schema, {}, (), (), state.next_slot)
     else:

@@ -25,18 +25,18 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict import Written
 from seqstore.store.conflict.conflict_errors import Loser, creation
 from seqstore.store.conflict.isolation import Isolation, recreated_error
-from seqstore.store.conflict.window import facts_of
+from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.errors import LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.fill.partial import fill, keys_of
 from seqstore.store.publish.publish import TableWrite
-from seqstore.store.publish.replace_where import Clearing, plan_clearing
+from seqstore.store.publish.replace_where import ReplaceWhere, plan_replace_where
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.publish.winner_test import Plan, Planner, extend_plan, make_plan
 from seqstore.store.publish.write_parts import (
@@ -94,7 +94,7 @@ class TableWriter:
         self.app = app
         self.table = table
         self.schema = schema
-        self.figures = Figures()
+        self.metrics = VersionMetrics()
         self._stager = Stager(schema, table.loader.disk, table.loader.directory, table.settings)
         self._parts: list[RowPart | DeltaPart] = []
         self._filled: list[Segment] = []  # what the deltas came to
@@ -109,7 +109,7 @@ class TableWriter:
         self._base_lease: Lease | None = None  # the same for the version that was read, when taken up again
         self._deltas: list[DeltaFile] = []
         self._snapshot: int | None = None  # version a writer that was taken up again was prepared at
-        self.clearing: Clearing | None = None  # rows that go before those written come in
+        self.replace_where: ReplaceWhere | None = None  # rows that go before those written come in
         self.kept: frozenset[str] = frozenset()
         self.loads: frozenset[StagingId] = frozenset()
 
@@ -184,7 +184,7 @@ class TableWriter:
         return (
             self._plan is None
             and self._snapshot is None
-            and self.clearing is None
+            and self.replace_where is None
             and self.isolation is None
             and not self._has_deltas
             and all(segment.meta.home == INLINE for segment in self.segments)
@@ -243,7 +243,7 @@ class TableWriter:
             return
         self._check(now, tx)
         self._lease = self.table.lease(now.version)
-        if self.clearing is not None:
+        if self.replace_where is not None:
             self._prepare(now)
             return
         self._state = now
@@ -272,9 +272,9 @@ class TableWriter:
         replaced, deleted, superseded = self._plan.effects()
         if self._has_deltas:
             superseded = 0  # rows that were filled again, not other rows
-        figures = replace(
-            self.figures,
-            rows_superseded=self.figures.rows_superseded + self._lost_in_filling + superseded,
+        metrics = replace(
+            self.metrics,
+            rows_superseded=self.metrics.rows_superseded + self._lost_in_filling + superseded,
             rows_late=self._plan.rows_late + self._late,
             rows_too_late=self._plan.rows_too_late,
             rows_replaced=replaced,
@@ -288,8 +288,8 @@ class TableWriter:
             self.schema.revision,
             self._plan,
             self._published,
-            figures=figures,
-            facts=self._facts(),
+            metrics=metrics,
+            commit_info=self._facts(),
             must_be_newest=self.isolation is not None and self.isolation.has_read,
             read_mark=self._read_mark(),
             app=self.app,
@@ -300,19 +300,19 @@ class TableWriter:
         self._plan = None
         self.kept |= other.kept
         self.loads |= other.loads
-        self.clearing = other.clearing or self.clearing
+        self.replace_where = other.replace_where or self.replace_where
         for part in other._parts:
             last = self._parts[-1] if self._parts else None
             if isinstance(last, RowPart) and isinstance(part, RowPart):
                 last.segments += part.segments
             else:
                 self._parts.append(part)
-        mine, more = self.figures.__dict__, other.figures.__dict__
-        self.figures = Figures(**{name: value + more[name] for name, value in mine.items()})
+        mine, more = self.metrics.__dict__, other.metrics.__dict__
+        self.metrics = VersionMetrics(**{name: value + more[name] for name, value in mine.items()})
 
     @property
     def has_written(self) -> bool:
-        return self.clearing is not None or any(
+        return self.replace_where is not None or any(
             isinstance(part, DeltaPart) or part.segments for part in self._parts
         )
 
@@ -333,11 +333,11 @@ class TableWriter:
         columns = columns_written(self._parts, self.schema)
         isolation = self.isolation
         if isolation is None:
-            if self.clearing is None:
-                return facts_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
+            if self.replace_where is None:
+                return commit_info_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
             assert self._state is not None
-            return {"cleared": True, **facts_of(is_blind=False, read_version=self._state.version)}
-        facts = facts_of(
+            return {"cleared": True, **commit_info_of(is_blind=False, read_version=self._state.version)}
+        commit_info = commit_info_of(
             is_blind=self.is_blind,
             columns=columns,
             read_version=isolation.base.version,
@@ -347,7 +347,7 @@ class TableWriter:
             is_unchecked=isolation.is_unchecked,
             app=self._app_fact,
         )
-        return facts if self.clearing is None else {"cleared": True, **facts}
+        return commit_info if self.replace_where is None else {"cleared": True, **commit_info}
 
     @property
     def _app_fact(self) -> tuple[str, int] | None:
@@ -369,14 +369,14 @@ class TableWriter:
                 "leave them out, or set the table's too_late_rows to count",
                 kind="too_late",
                 rejected=[],
-                total=self.figures.rows_total,
+                total=self.metrics.rows_total,
             )
 
     def hand_on(self, tx: CatalogTransaction, version: int) -> None:
         """The version is stored: the state it makes is known without asking the catalog."""
         assert self._plan is not None
         assert self._state is not None
-        if self._published and self.clearing is None:
+        if self._published and self.replace_where is None:
             self._made = self._state.after_load(version, self._published, self._plan.positions())
             tx.made[self.table.id] = self._made
 
@@ -423,8 +423,8 @@ class TableWriter:
         self._published = ordered
         self._sync(ordered)
         self._plan, self._state = planner.finish(), state
-        if self.clearing is not None:
-            self._plan = plan_clearing(state, ordered, self.clearing)
+        if self.replace_where is not None:
+            self._plan = plan_replace_where(state, ordered, self.replace_where)
 
     def _fill(self, part: DeltaPart, planner: Planner) -> tuple[list[Segment], Matches | None]:
         """Turns a partial update into whole rows, on those planned so far.
@@ -443,7 +443,7 @@ class TableWriter:
 
     def _resume(self, now: TableState, snapshot: int) -> None:
         """Plans what was prepared at an earlier version, which may not be readable any more."""
-        if self.clearing is not None:
+        if self.replace_where is not None:
             self._prepare(now)
             return
         if self._is_lone_delta:
@@ -492,15 +492,15 @@ class TableWriter:
         matches = arrived.probe(codes[order])
         versions = arrived.take(matches, [VERSION_COL]).column(0).combine_chunks()
         written = np.asarray(versions) > before
-        return np.sort(order[np.unique(matches.needles[written])])
+        return np.sort(order[np.unique(matches.probe_keys[written])])
 
     def _stage(self, *pieces: CheckedRows) -> list[Segment]:
         staged = self._stager.stage(*pieces)
         written = sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments)
-        self.figures = replace(
-            self.figures,
-            rows_superseded=self.figures.rows_superseded + staged.superseded,
-            bytes_written=self.figures.bytes_written + written,
+        self.metrics = replace(
+            self.metrics,
+            rows_superseded=self.metrics.rows_superseded + staged.superseded,
+            bytes_written=self.metrics.bytes_written + written,
         )
         return list(staged.segments)
 

@@ -56,7 +56,7 @@ class Purge:
     version: int
     horizon: datetime
     gone: int = 0
-    floor: int | None = None
+    watermark: int | None = None
 
     def decide(
         self,
@@ -88,7 +88,7 @@ class Purge:
             past = guards & (times < self._horizon(sequence_type.name))
             if past.any():
                 highest = int(times[past].max())
-                self.floor = highest if self.floor is None else max(self.floor, highest)
+                self.watermark = highest if self.watermark is None else max(self.watermark, highest)
             leaves, guards = leaves | past, np.zeros_like(old)
         self.gone += int(np.count_nonzero(leaves))
         return leaves, guards
@@ -110,9 +110,9 @@ def _has_group_sequence(rows: pa.Table, schema: TableSchema) -> Mask:
     return found
 
 
-def is_below(sequence: SequenceVector, floor: int) -> Mask:
+def is_below(sequence: SequenceVector, watermark: int) -> Mask:
     """Which rows have a sequence below a floor, NULL included."""
-    return np.asarray(sequence.columns[0] < np.int64(floor))
+    return np.asarray(sequence.columns[0] < np.int64(watermark))
 
 
 def old_enough(

@@ -27,7 +27,7 @@ from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of
 from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, TransactionRecord
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
 from seqstore.store.publish.commit import commit, require_unpublished
-from seqstore.store.publish.prepared_writer import put_down, take_up
+from seqstore.store.publish.prepared_writer import writer_from_record, writer_to_record
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
@@ -65,7 +65,7 @@ def precommit(
         writer.prepare()
         failpoint.hit("load.staged")
     writes = [writer.table_write(elapsed()) for writer in writers]
-    prepared = [(writer.table.id, put_down(writer)) for writer in writers]
+    prepared = [(writer.table.id, writer_to_record(writer)) for writer in writers]
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
         transaction.require_unchanged(tx, record)
@@ -98,7 +98,7 @@ def commit_prepared(
     writers: list[TableWriter] = []
     try:
         for table_id, content in prepared:
-            writers.append(take_up(open_table(table_id), record, content))
+            writers.append(writer_from_record(open_table(table_id), record, content))
         writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
         done, _ = commit(
             catalog,

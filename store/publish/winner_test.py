@@ -183,7 +183,7 @@ def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> 
     replaced = deleted = 0
     for segment in staged:
         matches = _matches(state, segment)
-        positions = segment.index.row_positions(matches.needles)
+        positions = segment.index.row_positions(matches.probe_keys)
         survives = ~np.isin(positions, hidden.get(segment.meta.id, []))
         signs = np.asarray(state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
         counts = survives & (signs == 0)
@@ -202,7 +202,9 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
     been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
     sequence only grows.
     """
-    arrived = replace(now.since(before), floor=None)  # the floor has not moved: it rises with a compaction
+    arrived = replace(
+        now.since(before), watermark=None
+    )  # the floor has not moved: it rises with a compaction
     extended = Plan(now.version, too_late=dict(plan.too_late))
     for segment_id, parts in plan.stored.items():
         deletes = now.segments[now.slot_of[segment_id]].deletes
@@ -233,14 +235,14 @@ def _test_segment(
     if stale is not None and len(stale):
         plan.own[segment.meta.id] = stale
         plan.lost_to_own[segment.meta.id] = len(stale)
-        matches = matches.take(~np.isin(index.row_positions(matches.needles), stale))
-    if state.floor is not None:
-        _refuse_too_late(plan, state.floor, segment, matches, ageless)
+        matches = matches.take(~np.isin(index.row_positions(matches.probe_keys), stale))
+    if state.watermark is not None:
+        _refuse_too_late(plan, state.watermark, segment, matches, ageless)
     if not len(matches):
         return
-    staged_positions = index.row_positions(matches.needles)
+    staged_positions = index.row_positions(matches.probe_keys)
     if index.sequence is not None and matches.sequence is not None:
-        loses = index.sequence.take(matches.needles).less(matches.sequence)
+        loses = index.sequence.take(matches.probe_keys).less(matches.sequence)
         if loses.any():
             lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
             plan.own[segment.meta.id] = _joined([lost, staged_positions[loses]])
@@ -263,13 +265,13 @@ def _test_segment(
 
 
 def _refuse_too_late(
-    plan: Plan, floor: int, segment: Segment, matches: Matches, ageless: Positions | None
+    plan: Plan, watermark: int, segment: Segment, matches: Matches, ageless: Positions | None
 ) -> None:
     """A row below the floor whose key is not stored may come after a tombstone that is forgotten."""
     index = segment.index
     assert index.sequence is not None
-    late = is_below(index.sequence, floor)
-    late[matches.needles] = False
+    late = is_below(index.sequence, watermark)
+    late[matches.probe_keys] = False
     positions = index.row_positions(np.flatnonzero(late))
     stale = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
     positions = positions[~np.isin(positions, stale)]
@@ -309,7 +311,7 @@ def _same_keys(state: TableState, segment: Segment, matches: Matches) -> npt.NDA
     names = [column.name for column in state.schema.key_columns]
     stored = state.take(matches, names)
     staged_names = [column.name for column in segment.schema.key_columns]
-    staged = segment.take(segment.index.row_positions(matches.needles), staged_names)
+    staged = segment.take(segment.index.row_positions(matches.probe_keys), staged_names)
     return equal_keys(staged.columns, None, stored.columns, None)
 
 

@@ -42,10 +42,10 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
     arrays = key_arrays(state, keys)
     if not len(arrays[0]):
         return projection.arrow.empty_table()
-    needles, matches = find(state, arrays)
+    probe_keys, matches = find(state, arrays)
     arrow = projection.arrow
     found = [
-        _take_slot(state, group, needles, matches, projection, deleted=deleted)
+        _take_slot(state, group, probe_keys, matches, projection, deleted=deleted)
         for group in rows_by_slot(matches.slots)
     ]
     if not found:
@@ -60,7 +60,7 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
 def _take_slot(
     state: TableState,
     group: tuple[int, npt.NDArray[np.intp]],
-    needles: npt.NDArray[np.intp],
+    probe_keys: npt.NDArray[np.intp],
     matches: Matches,
     projection: Projection,
     *,
@@ -77,7 +77,7 @@ def _take_slot(
     taken = take_columns(
         state.schema, live.segment, live.created, positions, projection.names, projection.arrow
     )
-    return taken, needles[rows]
+    return taken, probe_keys[rows]
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
@@ -120,9 +120,9 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
     codes = encode_keys(arrays, key_columns)
     order = argsort_codes(codes)
     matches = state.probe(codes[order])
-    needles = order[matches.needles]
+    probe_keys = order[matches.probe_keys]
     if len(matches) and not is_exact(key_columns):
         stored = state.take(matches, [column.name for column in key_columns])
-        same = equal_keys(arrays, needles, stored.columns, None)
-        needles, matches = needles[same], matches.take(same)
-    return needles, matches
+        same = equal_keys(arrays, probe_keys, stored.columns, None)
+        probe_keys, matches = probe_keys[same], matches.take(same)
+    return probe_keys, matches

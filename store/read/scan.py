@@ -258,7 +258,7 @@ def _may_hide(live: LiveSegment, number: int, *, deleted: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class ScanFigures:
+class ScanMetrics:
     """What a scan with some filter will read.
 
     Attributes:
@@ -275,11 +275,11 @@ class ScanFigures:
     rows_hidden: int
 
 
-def scan_figures(state: TableState, predicate: pc.Expression | None) -> ScanFigures:
+def scan_metrics(state: TableState, predicate: pc.Expression | None) -> ScanMetrics:
     """Tells what a scan will read, without reading rows."""
     batches = unpruned(state, predicate)
     masks = [live_rows(live, number, deleted=True) for live, number in batches]
-    return ScanFigures(
+    return ScanMetrics(
         segments=len(state.segments),
         segments_read=len({live.slot for live, _ in batches}),
         batches=sum(live.segment.meta.batches for live in state.segments.values()),

@@ -15,7 +15,7 @@ from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.aggregate import count_rows, extreme, has_bounds
 from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
-from seqstore.store.read.scan import Projection, ScanFigures, scan_figures, scan_state, unpruned
+from seqstore.store.read.scan import Projection, ScanMetrics, scan_metrics, scan_state, unpruned
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -95,9 +95,9 @@ class Snapshot:
         batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)
         return is_worth_encoding(batches, self.schema, column)
 
-    def figures(self, filter: pc.Expression | None = None) -> ScanFigures:
+    def metrics(self, filter: pc.Expression | None = None) -> ScanMetrics:
         """What a scan with a filter will read."""
-        return scan_figures(self._state, filter)
+        return scan_metrics(self._state, filter)
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False

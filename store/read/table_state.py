@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.horizon import oldest_readable, read_floor
+from seqstore.store.catalog.horizon import oldest_readable, read_watermark
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.runtime.lazy import cached_property
@@ -96,7 +96,7 @@ class TableState:
     fresh: tuple[int, ...]
     next_slot: int
     replaced: int = 0
-    floor: int | None = None
+    watermark: int | None = None
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -228,7 +228,7 @@ def _grown(
         fresh,
         state.next_slot + len(added),
         state.replaced,
-        state.floor,
+        state.watermark,
     )
     grown.__dict__["slot_of"] = slot_of  # what is known need not be computed
     return grown
@@ -304,7 +304,7 @@ class StateLoader:
             tuple(segments),
             len(segments),
             replaced=version,
-            floor=read_floor(tx, self.table_id, schema),
+            watermark=read_watermark(tx, self.table_id, schema),
         )
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
@@ -352,7 +352,7 @@ class StateLoader:
                 tuple(segments),
                 next_slot,
                 rows_gone,
-                read_floor(tx, self.table_id, self.schema(tx, revision)),
+                read_watermark(tx, self.table_id, self.schema(tx, revision)),
             )
         grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
         return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)

@@ -21,7 +21,7 @@ from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
 from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
 from seqstore.store.catalog.leases import Lease, Leases, leases_of
-from seqstore.store.catalog.version_record import Figures
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.errors import VersionExpiredError
 from seqstore.store.read.scan import Projection
 from seqstore.store.read.scan_task import ScanTask, plan_scan
@@ -54,13 +54,13 @@ class VersionInfo:
     operation: str
     label: str
     txn_id: int
-    figures: Figures
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metrics: VersionMetrics
+    commit_info: Mapping[str, Any] = field(default_factory=dict)
     has_data_change: bool = True
     revision: int = 1
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["figures"], name) if "figures" in self.__dict__ else None
+        return getattr(self.__dict__["metrics"], name) if "metrics" in self.__dict__ else None
 
 
 class VersionedTable:
@@ -245,7 +245,7 @@ class VersionedTable:
                 record["operation"],
                 record["label"],
                 record["txn"],
-                Figures(**record["figures"]),
+                VersionMetrics(**record["figures"]),
                 record.get("facts") or {},
                 record.get("data_change", True),
                 record["revision"],

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 
-def shown_value(value: pa.Scalar) -> Any:
+def format_value(value: pa.Scalar) -> Any:
     """A value as Python has it; a text where Python has none, as for what is no UTF-8, times beyond the year
     9999 and time zones nobody knows.
 

@@ -33,8 +33,8 @@ def _start_time(pid: int) -> int:
     except OSError:
         return 0
     # The name in parentheses may hold anything; the state and, 19 fields on, the start time come after it.
-    facts = stat.rpartition(b")")[2].split()
-    return 0 if facts[0] in _ENDED else int(facts[19])
+    commit_info = stat.rpartition(b")")[2].split()
+    return 0 if commit_info[0] in _ENDED else int(commit_info[19])
 
 
 def is_alive(owner: tuple[int, int]) -> bool:

@@ -28,7 +28,7 @@ from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.workers import map_all
 from seqstore.store.segment.disk import let_pages_go
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.radix_index import SliceDirectory, pays
+from seqstore.store.segment.radix_index import RadixIndex, pays
 from seqstore.store.segment.sequence import SequenceVector
 
 Positions = npt.NDArray[np.uint32]
@@ -66,9 +66,9 @@ class KeyIndex:
         return len(self.codes)
 
     @cached_property
-    def directory(self) -> SliceDirectory:
+    def directory(self) -> RadixIndex:
         """For finding many codes; of an index that is not empty."""
-        return SliceDirectory(self.codes)
+        return RadixIndex(self.codes)
 
     def row_positions(self, entries: Rows | slice) -> npt.NDArray[np.uint32]:
         """Positions in the segment of some entries of the index."""
@@ -125,17 +125,17 @@ class Matches:
         sequence: sequence of each row, None without one.
     """
 
-    needles: Rows
+    probe_keys: Rows
     slots: npt.NDArray[np.uint32]
     positions: Positions
     sequence: SequenceVector | None
 
     def __len__(self) -> int:
-        return len(self.needles)
+        return len(self.probe_keys)
 
     def take(self, chosen: npt.NDArray[np.bool_] | Rows) -> Matches:
         sequence = self.sequence.take(chosen) if self.sequence is not None else None
-        return Matches(self.needles[chosen], self.slots[chosen], self.positions[chosen], sequence)
+        return Matches(self.probe_keys[chosen], self.slots[chosen], self.positions[chosen], sequence)
 
     @staticmethod
     def concatenate(parts: list[Matches]) -> Matches:
@@ -143,7 +143,7 @@ class Matches:
             return parts[0]
         sequences = [part.sequence for part in parts if part.sequence is not None]
         return Matches(
-            np.concatenate([part.needles for part in parts]),
+            np.concatenate([part.probe_keys for part in parts]),
             np.concatenate([part.slots for part in parts]),
             np.concatenate([part.positions for part in parts]),
             SequenceVector.concatenate(sequences) if sequences else None,
@@ -178,22 +178,22 @@ class Run:
     def __len__(self) -> int:
         return len(self.index)
 
-    def probe(self, needles: Codes) -> Matches | None:
+    def probe(self, probe_keys: Codes) -> Matches | None:
         """Entries whose code is among the needles, None when there are none.
 
         Args:
             needles: ascending codes, repeats allowed.
         """
         codes = self.index.codes
-        if not len(codes) or not len(needles):
+        if not len(codes) or not len(probe_keys):
             return None
         first, last = self._bounds
-        if int(needles[-1]) < first or int(needles[0]) > last:
+        if int(probe_keys[-1]) < first or int(probe_keys[0]) > last:
             return None
-        low, wanted = 0, needles
-        if int(needles[0]) < first or int(needles[-1]) > last:
-            low = int(needles.searchsorted(np.uint64(first)))
-            wanted = needles[low : int(needles.searchsorted(np.uint64(last), side="right"))]
+        low, wanted = 0, probe_keys
+        if int(probe_keys[0]) < first or int(probe_keys[-1]) > last:
+            low = int(probe_keys.searchsorted(np.uint64(first)))
+            wanted = probe_keys[low : int(probe_keys.searchsorted(np.uint64(last), side="right"))]
         at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
         found = self._found(wanted, low, hits, at[hits]) if len(hits) else None
@@ -224,10 +224,10 @@ class Run:
         return np.repeat(hits, counts), starts + np.arange(int(counts.sum()))
 
 
-def probe_runs(runs: Sequence[Run], needles: Codes, *, with_sequence: bool) -> Matches:
+def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -> Matches:
     """All stored rows whose code is among the ascending needles."""
-    large = len(needles) >= _PARALLEL_NEEDLES
-    probed = map_all(lambda run: run.probe(needles), runs, worth_it=large)
+    large = len(probe_keys) >= _PARALLEL_NEEDLES
+    probed = map_all(lambda run: run.probe(probe_keys), runs, worth_it=large)
     found = [matches for matches in probed if matches is not None]
     return Matches.concatenate(found) if found else Matches.none(with_sequence)
 

@@ -32,7 +32,7 @@ from seqstore.store.errors import ClosedError
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.segment.disk import Disk
 
-ANNOUNCED: Final = "load"  # suffix of announcements
+MARKER: Final = "load"  # suffix of announcements
 _DIGITS: Final = 16
 _serial = itertools.count()
 
@@ -63,18 +63,18 @@ class StagingId:
         return cls(owner, _random_digits(), _digits_of(purpose) if purpose else "")
 
     @classmethod
-    def announced_by(cls, file_name: str) -> StagingId | None:
+    def marked_by(cls, file_name: str) -> StagingId | None:
         """Of the load that a file announces; None when the file, one of a table's, announces none."""
         name, _, suffix = file_name.rpartition(".")
-        if suffix != ANNOUNCED:
+        if suffix != MARKER:
             return None
         begun, _, _, digits = name.split("-")
         return cls(maker_of(name), digits[:_DIGITS], digits[_DIGITS:], int(begun, 16))
 
     @property
-    def announcement(self) -> str:
+    def marker(self) -> str:
         """Name of the file that announces the load."""
-        return f"{_name(self.begun, self.owner)}-{self.job}{self.purpose}.{ANNOUNCED}"
+        return f"{_name(self.begun, self.owner)}-{self.job}{self.purpose}.{MARKER}"
 
     def attempt(self) -> Attempt:
         return Attempt(self.owner, self.job + _random_digits())
@@ -85,14 +85,14 @@ class StagingId:
         Raises:
             UnavailableError: the disk cannot be written.
         """
-        with disk.create(f"{directory}/{self.announcement}") as file:
+        with disk.create(f"{directory}/{self.marker}") as file:
             file.write(self.job.encode())  # not every object store keeps empty objects
 
     def refuse_ended(self, disk: Disk, directory: str) -> None:
         """Raises:
         ClosedError: the load has not begun, or has ended.
         """
-        if not disk.exists(f"{directory}/{self.announcement}"):
+        if not disk.exists(f"{directory}/{self.marker}"):
             raise ClosedError(
                 f"{directory}: load {self.job} has ended, nobody takes these rows any more; begin another",
                 kind="load_ended",
@@ -124,7 +124,7 @@ class Attempt:
 def job_of(file_name: str) -> str | None:
     """`StagingId.job` of the load whose task made a file; None when it is no such file."""
     digits = _last_part(file_name)
-    is_staged = len(digits) > 2 * _DIGITS and not file_name.endswith(f".{ANNOUNCED}")
+    is_staged = len(digits) > 2 * _DIGITS and not file_name.endswith(f".{MARKER}")
     return digits[:_DIGITS] if is_staged else None
 
 

@@ -27,7 +27,7 @@ _CODES_MIN: Final = 4_096
 _NEEDLES_MIN: Final = 32
 
 
-class SliceDirectory:
+class RadixIndex:
     """Finds needles in codes.
 
     Args:
@@ -46,20 +46,20 @@ class SliceDirectory:
         longest = int(np.diff(self._starts, append=len(codes)).max())
         self._first_step = (1 << longest.bit_length()) >> 1
 
-    def find(self, needles: Codes) -> Entries:
+    def find(self, probe_keys: Codes) -> Entries:
         """For each needle the first entry that is not below it.
 
         Args:
             needles: none of them outside the range of the codes.
         """
-        at: Entries = self._starts[((needles - self._first) >> self._shift).astype(np.intp)]
+        at: Entries = self._starts[((probe_keys - self._first) >> self._shift).astype(np.intp)]
         step = self._first_step
         while step:
-            at += (self._codes.take(at + (step - 1), mode="clip") < needles) * step
+            at += (self._codes.take(at + (step - 1), mode="clip") < probe_keys) * step
             step >>= 1
         return at
 
 
-def pays(codes: Codes, needles: Codes) -> bool:
+def pays(codes: Codes, probe_keys: Codes) -> bool:
     """Whether a directory is worth its making."""
-    return len(codes) >= _CODES_MIN and len(needles) >= _NEEDLES_MIN
+    return len(codes) >= _CODES_MIN and len(probe_keys) >= _NEEDLES_MIN

@@ -349,7 +349,7 @@ class Transaction:
         return record, [table.writer for table in ordered]
 
     def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
-        return tuple(_lowered(w) for w in writes if w.figures.rows_late and w.table_id in self._updated)
+        return tuple(_lowered(w) for w in writes if w.metrics.rows_late and w.table_id in self._updated)
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)
@@ -471,14 +471,14 @@ class Transaction:
 
 def _changed(writes: Sequence[TableWrite]) -> int:
     """Rows on which a transaction takes effect."""
-    return sum(w.figures.rows_loaded - w.figures.rows_superseded - w.figures.rows_late for w in writes)
+    return sum(w.metrics.rows_loaded - w.metrics.rows_superseded - w.metrics.rows_late for w in writes)
 
 
 def _lowered(write: TableWrite) -> str:
     """U14 said aloud."""
-    figures = write.figures
+    metrics = write.metrics
     return (
-        f"{figures.rows_late} of {figures.rows_loaded} rows written to {write.name} keep their values: the "
+        f"{metrics.rows_late} of {metrics.rows_loaded} rows written to {write.name} keep their values: the "
         "assigned sequence is smaller than the stored one, so the stored row wins"
     )
 

@@ -66,11 +66,11 @@ class StatementLoad(Load):
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
         self._check_ratio(max_filter_ratio)
-        figures = self._writer.figures
+        metrics = self._writer.metrics
         self._owner.writer.absorb(self._writer)
         self._is_open = False
         record = replace(self._transaction, id=self.txn_id, label=self.label)
-        return self._result(record, figures, record.status)
+        return self._result(record, metrics, record.status)
 
     def changes_rows_read(self) -> None:
         """Says that the rows to write were read by the transaction, and some cells computed anew."""
@@ -84,7 +84,7 @@ class StatementLoad(Load):
         Raises:
             InvalidInputError: the transaction may have other statements.
         """
-        if not self._owner.takes_clearing:
+        if not self._owner.takes_replace_where:
             self._refuse("clear rows; delete them with delete_where(), or clear them in a load outside of it")
         super().clear(filter)
 
@@ -158,7 +158,7 @@ class TransactionTable:
         self._was_written = False
         self.is_muted = False
         self.warnings: list[str] = []
-        self.takes_clearing = False
+        self.takes_replace_where = False
         self._snapshot = Snapshot(isolation.base, lease)
 
     @property

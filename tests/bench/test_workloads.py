@@ -66,13 +66,13 @@ def test_a_site_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_results_survive_json_and_come_out_as_a_table(site: Site, tmp_path: Path) -> None:
-    facts = machine.facts(tmp_path)
+    commit_info = machine.commit_info(tmp_path)
     results = [run(site, "upsert_1k"), run(site, "scan")]
     path = tmp_path / "results" / "run.json"
-    report.write_json(path, facts, results)
+    report.write_json(path, commit_info, results)
     read = report.read_json(path)
     assert read["results"] == results
-    assert "2 cores" in machine.sentence({**facts, "cores": 2})
+    assert "2 cores" in machine.sentence({**commit_info, "cores": 2})
     lines = report.table(read["results"]).splitlines()
     assert len(lines) == 2 + sum(1 + len(result["yardsticks"]) for result in results)
     assert all(line.count("|") == lines[0].count("|") for line in lines)

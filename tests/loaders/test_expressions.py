@@ -11,10 +11,10 @@ import pytest
 
 from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.translate.calls import Moment, Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.types.column_types import ColumnType, parse_type
 
-AROUND = Surroundings(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
+AROUND = EvaluationContext(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
 ROWS = pa.table(
     {
         "a": ["5", "x", "7.5", None],

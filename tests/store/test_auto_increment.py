@@ -202,13 +202,13 @@ def test_a_row_that_is_filled_again_keeps_its_value(store: Store, monkeypatch: A
     prepared = table.begin_load(mode=FIXED, label="l")
     prepared.write(pa.table({"k": [3, 4], "a": [3, 4]}))
     seen: list[int] = []
-    real = two_phase.put_down
+    real = two_phase.writer_to_record
 
     def noted(writer: TableWriter) -> dict[str, Any]:
         seen.extend(writer.segments[0].batch(0).column("id").to_pylist())
         return real(writer)
 
-    monkeypatch.setattr(two_phase, "put_down", noted)
+    monkeypatch.setattr(two_phase, "writer_to_record", noted)
     prepared.precommit()
     other.upsert(pa.table({"k": [3], "id": [500], "b": [5]}))
     other.delete(pa.table({"k": [3]}))
@@ -375,5 +375,7 @@ def test_46_writers_that_make_values_at_once_do_not_conflict(store: Store) -> No
     table.upsert(pa.table({"k": pa.array([3], pa.int32()), "id": [1_000]}))
     ids = ids_of(table)
     assert (len(ids), len(set(ids.values())), ids[3]) == (4, 4, 1_000)
-    made = [info.facts for info in table.history()[1:]]
-    assert not any("changes" in facts for facts in made), "no change of metadata that others could meet"
+    made = [info.commit_info for info in table.history()[1:]]
+    assert not any("changes" in commit_info for commit_info in made), (
+        "no change of metadata that others could meet"
+    )

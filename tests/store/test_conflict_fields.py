@@ -26,7 +26,7 @@ from seqstore import (
 from seqstore.store import errors
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord
 from seqstore.store.conflict.isolation import schema_error
-from seqstore.store.conflict.window import facts_of
+from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.ddl.alter import add_feature, alter, set_properties
 from seqstore.store.ddl.column_changes import add_column
 from seqstore.store.maintenance.compaction import Compaction
@@ -184,11 +184,11 @@ def test_4_3_the_first_winner_says_which_exception_it_is(table: Table) -> None:
 def test_45_whoever_made_the_table_anew_is_told(store: Store, table: Table) -> None:
     """The table goes and comes between the last look at it and the switch."""
     record = TransactionRecord(0, table.database_id, "db.t", "", VISIBLE, "UPDATE", 0)
-    facts = facts_of(is_blind=False, read_version=2, level="Serializable")
+    commit_info = commit_info_of(is_blind=False, read_version=2, level="Serializable")
     store.drop_table("db.t")
     create(store)
     with store.catalog.read() as tx, pytest.raises(ProtocolChangedException) as caught:
-        check_revision(tx, record, table.id, "db.t", 1, facts)
+        check_revision(tx, record, table.id, "db.t", 1, commit_info)
     found = caught.value
     assert {name: getattr(found, name) for name in FIELDS if name != "conflicts"} == {
         "table": "db.t",

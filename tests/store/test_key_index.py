@@ -25,24 +25,24 @@ def index_of(codes: list[int], *, sequence: bool = True) -> KeyIndex:
     return KeyIndex(ordered, order.astype(np.uint32), vector, repeats)
 
 
-def found_by(runs: tuple[Run, ...], needles: list[int]) -> set[tuple[int, int, int]]:
-    ordered = np.sort(np.array(needles, dtype=np.uint64))
+def found_by(runs: tuple[Run, ...], probe_keys: list[int]) -> set[tuple[int, int, int]]:
+    ordered = np.sort(np.array(probe_keys, dtype=np.uint64))
     matches = probe_runs(runs, ordered, with_sequence=True)
     assert matches.sequence is not None
     assert np.array_equal(matches.sequence.columns[0], matches.positions.astype(np.int64) * 10)
     triples = list(
-        zip(matches.needles.tolist(), matches.slots.tolist(), matches.positions.tolist(), strict=True)
+        zip(matches.probe_keys.tolist(), matches.slots.tolist(), matches.positions.tolist(), strict=True)
     )
     assert len(set(triples)) == len(triples)
     return set(triples)
 
 
 def expected(
-    segments: list[list[int]], needles: list[int], live: set[tuple[int, int]]
+    segments: list[list[int]], probe_keys: list[int], live: set[tuple[int, int]]
 ) -> set[tuple[int, int, int]]:
     return {
         (i, slot, position)
-        for i, needle in enumerate(sorted(needles))
+        for i, needle in enumerate(sorted(probe_keys))
         for slot, codes in enumerate(segments)
         for position, code in enumerate(codes)
         if code == needle and (slot, position) in live
@@ -50,15 +50,15 @@ def expected(
 
 
 @given(st.lists(CODES | EDGES, max_size=6), CODES | EDGES)
-def test_probe_finds_every_row_of_a_code(segments: list[list[int]], needles: list[int]) -> None:
+def test_probe_finds_every_row_of_a_code(segments: list[list[int]], probe_keys: list[int]) -> None:
     runs = tuple(Run(index_of(codes), slot) for slot, codes in enumerate(segments))
     everything = {(s, p) for s, codes in enumerate(segments) for p in range(len(codes))}
-    assert found_by(runs, needles) == expected(segments, needles, everything)
+    assert found_by(runs, probe_keys) == expected(segments, probe_keys, everything)
 
 
 @given(st.lists(CODES, max_size=28), CODES, st.sets(st.tuples(st.integers(0, 27), st.integers(0, 19))))
 def test_merged_runs_find_the_live_rows(
-    segments: list[list[int]], needles: list[int], dead: set[tuple[int, int]]
+    segments: list[list[int]], probe_keys: list[int], dead: set[tuple[int, int]]
 ) -> None:
     def is_live(slots: np.ndarray, positions: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         return np.array(
@@ -68,9 +68,9 @@ def test_merged_runs_find_the_live_rows(
     runs = merge_runs([Run(index_of(codes), slot) for slot, codes in enumerate(segments)], is_live)
     assert len(runs) <= max(8, len(segments) // 2)
     assert {slot for run in runs for slot in run.members} == set(range(len(segments)))
-    found = {triple for triple in found_by(runs, needles) if triple[1:] not in dead}
+    found = {triple for triple in found_by(runs, probe_keys) if triple[1:] not in dead}
     everything = {(s, p) for s, codes in enumerate(segments) for p in range(len(codes))}
-    assert found == expected(segments, needles, everything - dead)
+    assert found == expected(segments, probe_keys, everything - dead)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.booleans())

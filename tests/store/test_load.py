@@ -35,7 +35,7 @@ def ordered(store: Store) -> Table:
     return store.create_table("db.s", schema_of("k BIGINT NOT NULL", "v INT", sequence_col="v"))
 
 
-def figures(result: LoadResult) -> dict[str, int]:
+def metrics(result: LoadResult) -> dict[str, int]:
     names = ("total", "loaded", "filtered", "superseded", "late", "replaced", "deleted")
     return {name: value for name in names if (value := getattr(result, f"rows_{name}"))}
 
@@ -50,29 +50,29 @@ def write_all(table: Table, *batches: dict[str, Any], **options: Any) -> LoadRes
 def test_losing_rows_are_loaded_rows(ordered: Table) -> None:
     """SO6, LS8: six rows of one key are six loaded rows, one of them visible."""
     result = write_all(ordered, {"k": [1] * 6, "v": [3, 1, 6, 2, 5, 4]})
-    assert figures(result) == {"total": 6, "loaded": 6, "superseded": 5}
+    assert metrics(result) == {"total": 6, "loaded": 6, "superseded": 5}
     assert rows_of(ordered) == [(1, 6)]
     late = write_all(ordered, {"k": [1, 2], "v": [5, 0]})
-    assert figures(late) == {"total": 2, "loaded": 2, "late": 1}
+    assert metrics(late) == {"total": 2, "loaded": 2, "late": 1}
     assert late.version == 3, "a version comes of it all the same"
-    assert figures(write_all(ordered, {"k": [1, 2], "v": [5, -1]})) == {"total": 2, "loaded": 2, "late": 2}
+    assert metrics(write_all(ordered, {"k": [1, 2], "v": [5, -1]})) == {"total": 2, "loaded": 2, "late": 2}
 
 
 def test_replaced_and_deleted_rows_are_those_a_reader_saw(table: Table) -> None:
     write_all(table, {"k": [1, 2, 3], "v": [1, 1, 1]})
     deleted = write_all(table, {"k": [1, 2, 9], "v": [0, 0, 0], "__DELETE_SIGN__": [1, 0, 1]})
-    assert figures(deleted) == {"total": 3, "loaded": 3, "replaced": 1, "deleted": 1}
+    assert metrics(deleted) == {"total": 3, "loaded": 3, "replaced": 1, "deleted": 1}
     again = write_all(table, {"k": [1, 9], "v": [0, 0], "__DELETE_SIGN__": [0, 1]})
-    assert figures(again) == {"total": 2, "loaded": 2}, "both keys were deleted before"
+    assert metrics(again) == {"total": 2, "loaded": 2}, "both keys were deleted before"
 
 
 def test_rows_that_lost_to_another_write_of_the_load_are_superseded(table: Table, ordered: Table) -> None:
     """Not late: nothing stored has beaten them; and not replaced: no reader saw them."""
     for target in (table, ordered):
         result = write_all(target, {"k": [1], "v": [5]}, {"k": [1], "v": [5]}, {"k": [1], "v": [6]})
-        assert figures(result) == {"total": 3, "loaded": 3, "superseded": 2}
+        assert metrics(result) == {"total": 3, "loaded": 3, "superseded": 2}
     result = write_all(ordered, {"k": [2], "v": [9]}, {"k": [2], "v": [8]})
-    assert figures(result) == {"total": 2, "loaded": 2, "superseded": 1}
+    assert metrics(result) == {"total": 2, "loaded": 2, "superseded": 1}
     assert rows_of(ordered) == [(1, 6), (2, 9)]
 
 
@@ -83,7 +83,7 @@ def test_the_last_write_of_a_key_decides_whether_it_is_replaced_or_deleted(table
         {"k": [1, 2], "v": [1, 1], "__DELETE_SIGN__": [0, 1]},
         {"k": [1, 2], "v": [2, 2], "__DELETE_SIGN__": [1, 0]},
     )
-    assert figures(result) == {"total": 4, "loaded": 4, "superseded": 2, "replaced": 1, "deleted": 1}
+    assert metrics(result) == {"total": 4, "loaded": 4, "superseded": 2, "replaced": 1, "deleted": 1}
     assert rows_of(table) == [(2, 2)]
 
 
@@ -153,8 +153,8 @@ def test_a_label_is_used_once_per_database(store: Store, table: Table, ordered: 
             LabelExistsError, match=r"Label \[day-1\] has already been used, relate to txn"
         ) as caught:
             other.upsert(pa.table({"k": [2], "v": [1]}), label="day-1")
-        facts = (caught.value.txn_id, caught.value.status, caught.value.version)
-        assert facts == (first.txn_id, "VISIBLE", 2)
+        commit_info = (caught.value.txn_id, caught.value.status, caught.value.version)
+        assert commit_info == (first.txn_id, "VISIBLE", 2)
     store.create_database("other")
     elsewhere = store.create_table("other.t", table.schema)
     assert elsewhere.upsert(pa.table({"k": [1]}), label="day-1").version == 2

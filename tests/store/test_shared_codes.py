@@ -69,8 +69,8 @@ def test_a_load_of_many_segments_ends_as_one_that_compares_all(
         store.create_database("db")
         properties = {"sequence_col": sequence} if sequence else {}
         table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "seq INT", **properties))
-        figures = [_load(table, random.Random(seed + number), number) for number in range(3)]
-        outcomes.append((figures, rows_of(table)))
+        metrics = [_load(table, random.Random(seed + number), number) for number in range(3)]
+        outcomes.append((metrics, rows_of(table)))
         assert table.check() == []
     assert outcomes[0] == outcomes[1], f"seed {seed}"
 

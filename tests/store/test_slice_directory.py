@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqstore.store.segment.radix_index import SliceDirectory
+from seqstore.store.segment.radix_index import RadixIndex
 
 HIGHEST = 2**64 - 1
 CODES = st.lists(
@@ -16,11 +16,11 @@ CODES = st.lists(
 
 
 @given(CODES, st.lists(st.integers(0, HIGHEST)))
-def test_few_codes_of_any_kind(codes: list[int], needles: list[int]) -> None:
+def test_few_codes_of_any_kind(codes: list[int], probe_keys: list[int]) -> None:
     ascending = np.sort(np.array(codes, dtype=np.uint64))
-    inside = [n for n in [*needles, *codes] if ascending[0] <= n <= ascending[-1]]
+    inside = [n for n in [*probe_keys, *codes] if ascending[0] <= n <= ascending[-1]]
     wanted = np.array(inside, dtype=np.uint64)
-    assert np.array_equal(SliceDirectory(ascending).find(wanted), ascending.searchsorted(wanted))
+    assert np.array_equal(RadixIndex(ascending).find(wanted), ascending.searchsorted(wanted))
 
 
 @pytest.mark.parametrize("shape", ["even", "crowded", "one value", "two ends"])
@@ -36,4 +36,4 @@ def test_many_codes_even_and_uneven(shape: str) -> None:
     codes.sort()
     near = np.concatenate([codes[::3], codes[:-1:5] + np.uint64(1), codes[1::7] - np.uint64(1)])
     wanted = near[(near >= codes[0]) & (near <= codes[-1])]
-    assert np.array_equal(SliceDirectory(codes).find(wanted), codes.searchsorted(wanted))
+    assert np.array_equal(RadixIndex(codes).find(wanted), codes.searchsorted(wanted))

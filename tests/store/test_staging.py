@@ -254,7 +254,7 @@ def test_an_end_that_was_cut_short_is_made_good_by_whoever_sweeps_next(table: Ta
     task.run(chunks(1))
     other.run(chunks(1))
     publish(table, published)
-    table.loader.disk.delete(f"{table.loader.directory}/{task.load.announcement}")
+    table.loader.disk.delete(f"{table.loader.directory}/{task.load.marker}")
     assert len(files(table)) == 2 + 2 + 3
     removed = vacuum(table).orphans
     assert len(removed) == 2
@@ -313,7 +313,7 @@ def test_an_end_waits_for_the_switch_that_is_on_its_way(table: Table) -> None:
 
     def start(*_: object) -> None:
         ender.start()
-        while table.loader.disk.exists(f"{table.loader.directory}/{task.load.announcement}"):
+        while table.loader.disk.exists(f"{table.loader.directory}/{task.load.marker}"):
             ender.join(0.01)
         ender.join(0.2)  # it may do all it can
 
@@ -400,10 +400,10 @@ def test_nothing_is_removed_while_nobody_knows_what_is_published(table: Table) -
 
 def test_an_announcement_tells_its_load() -> None:
     staging = StagingId.of((4_711, 99), "a purpose")
-    assert StagingId.announced_by(staging.announcement) == staging
-    assert job_of(staging.announcement) is None
+    assert StagingId.marked_by(staging.marker) == staging
+    assert job_of(staging.marker) is None
     staged_file = f"{staging.attempt().new_segment_id()}.keys"
-    assert StagingId.announced_by(staged_file) is None
+    assert StagingId.marked_by(staged_file) is None
     assert job_of(staged_file) == staging.job
     assert job_of(f"{new_segment_id()}.keys") is None
 

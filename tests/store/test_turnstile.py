@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store
-from seqstore.store.catalog.prepare_lock import Turnstile
+from seqstore.store.catalog.prepare_lock import PrepareLock
 
 SPAWN = get_context("spawn")
 
 
 def stay_inside(path: Path, told: Connection) -> None:
-    with Turnstile(path).inside():
+    with PrepareLock(path).inside():
         told.send("inside")
         told.recv()
 
@@ -31,7 +31,7 @@ def hold_the_write_lock(directory: Path, told: Connection) -> None:
 
 def entering(path: Path, entered: threading.Event) -> threading.Thread:
     def enter() -> None:
-        with Turnstile(path).inside():
+        with PrepareLock(path).inside():
             entered.set()
 
     thread = threading.Thread(target=enter)
@@ -60,14 +60,14 @@ def test_who_is_inside_keeps_other_processes_out_until_it_is_gone(tmp_path: Path
 def test_a_child_forked_by_who_is_inside_holds_nothing(tmp_path: Path) -> None:
     path, entered = tmp_path / "next", threading.Event()
     stay, leave = os.pipe()
-    turnstile = Turnstile(path)
-    with turnstile.inside():
+    prepare_lock = PrepareLock(path)
+    with prepare_lock.inside():
         pid = os.fork()
         if pid == 0:
             os.close(leave)
             os.read(stay, 1)
             os._exit(0)
-        turnstile.forget()  # as if the parent died: its file is closed, and nothing unlocked
+        prepare_lock.forget()  # as if the parent died: its file is closed, and nothing unlocked
     thread = entering(path, entered)
     assert entered.wait(30)
     thread.join()
@@ -78,7 +78,7 @@ def test_a_child_forked_by_who_is_inside_holds_nothing(tmp_path: Path) -> None:
 
 def test_without_a_lock_file_writers_go_on(tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("not a directory")
-    with Turnstile(tmp_path / "locks" / "next").inside():
+    with PrepareLock(tmp_path / "locks" / "next").inside():
         pass
 
 

@@ -25,7 +25,7 @@ from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.aggregates import aggregates
 from seqstore.store.sql.parse.statement_values import Query, TableName
-from seqstore.store.sql.translate.calls import Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
 from seqstore.store.sql.translate.overloads import settle
 from seqstore.store.sql.translate.predicates import conjuncts
@@ -74,7 +74,7 @@ class QueryContext:
     open_snapshot: Callable[[TableName, Version], Readable]
     open_function: Callable[[exp.Anonymous], Readable]
     connect: Callable[[], duckdb.DuckDBPyConnection]
-    around: Surroundings
+    around: EvaluationContext
     variables: Variables
     show_hidden: bool = False
     log_read: Callable[[Relation], None] = lambda _relation: None
@@ -155,7 +155,7 @@ def _explained(relation: Relation) -> list[str]:
     if keys is not None:
         return [*lines, f"  key look-up: {keys.num_rows} keys"]
     if isinstance(snapshot, Snapshot):
-        found = snapshot.figures(relation.filter)
+        found = snapshot.metrics(relation.filter)
         if relation.schema.partitioning is not None and relation.schema.partitioning.partitions:
             names = [partition.name for partition in matching(relation.schema, relation.filter)]
             count = len(relation.schema.partitioning.partitions)

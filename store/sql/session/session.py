@@ -27,7 +27,7 @@ from seqstore.store.sql.session.parser import parse
 from seqstore.store.sql.session.processes import Processes
 from seqstore.store.sql.session.statement_kind import StatementKind, kind_of
 from seqstore.store.sql.session.variables import Variables
-from seqstore.store.sql.translate.calls import Moment, Surroundings
+from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.sql.translate.relations import Readable, Relation, Version
 from seqstore.store.sql.write.dml import Ask
 from seqstore.store.store import Store
@@ -296,7 +296,7 @@ class Session:
             open_snapshot,
             lambda node: table_functions.call(node, self._readable_table),
             self._connect,
-            Surroundings(self.moment(), self.database, self.user or ROOT, self.connection_id),
+            EvaluationContext(self.moment(), self.database, self.user or ROOT, self.connection_id),
             self._variable,
             show_hidden=self.variables.flag(names.SHOW_HIDDEN_COLUMNS),
             log_read=log_read,

@@ -154,7 +154,7 @@ def _insert_of_itself(
     unlabelled = replace(statement, label=None)
 
     def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
-        opened.takes_clearing = statement.is_overwrite
+        opened.takes_replace_where = statement.is_overwrite
         with session.within(opened) as ask:
             results.append(run_insert(unlabelled, opened, ask, options))
         return 0, None

@@ -42,8 +42,8 @@ def _reorg(statement: Reorg, session: Session) -> Result:
     if statement.iceberg_compatibility is None:
         return compacted(table.purge())
     written = upgrade_uniform(table, statement.iceberg_compatibility)
-    figures = {name: [getattr(written, name)] for name in ("version", "files", "rows", "bytes")}
-    return Result(pa.table({**figures, "metadata": [str(written.metadata)]}))
+    metrics = {name: [getattr(written, name)] for name in ("version", "files", "rows", "bytes")}
+    return Result(pa.table({**metrics, "metadata": [str(written.metadata)]}))
 
 
 KINDS: Final = (StatementKind(("REORG TABLE",), Reorg, _parse, _reorg),)

@@ -88,8 +88,8 @@ def _pattern(wanted: LabelFilter) -> re.Pattern[str]:
 
 
 def _line(database: str, load: PastLoad) -> tuple[str | None, ...]:
-    record, figures = load.transaction, load.figures
-    counted = [figures.get(name) for name in ("rows_total", "rows_loaded", "rows_filtered")]
+    record, metrics = load.transaction, load.metrics
+    counted = [metrics.get(name) for name in ("rows_total", "rows_loaded", "rows_filtered")]
     return (
         str(record.id),
         record.label,

@@ -34,7 +34,7 @@ def system_zone() -> str:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class EvaluationContext:
     """What functions about the session answer."""
 
     moment: Moment
@@ -65,4 +65,4 @@ def literal_integer(name: str, node: exp.Expr) -> int:
 
 
 # Builds the DuckDB form of a call from its name and arguments.
-Builder = Callable[[str, list[exp.Expr], Surroundings], exp.Expr]
+Builder = Callable[[str, list[exp.Expr], EvaluationContext], exp.Expr]

@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.translate.calls import Builder, Surroundings, call, check_count
+from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
 from seqstore.store.sql.translate.macros import macro_names
 from seqstore.store.sql.translate.value_functions import VALUE_FUNCTIONS
@@ -115,7 +115,7 @@ _DATE_PARTS: Final = {
 }
 
 
-def translate_call(node: exp.Anonymous, around: Surroundings) -> exp.Expr:
+def translate_call(node: exp.Anonymous, around: EvaluationContext) -> exp.Expr:
     """The DuckDB form of a call that sqlglot knows only by name.
 
     Raises:
@@ -150,7 +150,7 @@ def function_names() -> list[str]:
     return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *CONSTANT_TIMES})
 
 
-def _field(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+def _field(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """Where a value stands among others, 0 when nowhere."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
@@ -160,7 +160,7 @@ def _field(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.E
     return found.else_(exp.Literal.number(0))
 
 
-def _group_concat(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the separator is `', '` unless given."""
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
     inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
@@ -179,7 +179,7 @@ def _group_concat(name: str, arguments: list[exp.Expr], _around: Surroundings) -
     return exp.GroupConcat(this=text, separator=separator)
 
 
-def _session(name: str, _arguments: list[exp.Expr], around: Surroundings) -> exp.Expr:
+def _session(name: str, _arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
     if name in ("database", "schema"):
         return exp.Literal.string(around.database) if around.database else exp.null()
     if name in ("connection_id", "last_insert_id"):
@@ -189,14 +189,14 @@ def _session(name: str, _arguments: list[exp.Expr], around: Surroundings) -> exp
     return exp.Literal.string(SERVER_VERSION if name == "version" else f"{around.user}@%")
 
 
-def _map(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+def _map(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """`map(k1, v1, ..)`; DuckDB takes a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
     return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
 
 
-def _named_struct(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+def _named_struct(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """`named_struct('name', value, ..)`."""
     if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
         raise InvalidInputError(
@@ -208,7 +208,7 @@ def _named_struct(name: str, arguments: list[exp.Expr], _around: Surroundings) -
     )
 
 
-def _log(name: str, arguments: list[exp.Expr], _around: Surroundings) -> exp.Expr:
+def _log(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """`log(base, x)`, or the natural one."""
     check_count(name, arguments, 1, 2)
     return call("ln", *arguments) if len(arguments) == 1 else call("log", *arguments)

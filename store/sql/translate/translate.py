@@ -17,7 +17,7 @@ from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.aliases import expand_aliases
-from seqstore.store.sql.translate.calls import Surroundings, call
+from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.overloads import check_depth, settle
@@ -52,7 +52,7 @@ Variables = Callable[[str, str], "str | None"]
 
 
 def translate(
-    tree: exp.Query, around: Surroundings, variables: Variables, columns: Set[str] = frozenset()
+    tree: exp.Query, around: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
 ) -> None:
     """Gives functions, casts, operators and variables of a checked tree the form DuckDB needs.
 

@@ -19,7 +19,7 @@ from seqstore.store.sql.evaluate.select import QueryContext, log_relation, open_
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.tokens import parse_tree
-from seqstore.store.sql.translate.calls import Moment, Surroundings, system_zone
+from seqstore.store.sql.translate.calls import EvaluationContext, Moment, system_zone
 from seqstore.store.sql.translate.relations import Readable, Relation, Version
 from seqstore.store.sql.write.dml import Ask, Dml, run
 from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause
@@ -143,7 +143,7 @@ def _asking(opened: TransactionTable, source: FunctionRows) -> Iterator[Ask]:
         open_snapshot,
         open_function,
         connect,
-        Surroundings(moment, opened.base.database),
+        EvaluationContext(moment, opened.base.database),
         lambda _name, _scope: None,
         log_read=log_read,
     )
