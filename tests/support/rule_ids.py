@@ -25,6 +25,7 @@ OTHER_WORDS: Final = {
     "LZ4": "a codec",
     "S3": "an object store",
     "SHA1": "a digest",
+    "XXH3": "a digest",
     "U?INT(8|16|32|64)": "an integer type",
     r"TPC-(H|DS) Q\d+": "a query of a benchmark",
 }
