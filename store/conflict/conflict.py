@@ -4,15 +4,15 @@ Given an `Attempt` and the window, its winners in ascending order of versions:
 
 1. A blind attempt has no data conflict. (Schema, protocol and application ids are checked in the switch.)
 2. For each key that a winner changed, applied rows only:
-   R1 *seen*: the row before or after matches a predicate of the attempt, its key was looked up, or the whole
-   table was read; and it came, went, or one of its changed columns was looked at.
-   R2 *overwritten*: the attempt writes the key, and the row came or went, either side writes whole rows, or
-   both write one column.
-   R3 *exemption*, WriteSerializable only: the winner is blind, the key had no row in the attempt's snapshot,
-   not R2, and the guard holds: then the attempt counts as if it ran before the winner.
-3. Guard: K is the winner's keys; every later blind winner that touches K adds its keys. The exemption is void
-   if a later non-blind winner that could see the first (it read at or after its version) read or wrote a key
-   of K, or cannot tell what it read; or if a member of the chain wrote other tables too.
+   ISO1 *seen*: the row before or after matches a predicate of the attempt, its key was looked up, or the
+   whole table was read; and it came, went, or one of its changed columns was looked at.
+   ISO2 *overwritten*: the attempt writes the key, and the row came or went, either side writes whole rows,
+   or both write one column.
+   ISO3 *exemption*, WriteSerializable only: the winner is blind, the key had no row in the attempt's
+   snapshot, not ISO2, and the guard holds: then the attempt counts as if it ran before the winner.
+3. Guard (ISO4): K is the winner's keys; every later blind winner that touches K adds its keys. The exemption
+   is void if a later non-blind winner that could see the first (it read at or after its version) read or
+   wrote a key of K, or cannot tell what it read; or if a member of the chain wrote other tables too.
 4. Without row-level checks a key counts as its partition, the table when there are none, and columns as all.
 
 What is left is a conflict: ConcurrentAppend where a row is new to the attempt, ConcurrentDeleteRead where one
@@ -76,7 +76,7 @@ class Attempt:
         reads: None for a blind write.
         written: what it will write.
         row_level: False: keys count as their partitions.
-        changes_metadata: it must see everybody's rows (no R3).
+        changes_metadata: it must see everybody's rows (no ISO3).
         tables: how many tables its transaction writes or reads.
     """
 
@@ -250,7 +250,7 @@ class _Check:
         return seen | before, before
 
     def _overwritten(self, winner: Winner, changes: Changes, came_or_went: Mask) -> Mask:
-        """R2."""
+        """ISO2."""
         result = np.zeros(len(changes.codes), dtype=np.bool_)
         for written in self.attempt.written:
             mine = np.isin(changes.codes, written.codes)
@@ -297,7 +297,7 @@ class _Check:
         return test
 
     def _may_exempt(self, winner: Winner) -> bool:
-        """R3 without its guard."""
+        """ISO3 without its guard."""
         return (
             self.attempt.level == WRITE_SERIALIZABLE
             and winner.is_blind

@@ -31,7 +31,7 @@ Mask = npt.NDArray[np.bool_]
 _KEYS_RECORDED_MAX: Final = 65_536
 NO_CODES: Final = np.empty(0, dtype=np.uint64)
 
-# Why rows could not be looked at (2.4 of the isolation rules); empty while they can.
+# Why rows could not be looked at (ISO11); empty while they can.
 ROW_LEVEL_CHANGES: Final = "ROW_LEVEL_CHANGES"
 ROW_LEVEL_OFF: Final = "ROW_LEVEL_OFF"
 WHOLE_TABLE_READ: Final = "WHOLE_TABLE_READ"

@@ -1,4 +1,4 @@
-"""DROP FEATURE (5.4 of the isolation rules): off, its traces rewritten, then taken off the list.
+"""DROP FEATURE (ISO15): off, its traces rewritten, then taken off the list.
 
 | feature | switched off | traces that are rewritten |
 | --- | --- | --- |

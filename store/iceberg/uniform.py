@@ -3,7 +3,7 @@
 1. What Iceberg has no type for is refused before anything is done.
 2. Rows that do not count are purged, as REORG ... APPLY (PURGE) does.
 3. The feature `icebergCompatV<n>` is listed. Whoever began before and commits after that meets a changed
-   protocol (2.3 of the isolation rules).
+   protocol (ISO10).
 4. The newest version is written as an Iceberg table (iceberg.export).
 
 Versions that come later are shown to Iceberg readers by the next upgrade, not by themselves.

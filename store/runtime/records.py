@@ -1,6 +1,6 @@
 """Catalog records as msgpack, each wrapped with its format number and a checksum.
 
-record = xxh3_64 of the rest (8 bytes, little endian) | format number (1 byte) | msgpack
+record = xxh3_64 of the rest (8 bytes, big endian) | format number (1 byte) | msgpack
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Table features and the protocol: what a program must know to read a table, and to write it.
 
 A feature is *listed* in the schema; what it is for may be switched on or off by a property all the same
-(5.4 of the isolation rules). A program that lacks a feature needed for reading refuses the table, one that
+(ISO15). A program that lacks a feature needed for reading refuses the table, one that
 lacks any refuses to write it, both by name. Tables with features say so by their protocol version, too, which
 programs refuse that are older than features themselves.
 """

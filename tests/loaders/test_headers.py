@@ -1,4 +1,4 @@
-"""`loaders.headers`: every header of section 14, its default, its values and its refusals."""
+"""`loaders.headers`: every header (LH1-LH27), its default, its values and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream load end to end on a real store: rules of sections 5, 14-20 by their ids."""
+"""Stream load end to end on a real store: rules by their ids (docs/rules.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ALTER TABLE: SC1, SC3, SD7-SD11, table features, and scenarios 4, 42, 44 and 45 of the isolation rules."""
+"""ALTER TABLE: SC1, SC3, SD7-SD11, table features, and scenarios 4, 42, 44 and 45."""
 
 from __future__ import annotations
 

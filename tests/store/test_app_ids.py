@@ -1,4 +1,4 @@
-"""txnAppId and txnVersion (5.2 of the isolation rules) on every kind of write; a skip is never silent."""
+"""txnAppId and txnVersion (ISO13) on every kind of write; a skip is never silent."""
 
 from __future__ import annotations
 

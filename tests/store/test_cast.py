@@ -127,7 +127,7 @@ def test_decimals_as_text_are_rounded_half_up_and_checked_for_range(
     assert beyond == [v is None for v in expected]
 
 
-def test_10_into_decimal_1_0_is_out_of_range_and_abc_is_not() -> None:
+def test_ten_into_decimal_1_0_is_out_of_range_and_abc_is_not() -> None:
     """Y4 apart from Y1."""
     for source in (["10", "9", "abc"], [10.0, 9.0, math.nan]):
         result = convert(source, "DECIMAL(1,0)")

@@ -1,4 +1,4 @@
-"""Compaction: K1, K2, K5, section 6.5 of the isolation rules, scenarios 39 to 41."""
+"""Compaction: K1, K2, K5, ISO18, scenarios 39 to 41."""
 
 from __future__ import annotations
 

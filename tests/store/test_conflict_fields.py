@@ -1,4 +1,4 @@
-"""Every conflict tells who lost, who won, at which level and why (section 3 of the isolation rules)."""
+"""Every conflict tells who lost, who won, at which level and why (ISO12)."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def test_a_protocol_conflict_tells_features_level_and_winner(table: Table) -> No
     assert [(winner.version, winner.changes) for winner in found.conflicts] == [(3, ("+appendOnly",))]
 
 
-def test_4_3_the_first_winner_says_which_exception_it_is(table: Table) -> None:
-    """Winners are taken in the order of their versions; the feature that came later is listed, too."""
+def test_the_first_winner_says_which_exception_it_is(table: Table) -> None:
+    """ISO7: winners are taken in the order of their versions; the feature that came later is listed, too."""
     load = begun(table)
     add(table, "c")
     alter(table, [add_feature("appendOnly")])

@@ -1,4 +1,4 @@
-"""Scenarios 35 and 36 of the isolation rules: what a sequence promises, whatever the order of arrival."""
+"""Scenarios 35 and 36: what a sequence promises, whatever the order of arrival."""
 
 from __future__ import annotations
 

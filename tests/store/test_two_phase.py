@@ -489,7 +489,7 @@ def test_a_commit_that_fails_leaves_it_pre_committed(store: Store, monkeypatch: 
 
 
 def test_a_changed_schema_refuses_the_commit(store: Store) -> None:
-    """Section 26: a load pending across a schema change is a metadata conflict here; it can be aborted."""
+    """SC2: a load pending across a schema change is a metadata conflict here; it can be aborted."""
     table = make(store, "k a")
     txn_id = precommit(table, "k a", (1, 1))
     changed = replace(table.schema, revision=2)
