@@ -20,7 +20,7 @@ def test_every_test_it_names_exists() -> None:
 def test_every_anomaly_of_hermitage_has_a_proof() -> None:
     text = (ROOT / "store" / "README.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ") and line.count("|") == 5]
-    for anomaly in ("G0", "G1a", "G1b", "G1c", "OTV", "PMP", "P4", "G-single", "G2-item", "G2 "):
-        proofs = [row.rsplit("|", 2)[1] for row in rows if row.startswith(f"| {anomaly}")]
+    for anomaly in ("G0", "G1a", "G1b", "G1c", "OTV", "PMP", "P4", "G-single", "G2-item", "G2"):
+        proofs = [row.rsplit("|", 2)[1] for row in rows if row.startswith(f"| `{anomaly}`")]
         assert proofs, anomaly
         assert all("`test_" in proof for proof in proofs), anomaly
