@@ -25,17 +25,19 @@ from seqstore.cli.mysql.refusal import number_and_state
 from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
 from seqstore.loaders.spark import options
-from seqstore.store import properties
 from seqstore.store.errors import StoreError
-from seqstore.store.sql import table_functions
-from seqstore.store.sql.functions import function_names
-from seqstore.store.sql.kinds import refused
-from seqstore.store.sql.statement_kind import all_kinds
-from seqstore.store.sql.system_tables import system_table_names
-from seqstore.store.sql.variables import Variables
+from seqstore.store.schema import properties
+from seqstore.store.sql.evaluate import table_functions
+from seqstore.store.sql.session.statement_kind import all_kinds
+from seqstore.store.sql.session.system_tables import system_table_names
+from seqstore.store.sql.session.variables import Variables
+from seqstore.store.sql.statements import refused
+from seqstore.store.sql.translate.functions import function_names
 
 ROOT: Final = Path(__file__).parents[1]
-_TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads((Path(__file__).parent / "descriptions.toml").read_text())
+_TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).parent / "descriptions.toml").read_text()
+)
 _FIELD: Final = re.compile(r"^(\w+) = (.+)$")
 # Calls in the module of the headers whose text argument is the name of a header.
 _HEADER_MAPS: Final = frozenset(["given", "raw"])
@@ -89,7 +91,7 @@ def _statements() -> str:
     refusals = [[", ".join(map(_code, words)), reason] for reason, words in reasons.items()]
     return _page(
         "SQL statements",
-        "The dialect is that of Apache Doris. A statement of Doris that is in neither table is a syntax error.",
+        "The dialect is that of Apache Doris. A statement in neither table is a syntax error.",
         _rows(["statement", "effect"], rows),
         "## Statements that are refused",
         "The parser knows these statements and refuses them with a hint.",
@@ -106,8 +108,8 @@ def _spark_options() -> str:
     described = _described("spark_options", names)
     return _page(
         "Spark options",
-        "Options of `format(\"seqstore\")`. Names are compared without regard to case. An option without meaning "
-        "for a read or a write is refused by name. [Spark](../spark.md) shows them at work.",
+        'Options of `format("seqstore")`. Names are compared without regard to case. An option without '
+        "meaning for a read or a write is refused by name. [Spark](../spark.md) shows them at work.",
         _rows(["option", "for", "effect"], [[_code(name), *texts] for name, texts in described.items()]),
     )
 
@@ -122,8 +124,8 @@ def _functions() -> str:
         by_letter.setdefault(name[0].upper(), []).append(_code(name))
     return _page(
         "Functions",
-        "These functions of Doris have an entry of their own here. Functions of standard SQL with a grammar of "
-        "their own (`count`, `sum`, `coalesce`, `lower`, `CASE`, `CAST` and others) come on top. "
+        "These functions of Doris have an entry of their own here. Functions of standard SQL with a grammar "
+        "of their own (`count`, `sum`, `coalesce`, `lower`, `CASE`, `CAST` and others) come on top. "
         "Any other name is refused, so a query cannot reach DuckDB's functions for files, settings or its "
         "catalog.",
         _rows(["", "functions"], [[letter, ", ".join(names)] for letter, names in by_letter.items()]),
@@ -155,12 +157,12 @@ def _properties() -> str:
     return _page(
         "Table properties",
         "`PROPERTIES (...)` of CREATE TABLE sets them, `ALTER TABLE t SET (...)` changes most of them. "
-        "`\"sequence_mapping.s\" = \"a, b\"` declares a [column group](../column-groups.md). "
+        '`"sequence_mapping.s" = "a, b"` declares a [column group](../column-groups.md). '
         "An unknown name is an error that lists the nearest known one.",
         _rows(["property", "values", "effect"], [[_code(n), v, text] for n, (v, text) in described.items()]),
         "## Properties without effect",
-        "A store on one host has no replicas and no buckets in memory. It keeps these properties of Doris and "
-        "prints them in SHOW CREATE TABLE.",
+        "A store on one host has no replicas and no buckets in memory. It keeps these properties of Doris "
+        "and prints them in SHOW CREATE TABLE.",
         ", ".join(_code(name) for name in sorted(_table_of(properties, "CARRIED"))) + ".",
         "## Properties that are refused",
         _rows(["property", "hint"], refusals),
@@ -178,7 +180,9 @@ def header_names() -> list[str]:
 def _names_in(node: ast.AST) -> list[str]:
     """Header names that one expression looks up: `given.get("x")`, `_flag(given, "x")`, `"x" in given`."""
     if isinstance(node, ast.Call):
-        target = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
+        target = (
+            node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
+        )
         texts = node.args[:1] if isinstance(node.func, ast.Attribute) else node.args[1:2]
     elif isinstance(node, ast.Compare):
         target, texts = node.comparators[0], [node.left]
@@ -203,8 +207,8 @@ def _headers() -> str:
         "before the body is read. [Stream load](../stream-load.md) shows them at work.",
         _rows(["header", "values", "default", "effect"], rows),
         "## Requests of the HTTP server",
-        "`{}` stands for a database or a table. All requests except health, metrics and error logs need a user "
-        "and a password by HTTP Basic.",
+        "`{}` stands for a database or a table. All requests except health, metrics and error logs need a "
+        "user and a password by HTTP Basic.",
         _rows(["request", "effect"], [[_code(name), text] for name, text in requests.items()]),
     )
 
@@ -247,8 +251,8 @@ def _settings() -> str:
     return _page(
         "Settings",
         "`conf/default.toml` holds every setting with its default. The last word of a name is its unit. "
-        "`Settings.load(path)` and `seqstore serve --config FILE` read such a file; settings that it does not "
-        "name keep their default.",
+        "`Settings.load(path)` and `seqstore serve --config FILE` read such a file; settings that it does "
+        "not name keep their default.",
         *parts,
     )
 
@@ -257,8 +261,8 @@ def _errors() -> str:
     rows = [_error_row(name, kind) for name, kind in _error_classes().items()]
     return _page(
         "Errors",
-        "All errors of the store have the base `StoreError`. `.kind` is a stable word for programs, `.fields` "
-        "holds the facts of the message; a field is an attribute, too. All errors pickle.",
+        "All errors of the store have the base `StoreError`. `.kind` is a stable word for programs, "
+        "`.fields` holds the facts of the message; a field is an attribute, too. All errors pickle.",
         "```text\n" + _tree(StoreError) + "\n```",
         _rows(["class", "meaning", "MySQL error", "SQL state", "exit code"], rows),
         "The MySQL error is that of an error without a more specific `kind`.",
@@ -278,14 +282,12 @@ def _error_row(name: str, kind: type[StoreError]) -> list[str]:
 
 def _tree(kind: type[Exception], depth: int = 0) -> str:
     lines = ["    " * depth + kind.__name__]
-    for child in kind.__subclasses__():
-        if child.__name__ in seqstore.__all__:
-            lines.append(_tree(child, depth + 1))
-    return "\n".join(lines)
+    children = [child for child in kind.__subclasses__() if child.__name__ in seqstore.__all__]
+    return "\n".join([*lines, *(_tree(child, depth + 1) for child in children)])
 
 
 def _commands() -> str:
-    paths = [[]] + list(_command_paths(typer.main.get_command(app)))
+    paths = [[], *_command_paths(typer.main.get_command(app))]
     return _page(
         "Command line",
         "`seqstore` and `python -m seqstore` are the same program. Exit codes: 0 done, 1 failed, 2 usage, 3 "
@@ -315,7 +317,9 @@ def _api() -> str:
         names = [name for name, value in exported.items() if belongs(name, value)]
         parts += [f"## {title}", *(f"::: seqstore.{name}" for name in names)] if names else []
         exported = {name: value for name, value in exported.items() if name not in names}
-    return _page("Python API", "Every name below is imported from `seqstore`: `from seqstore import Store`.", *parts)
+    return _page(
+        "Python API", "Every name below is imported from `seqstore`: `from seqstore import Store`.", *parts
+    )
 
 
 def _is_one_of(names: Collection[str]) -> Callable[[str, Any], bool]:
@@ -324,7 +328,9 @@ def _is_one_of(names: Collection[str]) -> Callable[[str, Any], bool]:
 
 _GROUPS: Final[Mapping[str, Callable[[str, Any], bool]]] = {
     "Stores and tables": _is_one_of(["Store", "Table", "Snapshot", "Settings"]),
-    "Writing": _is_one_of(["Load", "MultiTransaction", "Transaction", "TransactionTable"]),
+    "Writing": _is_one_of(["Load", "MergeBuilder", "Transaction", "TransactionTable"]),
+    "SQL": _is_one_of(["Session"]),
+    "Options": lambda name, _: name.endswith(("Options", "Arguments")),
     "Schemas": _is_one_of(["TableSchema", "Column", "ColumnType", "Default", "parse_type"]),
     "Errors": lambda _, value: isinstance(value, type) and issubclass(value, Exception),
     "Results": lambda name, _: name.endswith(("Result", "Info", "Event", "Rows", "Row", "Record")),

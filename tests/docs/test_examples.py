@@ -16,7 +16,8 @@ import pytest
 from tests.support.documents import ROOT, RUNNABLE, SHOWN, Block, Reader, fence_count, read_blocks
 
 PAGES: Final = {
-    str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
 
 
@@ -24,7 +25,11 @@ PAGES: Final = {
 def _has_java() -> bool:
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     has_spark = importlib.util.find_spec("pyspark") is not None
-    return has_spark and shutil.which(java) is not None and not subprocess.run([java, "-version"], capture_output=True).returncode
+    return (
+        has_spark
+        and shutil.which(java) is not None
+        and not subprocess.run([java, "-version"], capture_output=True).returncode
+    )
 
 
 def _never() -> bool:
@@ -45,10 +50,14 @@ NEEDS: Final[dict[str, Callable[[], bool]]] = {
     "a certificate": _never,
 }
 BLOCKS: Final = {page: read_blocks(text) for page, text in PAGES.items()}
-WITH_NEEDS: Final = sorted({(page, block.needs) for page, blocks in BLOCKS.items() for block in blocks if block.needs})
+WITH_NEEDS: Final = sorted(
+    {(page, block.needs) for page, blocks in BLOCKS.items() for block in blocks if block.needs}
+)
 
 
-def _run_page(blocks: list[Block], directory: Path, monkeypatch: pytest.MonkeyPatch, needs: frozenset[str]) -> int:
+def _run_page(
+    blocks: list[Block], directory: Path, monkeypatch: pytest.MonkeyPatch, needs: frozenset[str]
+) -> int:
     """Runs the blocks whose needs are met; returns how many ran."""
     monkeypatch.chdir(directory)
     reader = Reader(directory)
@@ -59,7 +68,9 @@ def _run_page(blocks: list[Block], directory: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
-def test_examples_print_what_the_page_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_what_the_page_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [block for block in BLOCKS[page] if block.kind in RUNNABLE and not block.needs]
     assert _run_page(BLOCKS[page], tmp_path, monkeypatch, frozenset([""])) == len(expected)
 
@@ -78,7 +89,9 @@ def test_every_block_runs_or_names_its_needs(page: str) -> None:
     outputs = [block.output for block in blocks if block.kind in RUNNABLE]
     assert {block.kind for block in blocks} <= {*RUNNABLE, *SHOWN}
     assert {block.needs for block in blocks} <= {"", *NEEDS}
-    unused = [block.line for block in blocks if block.kind in SHOWN and not (block.file or block.text in outputs)]
+    unused = [
+        block.line for block in blocks if block.kind in SHOWN and not (block.file or block.text in outputs)
+    ]
     assert [line for line in unused if page != "docs/design.md"] == [], "neither an output nor a file"
 
 

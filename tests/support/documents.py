@@ -31,7 +31,9 @@ ROOT: Final = Path(__file__).parents[2]
 RUNNABLE: Final = ("python", "console", "sql")
 SHOWN: Final = ("text", "toml", "json", "csv")  # outputs and files; never a program
 DATA_DIR: Final = "shop-data"
-_FENCE: Final = re.compile(r"^```(?P<kind>[\w-]*)(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+_FENCE: Final = re.compile(
+    r"^```(?P<kind>[\w-]*)(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 _TITLE: Final = re.compile(r'title="(?P<title>[^"]*)"')
 _COMMAND: Final = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 _SHELL: Final = "set -e; trap 'trap \"\" TERM; kill 0; wait' EXIT\n"  # what it left running ends with it
@@ -152,7 +154,6 @@ class Reader:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
-
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(self.directory / ".bin"), os.environ["PATH"]])
