@@ -2,7 +2,7 @@
 
 Every page is a function that returns Markdown. Names, defaults and error numbers come from the code;
 `descriptions.toml` adds one sentence for each name. A name without a sentence, or a sentence without a name,
-is a `LookupError`, so the pages cannot drift from the code.
+is a `LookupError`, so the pages cannot drift from the code. `mkdocs.yml` names this file as a hook.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.testing import CliRunner
@@ -34,8 +34,12 @@ from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.statements import refused
 from seqstore.store.sql.translate.functions import function_names
 
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
 ROOT: Final = Path(__file__).parents[1]
-_TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "descriptions.toml").read_text()
 )
 _FIELD: Final = re.compile(r"^(\w+) = (.+)$")
@@ -43,18 +47,27 @@ _FIELD: Final = re.compile(r"^(\w+) = (.+)$")
 _HEADER_MAPS: Final = frozenset(["given", "raw"])
 
 
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the generated pages to the site; mkdocs calls it."""
+    from mkdocs.structure.files import File  # the pages are tested without mkdocs
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
 def pages() -> dict[str, str]:
     """Every generated page by its path below docs/."""
     return {f"reference/{name}.md": page() for name, page in _PAGES.items()} | {"api.md": _api()}
 
 
-def _described(section: str, names: Iterable[str]) -> dict[str, Any]:
+def described(section: str, names: Iterable[str]) -> dict[str, Any]:
     """The texts of a section, by name in the order of the texts.
 
     Raises:
         LookupError: names and texts are not the same.
     """
-    wanted, texts = set(names), _TEXTS[section]
+    wanted, texts = set(names), TEXTS[section]
     missing, unknown = sorted(wanted - set(texts)), sorted(set(texts) - wanted)
     if missing or unknown:
         raise LookupError(f"descriptions.toml [{section}]: missing {missing}, not in the code {unknown}")
@@ -83,8 +96,8 @@ def _code(text: object) -> str:
 
 def _statements() -> str:
     kinds = {kind.starts[0]: kind for kind in all_kinds() if not kind.is_refused}
-    described = _described("statements", kinds)
-    rows = [[_code(form), effect] for _, (form, effect) in sorted(described.items())]
+    sentences = described("statements", kinds)
+    rows = [[_code(form), effect] for _, (form, effect) in sorted(sentences.items())]
     reasons: dict[str, list[str]] = {}
     for words, reason in _table_of(refused, "REASONS").items():
         reasons.setdefault(reason, []).append(words)
@@ -97,7 +110,7 @@ def _statements() -> str:
         "The parser knows these statements and refuses them with a hint.",
         _rows(["statement", "hint"], refusals),
         "## Functions in FROM",
-        _list(_described("table_functions", _table_of(table_functions, "FUNCTIONS")).values()),
+        _list(described("table_functions", _table_of(table_functions, "FUNCTIONS")).values()),
         "## Tables of information_schema",
         ", ".join(_code(name) for name in system_table_names()) + ".",
     )
@@ -105,12 +118,12 @@ def _statements() -> str:
 
 def _spark_options() -> str:
     names = _table_of(options, "KNOWN") - _table_of(options, "SPARK")
-    described = _described("spark_options", names)
+    sentences = described("spark_options", names)
     return _page(
         "Spark options",
         'Options of `format("seqstore")`. Names are compared without regard to case. An option without '
         "meaning for a read or a write is refused by name. [Spark](../spark.md) shows them at work.",
-        _rows(["option", "for", "effect"], [[_code(name), *texts] for name, texts in described.items()]),
+        _rows(["option", "for", "effect"], [[_code(name), *texts] for name, texts in sentences.items()]),
     )
 
 
@@ -134,8 +147,8 @@ def _functions() -> str:
 
 def _variables() -> str:
     values = {name: default for name, _, default in Variables().items()}
-    texts = _TEXTS["variables"]
-    described = _described("variables", [name for name in values if name in texts])
+    texts = TEXTS["variables"]
+    sentences = described("variables", [name for name in values if name in texts])
     others = [[_code(name), _code(default)] for name, default in values.items() if name not in texts]
     return _page(
         "Session variables",
@@ -143,7 +156,7 @@ def _variables() -> str:
         "An unknown name is accepted and kept, because drivers set dozens of them.",
         _rows(
             ["variable", "default", "effect"],
-            [[_code(name), _code(values[name]), text] for name, text in described.items()],
+            [[_code(name), _code(values[name]), text] for name, text in sentences.items()],
         ),
         "## Variables for clients",
         "Clients read or set these variables; they change no statement.",
@@ -152,14 +165,14 @@ def _variables() -> str:
 
 
 def _properties() -> str:
-    described = _described("properties", _table_of(properties, "OURS"))
+    sentences = described("properties", _table_of(properties, "OURS"))
     refusals = [[_code(f"{name}*"), why] for name, why in _table_of(properties, "REFUSED").items()]
     return _page(
         "Table properties",
         "`PROPERTIES (...)` of CREATE TABLE sets them, `ALTER TABLE t SET (...)` changes most of them. "
         '`"sequence_mapping.s" = "a, b"` declares a [column group](../column-groups.md). '
         "An unknown name is an error that lists the nearest known one.",
-        _rows(["property", "values", "effect"], [[_code(n), v, text] for n, (v, text) in described.items()]),
+        _rows(["property", "values", "effect"], [[_code(n), v, text] for n, (v, text) in sentences.items()]),
         "## Properties without effect",
         "A store on one host has no replicas and no buckets in memory. It keeps these properties of Doris "
         "and prints them in SHOW CREATE TABLE.",
@@ -194,13 +207,13 @@ def _names_in(node: ast.AST) -> list[str]:
 
 
 def _headers() -> str:
-    described = _described("headers", header_names())
+    sentences = described("headers", header_names())
     defaults = headers.StreamLoadOptions()
     rows = [
         [_code(name), values, _default(defaults, attribute) if attribute else "", text]
-        for name, (values, text, attribute) in described.items()
+        for name, (values, text, attribute) in sentences.items()
     ]
-    requests = _described("requests", _requests())
+    requests = described("requests", _requests())
     return _page(
         "Stream-load headers",
         "Names are compared without regard to case. An unknown header is ignored, a bad value is refused "

@@ -1,11 +1,21 @@
-"""README.md is short and leads to files and targets that exist. Its examples run in test_examples.py."""
+"""README.md is short, and pages lead to files and targets that exist. Examples run in test_examples.py."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.support.documents import ROOT, read_blocks
 
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "store/README.md",
+    "loaders/spark/README.md",
+    "bench/README.md",
+)
 README = (ROOT / "README.md").read_text()
 PROGRAM = next(block.text for block in read_blocks(README) if block.kind == "python")
 
@@ -23,10 +33,11 @@ def test_first_screen_installs_and_runs_the_package() -> None:
     assert len(README[: README.index("from seqstore")].splitlines()) <= 24
 
 
-def test_links_lead_to_files() -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", README)
-    assert targets
-    assert [target for target in targets if "://" not in target and not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    folder = (ROOT / page).parent
+    assert [target for target in targets if "://" not in target and not (folder / target).exists()] == []
 
 
 def test_make_targets_of_the_readme_exist() -> None:
