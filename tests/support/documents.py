@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ class Block:
 def read_blocks(page: str) -> list[Block]:
     """The blocks of a page in their order."""
     fences = list(_FENCE.finditer(page))
-    outputs = [_output_behind(page, *pair) for pair in zip(fences, [*fences[1:], None], strict=True)]
+    outputs = [_output_behind(page, *pair) for pair in zip_longest(fences, fences[1:])]
     return [_block(page, fence, output) for fence, output in zip(fences, outputs, strict=True)]
 
 
