@@ -22,7 +22,7 @@ CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench torture clean python java mariadb
+.PHONY: help setup demo test lint format docs bench torture clean python java mariadb
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ format: setup ## sort imports and lay out the code
 	@$(BIN)/ruff check --fix --select I
 	@$(BIN)/ruff format
 
+docs: $(VENV)/.installed-docs ## build the manual in site/; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: setup ## measure the named workloads on this machine (minutes, gigabytes in bench/work)
 	@$(BIN)/python -m bench.run
 
@@ -58,7 +61,7 @@ torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
 
 clean: ## remove .venv, caches and what demo and bench left
-	@rm -rf $(VENV) $(DEMO_DIR) bench/work build dist *.egg-info spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
 	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -69,6 +72,11 @@ $(INSTALLED): pyproject.toml Makefile | python
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@for client in $(CLIENTS); do $(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade \
 		--no-deps --target "$(VENV)/clients/$${client%%=*}" "$$client" || exit 1; done
+	@touch $@
+
+$(VENV)/.installed-docs: $(INSTALLED)
+	@echo 'installing seqstore[docs]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
 	@touch $@
 
 python:
