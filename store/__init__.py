@@ -42,6 +42,7 @@ from seqstore.store.table import Table
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
 from seqstore.store.transaction.merge import MergeBuilder, MergeLanguage, use_language
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
+from seqstore.store.transaction.transaction_options import TransactionArguments, TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import ColumnType, parse_type
 
@@ -93,6 +94,8 @@ __all__ = [
     "Table",
     "TableSchema",
     "Transaction",
+    "TransactionArguments",
+    "TransactionOptions",
     "TransactionResult",
     "TransactionTable",
     "UnavailableError",

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +47,7 @@ from seqstore.store.segment.object_disk import ObjectDisk
 from seqstore.store.settings import Settings
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
+from seqstore.store.transaction.transaction_options import TransactionArguments, TransactionOptions
 
 T = TypeVar("T")
 
@@ -329,70 +330,42 @@ class Store:
             tx.put("config", name.encode(), value)
 
     def transaction(
-        self,
-        *,
-        isolation: str | None = None,
-        label: str | None = None,
-        concurrency: str | None = None,
-        timeout_seconds: float | None = None,
-        operation: str = "TRANSACTION",
-        txn_app_id: str | None = None,
-        txn_version: int | None = None,
-        database: str | None = None,
+        self, options: TransactionOptions | None = None, **arguments: Unpack[TransactionArguments]
     ) -> Transaction:
         """Starts a transaction over the tables of a database; see `transaction.transaction`.
 
         Args:
-            isolation: `Serializable` or `WriteSerializable`; a table's own level holds where it is stricter.
-            label: makes it idempotent: a second one with the same label is refused.
-            concurrency: `serial`, `optimistic` or `unchecked`, see `catalog.update_lock`; None means the
-                setting `enable_concurrent_update`.
-            timeout_seconds: after which it is rolled back, None for never.
-            operation: what history calls it.
-            txn_app_id, txn_version: make it idempotent on every table it writes, both or neither: tables
-                that an earlier run has written under this pair, or a larger version, are left alone, and
-                `TransactionResult.skipped` names them.
-            database: it is about, if that is known already: a label used there is refused at once.
+            options, arguments: see `TransactionOptions`.
 
         Raises:
-            InvalidInputError: no such level.
+            InvalidInputError: no such level, or a bad label or pair.
             LabelExistsError: the label was used in `database`.
             NotFoundError: no such database.
         """
         self._check_open()
-        home = 0
-        if database is not None:
-            with self._read() as tx:
-                home = records.require_database(tx, database)
-        return Transaction(
-            self.catalog,
-            self.settings,
-            self.table,
-            isolation=isolation,
-            label=label,
-            concurrency=concurrency,
-            timeout_seconds=timeout_seconds,
-            operation=operation,
-            txn_app_id=txn_app_id,
-            txn_version=txn_version,
-            database=home,
-        )
+        options = TransactionOptions.of(options, **arguments)
+        return Transaction(self.catalog, self.settings, self.table, options)
 
     def run_transaction(
-        self, work: Callable[[Transaction], T], *, retries: int = 0, **options: Any
+        self,
+        work: Callable[[Transaction], T],
+        options: TransactionOptions | None = None,
+        *,
+        retries: int = 0,
+        **arguments: Unpack[TransactionArguments],
     ) -> tuple[T, TransactionResult]:
         """Runs a function in a transaction, again on a new snapshot when it meets a conflict.
 
         Args:
             retries: how often at most; between tries it waits a little longer each time.
-            options: of `transaction`.
+            options, arguments: see `TransactionOptions`.
 
         Raises:
             ConflictError: the last try met a conflict too; `.attempts` counts them.
         """
 
         def attempt() -> tuple[T, TransactionResult]:
-            with self.transaction(**options) as transaction:
+            with self.transaction(options, **arguments) as transaction:
                 value = work(transaction)
                 return value, transaction.commit()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.schema.table_schema import TableSchema
 
 
@@ -69,8 +70,7 @@ def version_at(tx: CatalogTransaction, table: int, newest: int, time_ms: int) ->
     low, high = oldest_record(tx, table) - 1, newest
     while low < high:  # times of versions never decrease (publish.publish)
         middle = (low + high + 1) // 2
-        record = tx.get("versions", catalog.version_key(table, middle))
-        if record["time_ms"] <= time_ms:
+        if version_time_ms(tx, table, middle) <= time_ms:
             low = middle
         else:
             high = middle - 1

@@ -1,12 +1,12 @@
-"""What became of loads: their transactions, with the figures of the versions they made."""
+"""Past loads: their transactions, with the metrics of the versions they made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.transaction_record import ABORTED, TransactionRecord, abandoned_reason
+from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
 from seqstore.store.runtime.records import unpack
 
 
@@ -16,11 +16,11 @@ class PastLoad:
 
     Attributes:
         transaction: ABORTED where its process is gone.
-        figures: of the version it made, empty when it made none or history has forgotten it.
+        metrics: of the version it made; None when it made none, or the history has forgotten it.
     """
 
     transaction: TransactionRecord
-    metrics: dict[str, Any]
+    metrics: VersionMetrics | None
 
 
 def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> list[PastLoad]:
@@ -31,15 +31,13 @@ def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> l
         if record.database == database and record.operation == operation:
             reason = abandoned_reason(record)
             found.append(replace(record, status=ABORTED, reason=reason) if reason else record)
-    return [PastLoad(record, _figures(tx, record)) for record in found]
+    return [PastLoad(record, _metrics(tx, record)) for record in found]
 
 
-def _figures(tx: catalog.CatalogTransaction, record: TransactionRecord) -> dict[str, Any]:
+def _metrics(tx: catalog.CatalogTransaction, record: TransactionRecord) -> VersionMetrics | None:
     table = catalog.find_table(tx, record.database, record.table.partition(".")[2])
-    made = None
-    if table is not None and record.version:
-        made = tx.get("versions", catalog.version_key(table, record.version))
-    if made is None or made.get("txn") != record.id:  # a table of the same name, made since
-        return {}
-    metrics: dict[str, Any] = made["figures"]
-    return metrics
+    if table is None or not record.version:
+        return None
+    made = read_version_record(tx, table, record.version)
+    # The version of another transaction is that of a table of the same name, made since.
+    return made.metrics if made is not None and made.txn_id == record.id else None

@@ -6,7 +6,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction
 from seqstore.store.catalog.prepared_records import abort_of_table
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.catalog.version_record import VersionRecord, put_version_record
 from seqstore.store.schema.table_schema import TableSchema
 
 
@@ -28,20 +28,7 @@ def create_table(
         },
     )
     tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
-    tx.put(
-        "versions",
-        records.version_key(table_id, 1),
-        {
-            "revision": schema.revision,
-            "txn": 0,
-            "label": "",
-            "operation": "CREATE TABLE",
-            "time_ms": created,
-            "added": [],
-            "dropped": [],
-            "figures": VersionMetrics().__dict__,
-        },
-    )
+    put_version_record(tx, table_id, 1, VersionRecord(schema.revision, 0, "", "CREATE TABLE", created))
     tx.put("heads", records.table_key(table_id), [1, schema.revision])
 
 

@@ -7,8 +7,8 @@ threads of a process as well as processes. Three states of a table's updates, de
 - *serial*: the lock is held from snapshot to publish. Updates never conflict with each other; loads neither
   wait nor are waited for.
 - *optimistic*: no lock, conflicts are found when committing (conflict.conflict).
-  A statement that runs again after one takes a turn: a second lock, which only such statements wait for, and
-  none for longer than `_TURN_SECONDS`.
+  A statement that runs again after one takes the retry lock: a second lock, for which only such statements
+  wait, and none longer than `_RETRY_LOCK_SECONDS`.
 - *unchecked*: no lock, no check: the later version wins. Only by asking for it.
 """
 
@@ -31,7 +31,7 @@ OPTIMISTIC: Final = "optimistic"
 UNCHECKED: Final = "unchecked"
 MODES: Final = (SERIAL, OPTIMISTIC, UNCHECKED)
 CONFIG_NAME: Final = "enable_concurrent_update"
-_TURN_SECONDS: Final = 5.0
+_RETRY_LOCK_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.002
 _POLL_SECONDS_MAX: Final = 0.02
 _BUSY: Final = (
@@ -85,11 +85,11 @@ def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None
 
 
 @contextmanager
-def turn(directory: Path, table_id: int) -> Iterator[bool]:
-    """The turn of a statement that runs again, once those before it are done; False when that takes long."""
+def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
+    """Holds the lock of the statements that run again; yields False when it is not free in time."""
     with _opened(directory / f"{table_id}.again") as handle:
         try:
-            _acquire(handle, _TURN_SECONDS)
+            _acquire(handle, _RETRY_LOCK_SECONDS)
         except UnavailableError:
             yield False
         else:

@@ -1,13 +1,27 @@
-"""The record of one version of a table, as the catalog holds it."""
+"""The records of the versions of tables: database `versions`, by table id | version.
+
+A record names what made the version, the segments that it added and dropped, its metrics, and the commit info
+against which later transactions are checked. It stays as long as a transaction that reads an older version
+may commit, and as the history shows it.
+
+Fields of a stored record: `revision`, `txn`, `label`, `operation`, `time_ms`, `added`, `dropped`, `figures`;
+where they are not the default, `cleared`, `reset` with `restored`, `data_change` and `facts`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.runtime.records import unpack
 
 
 @dataclass(frozen=True)
 class VersionMetrics:
-    """What history shows of a version, beside what its segments tell."""
+    """The counts of one version that the history shows, beside those of its segments."""
 
     rows_total: int = 0
     rows_loaded: int = 0
@@ -19,3 +33,169 @@ class VersionMetrics:
     rows_too_late: int = 0
     bytes_written: int = 0
     milliseconds: int = 0
+
+
+@dataclass(frozen=True)
+class CommitInfo:
+    """The part of a version record against which later transactions are checked.
+
+    Attributes:
+        is_blind: the transaction read nothing anywhere. A blind one stores no reads.
+        columns: ids of the columns written, None for whole rows.
+        read_version: the version that was read.
+        level: the isolation level of the transaction.
+        reads: the reads as `conflict.read_set.ReadLog` stores them, None where they cannot be stored.
+        tables: the number of tables in the transaction.
+        is_unchecked: its reads were not checked.
+        changes: changes of schema and properties, as messages name them.
+        features: table features that were added (`+name`) or dropped (`-name`).
+        app: application id and version of an idempotent write.
+    """
+
+    is_blind: bool
+    columns: frozenset[int] | None = None
+    read_version: int = 0
+    level: str = ""
+    reads: Mapping[str, Any] | None = None
+    tables: int = 1
+    is_unchecked: bool = False
+    changes: Sequence[str] = ()
+    features: Sequence[str] = ()
+    app: tuple[str, int] | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "blind": self.is_blind,
+            "columns": sorted(self.columns) if self.columns is not None else None,
+        }
+        if not self.is_blind:
+            record["read_version"] = self.read_version
+            record["level"] = str(self.level)
+            record["reads"] = self.reads if self.reads is not None else {"opaque": True}
+        if self.tables > 1:
+            record["tables"] = self.tables
+        if self.is_unchecked:
+            record["unchecked"] = True
+        if self.changes:
+            record["changes"] = list(self.changes)
+        if self.features:
+            record["features"] = list(self.features)
+        if self.app is not None:
+            record["app"] = list(self.app)
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> CommitInfo:
+        columns, app = record.get("columns"), record.get("app")
+        return cls(
+            bool(record.get("blind")),
+            frozenset(columns) if columns is not None else None,
+            int(record.get("read_version", 0)),
+            record.get("level", ""),
+            record.get("reads"),
+            int(record.get("tables", 1)),
+            bool(record.get("unchecked")),
+            tuple(record.get("changes", ())),
+            tuple(record.get("features", ())),
+            (app[0], app[1]) if app else None,
+        )
+
+
+@dataclass(frozen=True)
+class VersionRecord:
+    """One version of a table.
+
+    Attributes:
+        revision: of its schema.
+        txn_id, label, operation: of the transaction that made it.
+        time_ms: Unix time; times of later versions are never smaller.
+        added, dropped: ids of segments.
+        commit_info: None for versions that no transaction needs to be checked against.
+        has_data_change: False where rows only moved (compaction).
+        is_cleared: rows were removed by a condition, or all of them (TRUNCATE, a dropped partition).
+        restored: the version whose rows were brought back, None for no RESTORE.
+    """
+
+    revision: int
+    txn_id: int
+    label: str
+    operation: str
+    time_ms: int
+    added: Sequence[str] = ()
+    dropped: Sequence[str] = ()
+    metrics: VersionMetrics = field(default_factory=VersionMetrics)
+    commit_info: CommitInfo | None = None
+    has_data_change: bool = True
+    is_cleared: bool = False
+    restored: int | None = None
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether the versions of its rows do not show which rows changed."""
+        return self.restored is not None
+
+    @property
+    def removes_rows(self) -> bool:
+        """Whether rows are gone without a newer row of their key."""
+        return self.is_restore or self.is_cleared or (bool(self.dropped) and self.has_data_change)
+
+    def to_record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "revision": self.revision,
+            "txn": self.txn_id,
+            "label": self.label,
+            "operation": self.operation,
+            "time_ms": self.time_ms,
+            "added": list(self.added),
+            "dropped": list(self.dropped),
+            "figures": self.metrics.__dict__,
+        }
+        if self.is_cleared:
+            record["cleared"] = True
+        if self.restored is not None:
+            record |= {"reset": True, "restored": self.restored}
+        if not self.has_data_change:
+            record["data_change"] = False
+        if self.commit_info is not None:
+            record["facts"] = self.commit_info.to_record()
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> VersionRecord:
+        facts = record.get("facts")
+        return cls(
+            record["revision"],
+            record["txn"],
+            record["label"],
+            record["operation"],
+            record["time_ms"],
+            record["added"],
+            record["dropped"],
+            VersionMetrics(**record["figures"]),
+            CommitInfo.from_record(facts) if facts else None,
+            record.get("data_change", True),
+            bool(record.get("cleared")),
+            record.get("restored", 0) if record.get("reset") else None,
+        )
+
+
+def put_version_record(tx: CatalogTransaction, table_id: int, version: int, record: VersionRecord) -> None:
+    tx.put("versions", catalog.version_key(table_id, version), record.to_record())
+
+
+def read_version_record(tx: CatalogTransaction, table_id: int, version: int) -> VersionRecord | None:
+    """Returns the record of a version, None when the history does not have it, or has forgotten it."""
+    record = tx.get("versions", catalog.version_key(table_id, version))
+    return None if record is None else VersionRecord.from_record(record)
+
+
+def version_time_ms(tx: CatalogTransaction, table_id: int, version: int) -> int:
+    """Returns the Unix time at which a version that the history has became visible."""
+    time_ms: int = tx.get("versions", catalog.version_key(table_id, version))["time_ms"]
+    return time_ms
+
+
+def version_records(tx: CatalogTransaction, table_id: int) -> Iterator[tuple[int, VersionRecord]]:
+    """Yields the versions of a table that the history has, and their records, oldest first."""
+    for key, raw in tx.items("versions", catalog.table_key(table_id)):
+        yield int.from_bytes(key[8:]), VersionRecord.from_record(unpack(raw))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.version_record import CommitInfo, VersionRecord, read_version_record
 from seqstore.store.conflict.conflict import WRITE_SERIALIZABLE, Conflict, ConflictKind
 from seqstore.store.conflict.read_set import METADATA_CHANGE, PROTOCOL_CHANGE
 from seqstore.store.errors import (
@@ -61,19 +62,18 @@ def loser_of(
     name: str,
     operation: str,
     revision: int,
-    commit_info: Mapping[str, Any] | None = None,
+    commit_info: CommitInfo | None = None,
 ) -> Loser:
     """A transaction prepared for a schema revision.
 
     Args:
-        facts: of the version it wants to make; without a level there it has the table's.
+        commit_info: of the version to be made; without a level there the transaction has the table's.
     """
-    told = (commit_info or {}).get("facts") or {}
-    level = told.get("level", "")
+    level = commit_info.level if commit_info is not None else ""
     schema = tx.get("schemas", catalog.schema_key(table_id, revision))
     if not level and schema is not None:
         level = schema["properties"].get(props.ISOLATION_LEVEL, WRITE_SERIALIZABLE)
-    return Loser(name, operation, int(told.get("read_version", 0)), level)
+    return Loser(name, operation, commit_info.read_version if commit_info is not None else 0, level)
 
 
 def error_of(
@@ -113,46 +113,36 @@ def schema_conflicts(
 ) -> tuple[list[Conflict], int]:
     """The versions up to a head that changed the schema since a revision, and the last version that had it,
     0 when its record is gone."""
-    since: list[tuple[int, dict[str, Any]]] = []
+    since: list[tuple[int, VersionRecord]] = []
     version = head
-    while (record := _version(tx, table_id, version)) is not None and record["revision"] != revision:
+    while (record := read_version_record(tx, table_id, version)) is not None and record.revision != revision:
         since.append((version, record))
         version -= 1
     before = revision if record is not None else None
     found = []
     for number, later in reversed(since):
-        commit_info = later.get("facts") or {}
-        features = commit_info.get("features", ())
-        changes = (*commit_info.get("changes", ()), *features)
-        if changes or before not in (None, later["revision"]):
-            found.append(_schema_conflict(number, later, changes, is_protocol=bool(features)))
-        before = later["revision"]
+        info = later.commit_info or CommitInfo(is_blind=True)
+        changes = (*info.changes, *info.features)
+        if changes or before not in (None, later.revision):
+            found.append(_schema_conflict(number, later, changes, is_protocol=bool(info.features)))
+        before = later.revision
     return found, version if record is not None else 0
 
 
 def creation(tx: catalog.CatalogTransaction, table_id: int) -> list[Conflict]:
     """The version that made a table."""
-    record = _version(tx, table_id, 1)
+    record = read_version_record(tx, table_id, 1)
     return (
         [] if record is None else [_schema_conflict(1, record, ("the table (made anew)",), is_protocol=True)]
     )
 
 
-def _version(tx: catalog.CatalogTransaction, table_id: int, version: int) -> dict[str, Any] | None:
-    if version < 1:
-        return None
-    record: dict[str, Any] | None = tx.get("versions", catalog.version_key(table_id, version))
-    return record
-
-
 def _schema_conflict(
-    version: int, record: Mapping[str, Any], changes: Sequence[str], *, is_protocol: bool
+    version: int, record: VersionRecord, changes: Sequence[str], *, is_protocol: bool
 ) -> Conflict:
     kind = ConflictKind.PROTOCOL if is_protocol else ConflictKind.METADATA
     changed = tuple(changes) or ("the schema",)
-    return Conflict(
-        kind, version, record["operation"], record.get("label", ""), _REASONS[kind], changes=changed
-    )
+    return Conflict(kind, version, record.operation, record.label, _REASONS[kind], changes=changed)
 
 
 _REASONS: Final = {ConflictKind.METADATA: METADATA_CHANGE, ConflictKind.PROTOCOL: PROTOCOL_CHANGE}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict import (
     SERIALIZABLE,
     WRITE_SERIALIZABLE,
@@ -147,12 +148,12 @@ def schema_error(
     name: str,
     operation: str,
     revision: int,
-    commit_info: Mapping[str, Any] | None = None,
+    commit_info: CommitInfo | None = None,
 ) -> ConflictError:
     """Why a transaction prepared for a schema revision cannot commit: features or metadata changed.
 
     Args:
-        facts: of the version it wants to make.
+        commit_info: of the version to be made.
     """
     head, current = catalog.head(tx, table_id, name)
     conflicts, last = schema_conflicts(tx, table_id, head, revision)

@@ -2,7 +2,7 @@
 
 `Window.extend` walks the versions up to a head, one state after the other:
 
-1. A version record tells operation, label, and the facts its maker left (`facts_of`).
+1. A version record has the operation, the label and the commit info of the transaction that made it.
 2. The rows a version applied are the live rows of the segments it added; the rows before them are what the
    state before has under the same keys.
 3. Where the attempt has neither predicates nor the whole table, only keys it looked up or writes are taken.
@@ -15,13 +15,13 @@ are gone counts the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.version_record import VersionRecord, read_version_record
 from seqstore.store.conflict.conflict import Changes, Lazy, Winner
 from seqstore.store.conflict.read_set import (
     ALLOTTED_TIME_EXCEEDED,
@@ -36,47 +36,6 @@ from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import Matches
-
-
-def commit_info_of(
-    *,
-    is_blind: bool,
-    columns: frozenset[int] | None = None,
-    read_version: int = 0,
-    reads: ReadLog | None = None,
-    level: str = "",
-    tables: int = 1,
-    is_unchecked: bool = False,
-    changes: Sequence[str] = (),
-    features: Sequence[str] = (),
-    app: tuple[str, int] | None = None,
-) -> dict[str, Any]:
-    """The `facts` of a version record: what later transactions are checked against.
-
-    They are needed as long as a transaction that reads an older version may commit, so they go with the
-    version's record.
-
-    Args:
-        columns: ids of the columns written, None for whole rows.
-        changes: what a metadata change changed.
-        features: table features it added (`+name`) or dropped (`-name`).
-        app: application id and version.
-    """
-    commit_info: dict[str, Any] = {
-        "blind": is_blind,
-        "columns": sorted(columns) if columns is not None else None,
-    }
-    if not is_blind:
-        commit_info |= {"read_version": read_version, "level": level}
-        commit_info["reads"] = reads.to_record() if reads is not None else {"opaque": True}
-    optional = {
-        "tables": tables if tables > 1 else 0,
-        "unchecked": is_unchecked,
-        "changes": list(changes),
-        "features": list(features),
-        "app": list(app) if app else None,
-    }
-    return {"facts": commit_info | {name: value for name, value in optional.items() if value}}
 
 
 class Window:
@@ -104,30 +63,30 @@ class Window:
         """Walks up to a version; returns all winners so far."""
         started = time.monotonic()
         for version in range(self._state.version + 1, head + 1):
-            record = tx.get("versions", catalog.version_key(self._base.table_id, version))
+            record = read_version_record(tx, self._base.table_id, version)
             before = self._state
             try:
                 self._state = self._loader.advance(tx, before, version)
+                assert record is not None  # else the loader had no state of the version
                 is_late = time.monotonic() - started >= self._seconds
                 self.winners.append(self._winner(version, record, before, self._state, is_late=is_late))
             except (VersionExpiredError, CorruptionError):
-                self.winners.append(_winner(version, record or {}, unresolved=HISTORY_EXPIRED))
+                self.winners.append(_winner(version, record, unresolved=HISTORY_EXPIRED))
         self._seconds -= time.monotonic() - started
         return self.winners
 
     def _winner(
         self,
         version: int,
-        record: dict[str, Any],
+        record: VersionRecord,
         before: TableState,
         after: TableState,
         *,
         is_late: bool,
     ) -> Winner:
-        took_away = bool(record["dropped"]) and record.get("data_change", True)
-        if record.get("reset") or record.get("cleared") or took_away:
+        if record.removes_rows:
             return _winner(version, record, replaces_table=True)
-        if not record["added"] or record["dropped"]:  # metadata, compaction
+        if not record.added or record.dropped:  # metadata, compaction
             return _winner(version, record)
         if is_late:
             return _winner(version, record, unresolved=ALLOTTED_TIME_EXCEEDED)
@@ -161,18 +120,20 @@ class Window:
         ), codes
 
 
-def _winner(version: int, record: Mapping[str, Any], **found: Any) -> Winner:
-    commit_info = record.get("facts") or {}
-    columns = commit_info.get("columns")
+def _winner(version: int, record: VersionRecord | None, **found: Any) -> Winner:
+    operation, label = (record.operation, record.label) if record is not None else ("", "")
+    info = record.commit_info if record is not None else None
+    if info is None:
+        return Winner(version, operation, label, False, version, **found)
     return Winner(
         version,
-        record.get("operation", ""),
-        record.get("label", ""),
-        bool(commit_info.get("blind")),
-        int(commit_info.get("read_version", 0)) if commit_info else version,
-        frozenset(columns) if columns is not None else None,
-        RecordedReads.of(commit_info.get("reads")),
-        tables=int(commit_info.get("tables", 1)),
+        operation,
+        label,
+        info.is_blind,
+        info.read_version,
+        info.columns,
+        RecordedReads.of(info.reads),
+        tables=info.tables,
         **found,
     )
 

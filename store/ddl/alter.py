@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import Isolation, schema_error
 from seqstore.store.conflict.read_set import Predicate
-from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
@@ -108,7 +108,7 @@ def _alter(
     record = TransactionRecord(
         tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, operation, now_ms()
     )
-    commit_info = commit_info_of(is_blind=True, changes=said, features=features)
+    commit_info = CommitInfo(is_blind=True, changes=said, features=features)
     write = TableWrite(table.id, table.name, schema.revision, Plan(version), commit_info=commit_info)
     put_version(tx, record, write, version + 1)
     return version + 1

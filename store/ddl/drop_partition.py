@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import VersionMetrics
-from seqstore.store.conflict.window import commit_info_of
+from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, put_version
 from seqstore.store.publish.replace_where import ReplaceWhere, plan_replace_where
@@ -73,7 +72,7 @@ def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Pa
     )
     _, deleted, _ = plan.effects()
     refuse_changes(before, table.name, _OPERATION, deleted)
-    commit_info = commit_info_of(
+    commit_info = CommitInfo(
         is_blind=False, read_version=version, changes=[f"partition {partition.name} (dropped)"]
     )
     write = TableWrite(
@@ -82,7 +81,8 @@ def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Pa
         after.revision,
         plan,
         metrics=VersionMetrics(rows_deleted=deleted),
-        commit_info={"cleared": True, **commit_info},
+        commit_info=commit_info,
+        is_cleared=True,
     )
     put_version(tx, record, write, version + 1)
     failpoint.hit("publish.before_switch")

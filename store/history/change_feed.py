@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seqstore.store.catalog import catalog
 from seqstore.store.catalog.leases import Lease
+from seqstore.store.catalog.version_record import read_version_record
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
@@ -89,11 +89,12 @@ def _feed(
     for version in range(before.version + 1, last + 1):
         with table.catalog.read() as tx:
             after = table.loader.advance(tx, before, version)
-            record: dict[str, Any] = tx.get("versions", catalog.version_key(table.id, version))
-        if record.get("data_change", True):
+            record = read_version_record(tx, table.id, version)
+        assert record is not None  # the state of the version was read in the same catalog transaction
+        if record.has_data_change:
             changed = changes_between(before, after, schema)
             if len(changed):
-                yield _stamped(changed, version, record["time_ms"], feed_schema(schema))
+                yield _stamped(changed, version, record.time_ms, feed_schema(schema))
         before = after
 
 

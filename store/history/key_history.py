@@ -24,6 +24,7 @@ import pyarrow as pa
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import oldest_readable
+from seqstore.store.catalog.version_record import read_version_record, version_records
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import as_table
@@ -103,11 +104,7 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
     with table.catalog.read() as tx:
         oldest = oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)
-        resets = [
-            int.from_bytes(k[8:])
-            for k, raw in tx.items("versions", catalog.table_key(table.id))
-            if unpack(raw).get("reset")
-        ]
+        resets = [number for number, record in version_records(tx, table.id) if record.is_restore]
         teller = _Teller(table, tx, writes, oldest, state.version, resets)
         events = [teller.event(write) for write in writes]
     lease.release()
@@ -204,15 +201,14 @@ class _Teller:
         return False
 
     def event(self, write: _Write) -> KeyEvent:
-        record = self._tx.get("versions", catalog.version_key(self._table.id, write.version)) or {}
+        record = read_version_record(self._tx, self._table.id, write.version)
         outcome, until, explanation = self._outcome(write)
-        moment = record.get("time_ms")
         return KeyEvent(
             write.version,
-            datetime.fromtimestamp(moment / 1000, UTC) if moment is not None else None,
-            record.get("operation", ""),
-            record.get("label", ""),
-            record.get("txn", 0),
+            datetime.fromtimestamp(record.time_ms / 1000, UTC) if record is not None else None,
+            record.operation if record is not None else "",
+            record.label if record is not None else "",
+            record.txn_id if record is not None else 0,
             write.sequence,
             outcome,
             until,

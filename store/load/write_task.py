@@ -114,34 +114,12 @@ class WriteTask:
         guarded = plain.disk.guarded(lambda: self.load.refuse_ended(plain.disk, plain.directory))
         self.load.refuse_ended(plain.disk, plain.directory)
         try:
-            done = replace(self, stager=replace(plain, disk=guarded, staging=attempt))._run(data)
+            done = _staged(replace(self, stager=replace(plain, disk=guarded, staging=attempt)), data)
         except BaseException:
             with suppress(StoreError, OSError):  # what failed first is told; the end of the load sweeps too
                 attempt.remove_files(plain.disk, plain.directory)
             raise
         return replace(done, table_id=self.table_id, load=self.load)
-
-    def _run(self, data: Any) -> StagedRows:
-        settings = self.stager.settings
-        tables = (
-            chunks_of(data, settings.segment_rows)
-            if isinstance(data, pa.RecordBatchReader)
-            else tables_of(data)
-        )
-        done = StagedRows()
-        for table in tables:
-            share, rejected = self._stage(table)
-            listed = rejected[: max(settings.rejected_rows_max - len(done.rejected), 0)]
-            done += replace(
-                share,
-                revision=self.checker.schema.revision,
-                rows_total=len(table),
-                rows_filtered=len(rejected),
-                rejected=[replace(row, row=row.row + done.rows_total) for row in listed],
-            )
-        if any(meta.home != INLINE for meta, _ in done.segments) or any(delta.name for delta in done.deltas):
-            self.stager.sync()
-        return done
 
     def rejected(self, rows: pa.Table, supplied: Mapping[str, Mask]) -> list[RejectedRow]:
         """Rows that the load will not take, in ascending order; nothing is staged.
@@ -171,29 +149,6 @@ class WriteTask:
         else:
             self.checker.check(empty)
 
-    def _stage(self, table: pa.Table) -> tuple[StagedRows, list[RejectedRow]]:
-        """Files of some rows, and the rejected ones."""
-        rows, supplied = split_supplied(table, self.supplied, self.checker.schema)
-        if isinstance(self.checker, PartialChecker):
-            delta, rejected = self.checker.check_delta(rows, supplied)
-            if not len(delta):
-                return StagedRows(), rejected
-            stager = self.stager
-            file = write_delta(
-                stager.disk, stager.directory, delta, stager.settings.inline_bytes_max, stager.staging
-            )
-            return StagedRows(deltas=(file,), filling=self.filling), rejected
-        pieces, rejected = self.checker.check_pieces(rows)
-        staged = self.stager.stage(*pieces)
-        share = StagedRows(
-            tuple((segment.meta, segment.payload) for segment in staged.segments),
-            rows_superseded=staged.superseded,
-            bytes_written=sum(
-                segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments
-            ),
-        )
-        return share, rejected
-
     def begin(self) -> None:
         """Lets the task be run, here and elsewhere, until `recovery.end_loads`.
 
@@ -201,3 +156,46 @@ class WriteTask:
             UnavailableError: the disk cannot be written.
         """
         self.load.begin(self.stager.disk, self.stager.directory)
+
+
+def _staged(task: WriteTask, data: Any) -> StagedRows:
+    settings = task.stager.settings
+    tables = (
+        chunks_of(data, settings.segment_rows) if isinstance(data, pa.RecordBatchReader) else tables_of(data)
+    )
+    done = StagedRows()
+    for table in tables:
+        share, rejected = _stage(task, table)
+        listed = rejected[: max(settings.rejected_rows_max - len(done.rejected), 0)]
+        done += replace(
+            share,
+            revision=task.checker.schema.revision,
+            rows_total=len(table),
+            rows_filtered=len(rejected),
+            rejected=[replace(row, row=row.row + done.rows_total) for row in listed],
+        )
+    if any(meta.home != INLINE for meta, _ in done.segments) or any(delta.name for delta in done.deltas):
+        task.stager.sync()
+    return done
+
+
+def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedRow]]:
+    """Files of some rows, and the rejected ones."""
+    rows, supplied = split_supplied(table, task.supplied, task.checker.schema)
+    if isinstance(task.checker, PartialChecker):
+        delta, rejected = task.checker.check_delta(rows, supplied)
+        if not len(delta):
+            return StagedRows(), rejected
+        stager = task.stager
+        file = write_delta(
+            stager.disk, stager.directory, delta, stager.settings.inline_bytes_max, stager.staging
+        )
+        return StagedRows(deltas=(file,), filling=task.filling), rejected
+    pieces, rejected = task.checker.check_pieces(rows)
+    staged = task.stager.stage(*pieces)
+    share = StagedRows(
+        tuple((segment.meta, segment.payload) for segment in staged.segments),
+        rows_superseded=staged.superseded,
+        bytes_written=sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),
+    )
+    return share, rejected

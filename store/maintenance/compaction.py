@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.catalog import CatalogTransaction, segment_key, version_key
+from seqstore.store.catalog.catalog import CatalogTransaction, segment_key
 from seqstore.store.catalog.horizon import raise_watermark
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import Loser, error_of, winner_name
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 OPTIMIZE: Final = "OPTIMIZE"
 PURGE: Final = "REORG PURGE"
 # What the version record of a compaction says to everybody who looks for changed rows.
-NO_DATA_CHANGE: Final = {"data_change": False}
 
 
 @dataclass(frozen=True)
@@ -264,7 +263,7 @@ class Compaction:
             merged.outputs,
             dropped=list(merged.inputs),
             metrics=metrics,
-            commit_info=NO_DATA_CHANGE,
+            has_data_change=False,
         )
 
     def _switch(self, tx: CatalogTransaction, write: TableWrite, merged: Merged, rule: Purge) -> int:
@@ -290,12 +289,11 @@ class Compaction:
                 if live.segment.meta.id not in now.slot_of
             ]
             versions = sorted({record["dropped"] for record in gone if record is not None})
-            records = [tx.get("versions", version_key(table.id, version)) for version in versions]
+            records = [read_version_record(tx, table.id, version) for version in versions]
         winners = [
-            Conflict(
-                ConflictKind.DELETE_DELETE, version, record["operation"], record["label"], INPUT_REWRITTEN
-            )
+            Conflict(ConflictKind.DELETE_DELETE, version, record.operation, record.label, INPUT_REWRITTEN)
             for version, record in zip(versions, records, strict=True)
+            if record is not None
         ]
         told = ", ".join(f"{winner_name(winner)} committed version {winner.version}" for winner in winners)
         loser = Loser(table.name, self._operation, read_version, now.schema.isolation_level)

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
-from seqstore.store.catalog.version_record import VersionMetrics
-from seqstore.store.conflict.window import commit_info_of
+from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import refuse_changes
@@ -88,7 +87,8 @@ def _publish(
         staged,
         dropped=[live.segment.meta.id for live in now.segments.values()],
         metrics=metrics,
-        commit_info={"reset": True, "restored": state.version, **_schema_facts(now.schema, state.schema)},
+        restored=state.version,
+        commit_info=_schema_facts(now.schema, state.schema),
     )
     put_version(tx, transaction, write, now.version + 1)
     return now.version + 1
@@ -107,14 +107,14 @@ def _restored_revision(
     return restored.revision
 
 
-def _schema_facts(now: TableSchema, then: TableSchema) -> dict[str, Any]:
+def _schema_facts(now: TableSchema, then: TableSchema) -> CommitInfo | None:
     """What loads are told that began under the schema of before."""
     if now.revision == then.revision:
-        return {}
+        return None
     came = [f"+{name}" for name in then.features if name not in now.features]
     went = [f"-{name}" for name in now.features if name not in then.features]
     changes = [f"the schema (that of revision {then.revision} again)"]
-    return commit_info_of(is_blind=True, changes=changes, features=[*came, *went])
+    return CommitInfo(is_blind=True, changes=changes, features=[*came, *went])
 
 
 def _described_again(live: LiveSegment) -> Segment:

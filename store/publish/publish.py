@@ -6,7 +6,7 @@ still its newest:
 1. Refuse when a table's schema has another revision, the label was taken meanwhile, or another run with the
    same application id committed.
 2. For each table the new version is head + 1. Store its segments, the bitmaps of the rows it hides, the
-   version record with the facts later transactions are checked against (store.facts), and the new head;
+   version record (catalog.version_record), and the new head;
    once the transaction as VISIBLE.
 
 LMDB commits all of it or nothing. If the head of one table moved since its plan was made, nothing is stored
@@ -16,9 +16,9 @@ few tries under the writer lock, so that a load always gets through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.app_ids import AppWrite
@@ -34,7 +34,13 @@ from seqstore.store.catalog.transaction_record import (
     refuse_used_label,
     require_unchanged,
 )
-from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.catalog.version_record import (
+    CommitInfo,
+    VersionMetrics,
+    VersionRecord,
+    put_version_record,
+    version_time_ms,
+)
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import creation, error_of, loser_of, winner_name
 from seqstore.store.conflict.isolation import recreated_error, schema_error
@@ -64,8 +70,9 @@ class TableWrite:
         plan: what it hides, and the version it was made against.
         staged: segments it adds, in order.
         dropped: ids of segments it takes away (compaction).
-        figures: what history shows.
-        facts: what later transactions are checked against, added to the version record.
+        metrics: for the history.
+        commit_info: later transactions are checked against it.
+        has_data_change, is_cleared, restored: see `VersionRecord`.
         must_be_newest: even if nothing is written, what was read must have been checked up to the head.
         read_mark: version that was read by a transaction which writes other tables only, 0 for none.
         app: the pair of an idempotent write.
@@ -78,10 +85,13 @@ class TableWrite:
     staged: Sequence[Segment] = ()
     dropped: Sequence[str] = ()
     metrics: VersionMetrics = field(default_factory=VersionMetrics)
-    commit_info: Mapping[str, Any] = field(default_factory=dict)
+    commit_info: CommitInfo | None = None
     must_be_newest: bool = False
     read_mark: int = 0
     app: AppWrite | None = None
+    has_data_change: bool = True
+    is_cleared: bool = False
+    restored: int | None = None
 
     @property
     def makes_version(self) -> bool:
@@ -141,12 +151,12 @@ def check_revision(
     table_id: int,
     name: str,
     revision: int,
-    commit_info: Mapping[str, Any] | None = None,
+    commit_info: CommitInfo | None = None,
 ) -> int:
     """The newest version of a table that still has the schema a transaction was prepared for.
 
     Args:
-        facts: of the version it wants to make: they tell at which level it read what.
+        commit_info: of the version to be made, with its isolation level and the version it read.
 
     Raises:
         ConflictError: schema, properties or features changed since, or the table was made anew.
@@ -227,18 +237,21 @@ def put_version(
         union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
     if union:
         tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
-    record: dict[str, Any] = {
-        "revision": write.revision,
-        "txn": transaction.id,
-        "label": transaction.label,
-        "operation": transaction.operation,
-        "time_ms": max(now_ms(), tx.get("versions", catalog.version_key(table_id, version - 1))["time_ms"]),
-        "added": [segment.meta.id for segment in write.staged],
-        "dropped": list(write.dropped),
-        "figures": write.metrics.__dict__,
-        **write.commit_info,
-    }
-    tx.put("versions", catalog.version_key(table_id, version), record)
+    record = VersionRecord(
+        write.revision,
+        transaction.id,
+        transaction.label,
+        transaction.operation,
+        max(now_ms(), version_time_ms(tx, table_id, version - 1)),
+        [segment.meta.id for segment in write.staged],
+        write.dropped,
+        write.metrics,
+        write.commit_info,
+        write.has_data_change,
+        write.is_cleared,
+        write.restored,
+    )
+    put_version_record(tx, table_id, version, record)
     tx.put("heads", catalog.table_key(table_id), [version, write.revision])
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,12 +25,11 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
-from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict import Written
 from seqstore.store.conflict.conflict_errors import Loser, creation
 from seqstore.store.conflict.isolation import Isolation, recreated_error
-from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.errors import LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile
 from seqstore.store.fill.fill_options import FillOptions
@@ -289,7 +288,8 @@ class TableWriter:
             self._plan,
             self._published,
             metrics=metrics,
-            commit_info=self._facts(),
+            commit_info=self._commit_info(),
+            is_cleared=self.replace_where is not None,
             must_be_newest=self.isolation is not None and self.isolation.has_read,
             read_mark=self._read_mark(),
             app=self.app,
@@ -329,29 +329,25 @@ class TableWriter:
         with self.table.catalog.read() as reading:
             self.isolation.check(reading, state.version, self.written(), self.operation)
 
-    def _facts(self) -> dict[str, Any]:
-        columns = columns_written(self._parts, self.schema)
+    def _commit_info(self) -> CommitInfo:
         isolation = self.isolation
+        app = (self.app.app_id, self.app.version) if self.app is not None else None
         if isolation is None:
             if self.replace_where is None:
-                return commit_info_of(is_blind=self.is_blind, columns=columns, app=self._app_fact)
+                columns = columns_written(self._parts, self.schema)
+                return CommitInfo(is_blind=self.is_blind, columns=columns, app=app)
             assert self._state is not None
-            return {"cleared": True, **commit_info_of(is_blind=False, read_version=self._state.version)}
-        commit_info = commit_info_of(
+            return CommitInfo(is_blind=False, read_version=self._state.version)
+        return CommitInfo(
             is_blind=self.is_blind,
-            columns=columns,
+            columns=columns_written(self._parts, self.schema),
             read_version=isolation.base.version,
-            reads=isolation.reads,
             level=isolation.level,
+            reads=isolation.reads.to_record() if not self.is_blind else None,
             tables=isolation.tables,
             is_unchecked=isolation.is_unchecked,
-            app=self._app_fact,
+            app=app,
         )
-        return commit_info if self.replace_where is None else {"cleared": True, **commit_info}
-
-    @property
-    def _app_fact(self) -> tuple[str, int] | None:
-        return (self.app.app_id, self.app.version) if self.app is not None else None
 
     def _read_mark(self) -> int:
         isolation = self.isolation

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.horizon import oldest_readable, read_watermark
+from seqstore.store.catalog.version_record import VersionRecord, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.runtime.lazy import cached_property
@@ -294,7 +295,7 @@ class StateLoader:
             rows = hidden.get(live.segment.meta.id)
             if rows is not None:
                 segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
-        schema = self.schema(tx, record["revision"])
+        schema = self.schema(tx, record.revision)
         return TableState(
             self.table_id,
             version,
@@ -320,16 +321,15 @@ class StateLoader:
         revision = state.schema.revision
         for number in range(state.version + 1, version + 1):
             record = self._version_record(tx, number)
-            if record.get("reset"):
+            if record.is_restore:
                 return self.load(tx, version)
-            revision = record["revision"]
-            rows_gone = number if record.get("cleared") else rows_gone
-            for segment_id in record["dropped"]:
+            revision = record.revision
+            rows_gone = number if record.removes_rows else rows_gone
+            for segment_id in record.dropped:
                 dropped = True
-                rows_gone = number if record.get("data_change", True) else rows_gone
                 segments.pop(slot_of.pop(segment_id))
                 self._segments.pop(segment_id, None)
-            for segment_id in record["added"]:
+            for segment_id in record.added:
                 stored = tx.get("segments", catalog.segment_key(self.table_id, segment_id))
                 segment = self.segment(tx, segment_id, stored)
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
@@ -357,8 +357,8 @@ class StateLoader:
         grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
         return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)
 
-    def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> dict[str, Any]:
-        record = tx.get("versions", catalog.version_key(self.table_id, version))
+    def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> VersionRecord:
+        record = read_version_record(tx, self.table_id, version)
         if record is None:
             newest, _ = catalog.head(tx, self.table_id, self.directory)
             raise VersionExpiredError(
@@ -367,8 +367,7 @@ class StateLoader:
                 oldest=1,
                 latest=newest,
             )
-        result: dict[str, Any] = record
-        return result
+        return record
 
     def segment(self, tx: catalog.CatalogTransaction, segment_id: str, stored: dict[str, Any]) -> Segment:
         """A segment by its record; those that the newest version has are kept open."""

@@ -21,14 +21,13 @@ from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
 from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
 from seqstore.store.catalog.leases import Lease, Leases, leases_of
-from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
 from seqstore.store.errors import VersionExpiredError
 from seqstore.store.read.scan import Projection
 from seqstore.store.read.scan_task import ScanTask, plan_scan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.forks import new_rlock
-from seqstore.store.runtime.records import unpack
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
 
@@ -43,8 +42,9 @@ class VersionInfo:
         version: 1 is the table's creation.
         timestamp: when it became visible, UTC.
         operation, label, txn_id: what made it.
-        figures: rows and bytes, see `publish.publish.Figures`.
-        facts: what later transactions are checked against, see `conflict.window`.
+        metrics: rows and bytes.
+        commit_info: as `catalog.version_record.CommitInfo` is stored: later transactions are checked
+            against it.
         has_data_change: False for a compaction, which only moves rows.
         revision: of the schema it was made under.
     """
@@ -224,31 +224,26 @@ class VersionedTable:
         as far as is still known."""
         with self.catalog.read() as tx:
             for number in range(before + 1, version + 1):
-                record = tx.get("versions", records.version_key(self.id, number))
-                if record is None or record.get("reset") or record.get("cleared"):
-                    return False
-                if record["dropped"] and record.get("data_change", True):
+                record = read_version_record(tx, self.id, number)
+                if record is None or record.removes_rows:
                     return False
         return True
 
     def history(self) -> list[VersionInfo]:
         """What made each version, oldest first."""
         with self.catalog.read() as tx:
-            lines = [
-                (int.from_bytes(key[8:]), unpack(raw))
-                for key, raw in tx.items("versions", records.table_key(self.id))
-            ]
+            lines = list(version_records(tx, self.id))
         return [
             VersionInfo(
                 version,
-                datetime.fromtimestamp(record["time_ms"] / 1000, UTC),
-                record["operation"],
-                record["label"],
-                record["txn"],
-                VersionMetrics(**record["figures"]),
-                record.get("facts") or {},
-                record.get("data_change", True),
-                record["revision"],
+                datetime.fromtimestamp(record.time_ms / 1000, UTC),
+                record.operation,
+                record.label,
+                record.txn_id,
+                record.metrics,
+                record.commit_info.to_record() if record.commit_info is not None else {},
+                record.has_data_change,
+                record.revision,
             )
             for version, record in lines
         ]

@@ -3,16 +3,19 @@
     with the update lock of the table, if updates are serial:
         snapshot -> matching rows -> new values -> partial update or tombstones -> publish
 
-Only the assigned columns are written, so updates of different columns of a row can both stand. What the
-statement read is checked when it is published; after a conflict it may be run again on a new snapshot.
+Only the assigned columns are written, so updates of different columns of a row can both stand. The reads of
+the statement are checked when it is published; after a conflict it may be run again on a new snapshot.
+
+Statements on one table that run again take the retry lock (catalog.update_lock) instead of pausing. The
+holder begins as soon as the statement before has committed, and two retries do not fail each other. A process
+that has just met conflicts on a table takes the lock before the first attempt of its next statement there.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE, find_app
@@ -20,21 +23,21 @@ from seqstore.store.catalog.update_lock import (
     OPTIMISTIC,
     SERIAL,
     lock_directory,
-    turn,
+    retry_lock,
     update_lock,
     update_mode,
 )
-from seqstore.store.errors import ConflictError
 from seqstore.store.load.load import LoadResult
-from seqstore.store.runtime.retry import retried
+from seqstore.store.runtime.retry import pause, retried
 from seqstore.store.transaction.dml_options import DmlOptions, DmlResult
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
+from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
     from seqstore.store.load.loadable_table import LoadableTable
 
-_WAITED_SECONDS: Final = 0.001  # who waits for a turn as long is not alone
+_CONTENDED_SECONDS: Final = 0.001  # a longer wait for the retry lock shows that other statements retry too
 
 # Reads and writes within a transaction; returns rows matched and what the write came to.
 Work = Callable[[TransactionTable], "tuple[int, LoadResult | None]"]
@@ -44,67 +47,77 @@ def run_dml(table: LoadableTable, work: Work, options: DmlOptions) -> DmlResult:
     """Runs a read-modify-write statement on one table.
 
     Raises:
-        ConflictError: what it read has changed, and no try is left.
+        ConflictError: the rows it read have changed, and no retry is left.
         UnavailableError: another update held the lock for too long.
     """
+    statement = _Statement(table, work, options)
+    mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
+    if mode == SERIAL or not options.retries:  # serial attempts hold a lock already
+        return retried(statement.attempt, options.retries)
+    with statement:
+        return retried(statement.attempt, options.retries, statement.wait)
 
-    def attempt() -> DmlResult:
+
+class _Statement:
+    """One statement and its attempts; as a context, it may hold the table's retry lock."""
+
+    def __init__(self, table: LoadableTable, work: Work, options: DmlOptions) -> None:
+        self._table = table
+        self._work = work
+        self._options = options
+        self._held = ExitStack()
+        self._has_lock = False
+
+    def __enter__(self) -> _Statement:
+        met_before, self._table.meets_conflicts = self._table.meets_conflicts, False
+        if met_before:
+            started = time.monotonic()
+            self._lock()
+            self._table.meets_conflicts = time.monotonic() - started > _CONTENDED_SECONDS
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def wait(self, retry: int) -> None:
+        """Takes the retry lock before the first retry; pauses where the lock did not become free in time."""
+        self._table.meets_conflicts = True
+        if not self._has_lock and retry == 1:
+            self._lock()
+        elif not self._has_lock:
+            pause(retry)
+
+    def _lock(self) -> None:
+        self._has_lock = self._held.enter_context(
+            retry_lock(lock_directory(self._table.catalog), self._table.id)
+        )
+
+    def attempt(self) -> DmlResult:
+        """Runs the statement once, on a new snapshot."""
+        table, options = self._table, self._options
         with _serialized(table, options) as concurrency:
             app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
             if app is not None and app.is_duplicate:
                 return DmlResult(app.first_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
-            transaction = Transaction(
-                table.catalog,
-                table.settings,
-                lambda _name: table,
+            chosen = TransactionOptions(
                 isolation=options.isolation,
                 label=options.label,
-                label_prefix=options.label_prefix,
-                operation=options.operation,
                 concurrency=concurrency,
+                operation=options.operation,
                 txn_app_id=options.txn_app_id,
                 txn_version=options.txn_version,
+                label_prefix=options.label_prefix,
             )
-            with transaction:
+            with Transaction(table.catalog, table.settings, lambda _name: table, chosen) as transaction:
                 opened = transaction.table(table.name)
                 opened.begin_write()
-                matched, _ = work(opened)
+                matched, _ = self._work(opened)
                 return _result(matched, opened, transaction.commit())
-
-    mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
-    if mode == SERIAL or not options.retries:  # has its turn already, or will not run again
-        return retried(attempt, options.retries)
-    return _in_turn(table, attempt, options.retries)
-
-
-def _in_turn(table: LoadableTable, attempt: Callable[[], DmlResult], retries: int) -> DmlResult:
-    """Runs an attempt again in its turn; at once in its turn after a statement that met conflicts."""
-    directory = lock_directory(table.catalog)
-    met_before, table.meets_conflicts = table.meets_conflicts, False
-
-    def first() -> DmlResult:
-        if not met_before:
-            return attempt()
-        started = time.monotonic()
-        with turn(directory, table.id):
-            table.meets_conflicts = time.monotonic() - started > _WAITED_SECONDS
-            return attempt()
-
-    tries = itertools.chain([first], itertools.repeat(attempt))
-
-    def one() -> DmlResult:
-        try:
-            return next(tries)()
-        except ConflictError:
-            table.meets_conflicts = True
-            raise
-
-    return retried(one, retries, lambda: turn(directory, table.id))
 
 
 @contextmanager
 def _serialized(table: LoadableTable, options: DmlOptions) -> Iterator[str]:
-    """Holds the lock when updates are serial; gives the mode the transaction itself runs in."""
+    """Holds the update lock when updates are serial; yields the mode of the transaction itself."""
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
     if mode != SERIAL:
         yield mode
@@ -124,7 +137,7 @@ def _result(matched: int, opened: TransactionTable, done: TransactionResult) -> 
 
 
 def lowered_warning(kept: int, matched: int) -> str:
-    """U14 said aloud."""
+    """Returns the warning of U14."""
     return (
         f"{kept} of {matched} matched rows keep their values: the assigned sequence is smaller than the "
         "stored one, so the stored row wins"
@@ -132,10 +145,10 @@ def lowered_warning(kept: int, matched: int) -> str:
 
 
 def update(table: LoadableTable, assignments: Any, where: Any, options: DmlOptions) -> DmlResult:
-    """`TransactionTable.update` as a statement of its own."""
+    """Runs `TransactionTable.update` as a statement of its own."""
     return run_dml(table, lambda opened: opened.update(assignments, where), options)
 
 
 def delete_where(table: LoadableTable, where: Any, options: DmlOptions) -> DmlResult:
-    """`TransactionTable.delete_where` as a statement of its own."""
+    """Runs `TransactionTable.delete_where` as a statement of its own."""
     return run_dml(table, lambda opened: opened.delete_where(where), options)

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.catalog import Catalog
@@ -45,6 +46,7 @@ from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.records import unpack
 from seqstore.store.settings import Settings
+from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
@@ -78,7 +80,6 @@ class Transaction:
 
     Attributes:
         label: as given, or generated.
-        timeout_seconds: after which it is rolled back, None for never (X13).
     """
 
     def __init__(
@@ -86,25 +87,14 @@ class Transaction:
         catalog: Catalog,
         settings: Settings,
         find_table: Callable[[str], LoadableTable],
-        *,
-        isolation: str | None = None,
-        label: str | None = None,
-        label_prefix: str = "txn_",
-        operation: str = "TRANSACTION",
-        concurrency: str | None = None,
-        timeout_seconds: float | None = None,
-        txn_app_id: str | None = None,
-        txn_version: int | None = None,
-        database: int = 0,
+        options: TransactionOptions,
     ) -> None:
-        check_pair(txn_app_id, txn_version)
-        self._app = (txn_app_id, txn_version)
+        check_pair(options.txn_app_id, options.txn_version)
         self._catalog = catalog
         self._settings = settings
         self._find_table = find_table
-        self._isolation = parse_level(isolation) if isolation is not None else None
-        self._operation = operation
-        self._concurrency = concurrency
+        self._options = options
+        self._isolation = parse_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
         self._locks = ExitStack()
         self._locked: set[int] = set()
@@ -116,15 +106,18 @@ class Transaction:
         self._is_open = True
         self._is_expired = False
         self._timer: threading.Timer | None = None
-        self.timeout_seconds = timeout_seconds
-        self.label = transactions.check_label(label) if label is not None else f"{label_prefix}{uuid.uuid4()}"
-        self._has_own_label = label is not None
-        self._database = database  # whose label it is until another is written, 0 for that of the first table
+        if options.label is not None:
+            self.label = transactions.check_label(options.label)
+        else:
+            self.label = f"{options.label_prefix}{uuid.uuid4()}"
         self._record: TransactionRecord | None = None
-        if database and label is not None:
-            self._refuse_used_label(database)
+        self._database = 0  # whose label it is until another is written, 0 for that of the first table
         with catalog.read() as tx:
+            if options.database is not None:
+                self._database = records.require_database(tx, options.database)
             self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
+        if self._database and options.label is not None:
+            self._refuse_used_label(self._database)
 
     @property
     def is_open(self) -> bool:
@@ -139,7 +132,12 @@ class Transaction:
     @property
     def operation(self) -> str:
         """What history calls it."""
-        return self._operation
+        return self._options.operation
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """The time after which it is rolled back, None for never (X13)."""
+        return self._options.timeout_seconds
 
     def table(self, name: str) -> TransactionTable:
         """A table as the transaction sees it.
@@ -159,13 +157,13 @@ class Transaction:
         if known is not None:
             return known
         state, lease = table.hold(self._heads.get(table.id))
-        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._concurrency)
+        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
         isolation = Isolation(
             table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
         )
         if self._record is None:
             self._begin(self._database or table.database_id, table.name)
-        app = find_app(self._catalog, table.id, *self._app)
+        app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
         opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
         self._watch()
         return opened
@@ -214,7 +212,7 @@ class Transaction:
             ClosedError: the transaction's time was up before.
         """
         settings = self._settings
-        mode = update_mode(self._catalog, settings.enable_concurrent_update, self._concurrency)
+        mode = update_mode(self._catalog, settings.enable_concurrent_update, self._options.concurrency)
         table_id = table.base.id
         self._updated.add(table_id)
         if mode != SERIAL or table_id in self._locked:
@@ -395,12 +393,12 @@ class Transaction:
                 self._give_up(EXPIRED)
 
     def _begin(self, database: int, table: str) -> None:
-        if not self._has_own_label:
-            self._record = TransactionRecord(
-                0, database, table, self.label, PREPARE, self._operation, self._begun_ms
-            )
+        if self._options.label is not None:
+            self._store_record(database, table)
             return
-        self._store_record(database, table)
+        self._record = TransactionRecord(
+            0, database, table, self.label, PREPARE, self.operation, self._begun_ms
+        )
 
     def _store_record(self, database: int, table: str) -> None:
         with self._catalog.write() as tx:
@@ -409,7 +407,7 @@ class Transaction:
                 database=database,
                 table=table,
                 label=self.label,
-                operation=self._operation,
+                operation=self.operation,
                 keep_seconds=self._settings.label_keep_seconds,
                 begun_ms=self._begun_ms,
                 timeout_seconds=self.timeout_seconds,

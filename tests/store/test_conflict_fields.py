@@ -25,8 +25,8 @@ from seqstore import (
 )
 from seqstore.store import errors
 from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord
+from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import schema_error
-from seqstore.store.conflict.window import commit_info_of
 from seqstore.store.ddl.alter import add_feature, alter, set_properties
 from seqstore.store.ddl.column_changes import add_column
 from seqstore.store.maintenance.compaction import Compaction
@@ -184,7 +184,7 @@ def test_the_first_winner_says_which_exception_it_is(table: Table) -> None:
 def test_45_whoever_made_the_table_anew_is_told(store: Store, table: Table) -> None:
     """The table goes and comes between the last look at it and the switch."""
     record = TransactionRecord(0, table.database_id, "db.t", "", VISIBLE, "UPDATE", 0)
-    commit_info = commit_info_of(is_blind=False, read_version=2, level="Serializable")
+    commit_info = CommitInfo(is_blind=False, read_version=2, level="Serializable")
     store.drop_table("db.t")
     create(store)
     with store.catalog.read() as tx, pytest.raises(ProtocolChangedException) as caught:

@@ -20,6 +20,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.write.dml import Ask, Dml, clause_kind, fallback_reason, run
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction import Transaction
+from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 
@@ -69,7 +70,8 @@ def explain_dml(statement: Dml, session: Session) -> list[str]:
 @contextmanager
 def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
     """A table as a transaction sees it that leaves no trace."""
-    transaction = Transaction(table.catalog, table.settings, lambda _name: table, operation=operation)
+    options = TransactionOptions(operation=operation)
+    transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
     state, lease = table.hold()
     isolation = Isolation(table, state, level_of(state.schema, None), is_unchecked=True)
     opened = TransactionTable(transaction, table, isolation, lease)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
@@ -182,7 +183,7 @@ def _times(table: Table) -> tuple[datetime, datetime]:
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
-        changed = tx.get("versions", catalog.version_key(table.id, version))["time_ms"]
+        changed = version_time_ms(tx, table.id, version)
     created, updated = (
         datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None) for ms in (made, changed)
     )

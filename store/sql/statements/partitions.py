@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from seqstore.store.catalog import catalog
 from seqstore.store.catalog.app_ids import DUPLICATE
+from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.ddl.add_partition import add_partitions
 from seqstore.store.ddl.drop_partition import drop_partition
 from seqstore.store.errors import NotFoundError
@@ -81,8 +81,7 @@ def _show(statement: ShowPartitions, session: Session) -> Result:
 
 def _changed_ms(table: Table, version: int) -> int:
     with table.catalog.read() as tx:
-        record = tx.get("versions", catalog.version_key(table.id, version))
-    return int(record["time_ms"])
+        return version_time_ms(tx, table.id, version)
 
 
 def _range(partition: Partition) -> str:

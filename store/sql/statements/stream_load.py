@@ -89,7 +89,9 @@ def _pattern(wanted: LabelFilter) -> re.Pattern[str]:
 
 def _line(database: str, load: PastLoad) -> tuple[str | None, ...]:
     record, metrics = load.transaction, load.metrics
-    counted = [metrics.get(name) for name in ("rows_total", "rows_loaded", "rows_filtered")]
+    counts: tuple[int | None, ...] = (None, None, None)
+    if metrics is not None:
+        counts = (metrics.rows_total, metrics.rows_loaded, metrics.rows_filtered)
     return (
         str(record.id),
         record.label,
@@ -97,7 +99,7 @@ def _line(database: str, load: PastLoad) -> tuple[str | None, ...]:
         record.table.partition(".")[2],
         _STATUSES.get(record.status, record.status),
         record.reason or ("OK" if record.status == "VISIBLE" else ""),
-        *(None if count is None else str(count) for count in counted),
+        *(None if count is None else str(count) for count in counts),
         _time(record.begun_ms),
         _time(record.finished_ms),
     )

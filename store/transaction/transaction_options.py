@@ -1,0 +1,57 @@
+"""Options of one transaction over several tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
+
+
+class TransactionArguments(TypedDict, total=False):
+    """The fields of `TransactionOptions` as keyword arguments of the calls that begin a transaction."""
+
+    isolation: str | None
+    label: str | None
+    concurrency: str | None
+    timeout_seconds: float | None
+    operation: str
+    txn_app_id: str | None
+    txn_version: int | None
+    database: str | None
+    label_prefix: str
+
+
+@dataclass(frozen=True)
+class TransactionOptions:
+    """Options of one transaction.
+
+    Attributes:
+        isolation: `Serializable` or `WriteSerializable`; a table's own level holds where it is stricter.
+        label: makes the transaction idempotent: a second one with the same label is refused.
+        concurrency: `serial`, `optimistic` or `unchecked`, see `catalog.update_lock`; None means the
+            setting `enable_concurrent_update`.
+        timeout_seconds: the time after which the transaction is rolled back, None for never (X13).
+        operation: the word in the history that names the kind of the transaction.
+        txn_app_id, txn_version: make the transaction idempotent on every table that it writes, both or
+            neither: tables that an earlier run has written under this pair, or a larger version, are left
+            alone, and `TransactionResult.skipped` names them.
+        database: the database of the label where it is known beforehand: a used label is refused at once.
+        label_prefix: of the generated label, when `label` is None.
+    """
+
+    isolation: str | None = None
+    label: str | None = None
+    concurrency: str | None = None
+    timeout_seconds: float | None = None
+    operation: str = "TRANSACTION"
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    database: str | None = None
+    label_prefix: str = "txn_"
+
+    @staticmethod
+    def of(
+        options: TransactionOptions | None, **arguments: Unpack[TransactionArguments]
+    ) -> TransactionOptions:
+        """Returns `options`, the defaults when None, with the fields that `arguments` name replaced."""
+        options = options if options is not None else TransactionOptions()
+        return replace(options, **arguments) if arguments else options
