@@ -19,6 +19,8 @@ from seqstore.store.errors import InvalidInputError
 
 _BY_PLACE: Final = "FieldPath("  # how a column that is counted is written
 _NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
+# The function that pickle calls for an expression; Arrow offers its bytes in no other way.
+_DESERIALIZE: Final = pc.scalar(True).__reduce__()[0]
 
 
 def text_of(predicate: pc.Expression) -> str | None:
@@ -72,7 +74,7 @@ def pack(expression: pc.Expression) -> bytes:
 
 def unpack(data: bytes) -> pc.Expression:
     """What `pack` made."""
-    return pc.Expression._deserialize(pa.py_buffer(zlib.decompress(data)))
+    return _DESERIALIZE(pa.py_buffer(zlib.decompress(data)))
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:

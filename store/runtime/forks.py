@@ -31,7 +31,7 @@ def new_rlock() -> threading.RLock:
 
 def _free_all() -> None:
     for lock in _renewed:
-        lock._at_fork_reinit()  # as the standard library does with its own (logging, concurrent.futures)
+        lock._at_fork_reinit()  # noqa: SLF001 - the only way; `logging` frees its own locks by it
 
 
 os.register_at_fork(after_in_child=_free_all)

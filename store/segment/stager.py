@@ -35,7 +35,13 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
 from seqstore.store.segment.key_index import KeyIndex
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import BULK_MEMORY, Segment, inline_segment, write_segment
+from seqstore.store.segment.segment import (
+    BULK_MEMORY,
+    Segment,
+    SegmentContent,
+    inline_segment,
+    write_segment,
+)
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.settings import Settings
 
@@ -148,12 +154,9 @@ class Stager:
                 self.disk,
                 self.directory,
                 segment_id,
-                batch,
-                index,
+                SegmentContent(batch, index, tombstones, origin),
                 self.schema,
                 batch_rows=rows_per_batch(row_bytes, self.settings),
-                tombstones=tombstones,
-                order=origin,
             )
             segment = Segment(self.disk, self.directory, meta, self.schema)
         segment.__dict__["index"] = index  # what was just built need not be read back
