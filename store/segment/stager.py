@@ -91,7 +91,7 @@ class Stager:
             return Staged((), 0)
         parts = self._parts(rows, sum(batch.nbytes for batch in given))
         coded = map_all(lambda batch: self._code(batch, parts), given, worth_it=parts > 1)
-        built = map_all(lambda part: self._build(*_gathered(coded, part)), range(parts), worth_it=parts > 1)
+        built = map_all(lambda part: self._build(*_part_rows(coded, part)), range(parts), worth_it=parts > 1)
         segments = tuple(segment for segment in built if segment is not None)
         return Staged(segments, rows - sum(segment.rows for segment in segments))
 
@@ -184,7 +184,7 @@ def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
     return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
 
 
-def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
+def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
     """The rows of a part out of all pieces, in input order, and their codes."""
     schema = pieces[0].batch.schema
     if len(pieces) == 1 and pieces[0].parts is None:
