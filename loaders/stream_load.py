@@ -34,7 +34,7 @@ from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
 from seqstore.store.load.load import Load
-from seqstore.store.runtime.freed_memory import give_back_freed_memory
+from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -223,7 +223,7 @@ class StreamLoad:
                     self._gathered.add(batch.places, mapped, batch.held_bytes)
                     del batch, mapped
                     if self._gathered.is_enough:
-                        give_back_freed_memory()  # what parsing took: staging takes as much again
+                        release_freed_memory()  # what parsing took: staging takes as much again
                         self._write(load)
                         self._log(log)
                 self._check_deadline()

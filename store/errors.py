@@ -7,23 +7,23 @@
     │   └── VersionExpiredError           the version is behind the retention horizon
     ├── AlreadyExistsError              database, table
     │   └── LabelExistsError              the label names an earlier load; .txn_id, .status
-    ├── ConflictError                   what was read has changed; run again on a new snapshot; .conflicts
-    │   ├── ConcurrentAppendException       a row came that the transaction's conditions cover
-    │   ├── ConcurrentDeleteReadException   a row it read changed or went
+    ├── ConflictError                   read data has changed; run again on a new snapshot; .conflicts
+    │   ├── ConcurrentAppendException       a row was added that the transaction's conditions cover
+    │   ├── ConcurrentDeleteReadException   a row it read was changed or removed
     │   ├── ConcurrentDeleteDeleteException a row it writes, unread, was changed
     │   ├── MetadataChangedException        schema or properties changed
-    │   ├── ProtocolChangedException        features changed, or the table was made twice
+    │   ├── ProtocolChangedException        features changed, or the table was created twice
     │   └── ConcurrentTransactionException  another run with its application id committed
     ├── AccessDeniedError               wrong password, or a privilege is missing
     ├── UnavailableError                lock held, disk or map full; try later or make room
-    ├── FormatError                     the directory is not ours, or was written by a newer program
+    ├── FormatError                     the directory is no store, or a newer program wrote it
     ├── ClosedError                     the handle is closed; open it again
     ├── CommitUnknownError              the outcome is not known; reopen and look up the label
     └── CorruptionError                 stored bytes are wrong; .path
 
-A class exists where a caller would do something different. What differs only in the telling is a `kind`.
-All of them pickle (Spark carries them between processes): the constructor takes the message and keyword
-fields, nothing else.
+A class exists where a caller would react differently. Errors that differ only in their message differ by
+`kind`. All classes pickle (Spark sends them between processes): the constructor accepts the message and
+keyword fields only.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class StoreError(Exception):
     """Base of all errors of the store.
 
     Args:
-        message: what, on what, expected and found, next step.
+        message: the failed operation, its object, expected and found, next step.
         kind: a stable word that programs may test, such as `"unknown_column"`.
-        fields: facts of the message, by name; also readable as attributes.
+        fields: values of the message, by name; also readable as attributes.
     """
 
     def __init__(self, message: str, *, kind: str = "", **fields: Any) -> None:
@@ -69,7 +69,7 @@ class LoadRejectedError(InvalidInputError):
 
 
 class NotFoundError(StoreError, LookupError):
-    """A database, table, label or transaction that does not exist."""
+    """A database, table, label or transaction does not exist."""
 
 
 class VersionExpiredError(NotFoundError):
@@ -100,11 +100,12 @@ _CONFLICT_FIELDS: Final = {
 
 
 class ConflictError(StoreError):
-    """What the operation read has changed; run it again on a new snapshot.
+    """Data that the operation read has changed; run it again on a new snapshot.
 
-    Fields: `table`, `operation`, `read_version` of the loser; `winner_version`, `winner_operation`,
-    `winner_label`; `isolation`, `reason`, `keys`; `conflicts` lists all of them, not only the first. Every
-    conflict has every field: 0, an empty text or an empty tuple where nothing is known or applies.
+    Fields: `table`, `operation`, `read_version` of the current transaction; `winner_version`,
+    `winner_operation`, `winner_label` of the committed one; `isolation`, `reason`, `keys`; `conflicts` lists
+    all of them, not only the first. Every conflict has every field: 0, an empty text or an empty tuple where
+    no value is known or applies.
     """
 
     error_class: ClassVar[str] = ""
@@ -115,10 +116,10 @@ class ConflictError(StoreError):
 
 
 class AccessDeniedError(StoreError):
-    """The user is not who it says it is, or does not hold the privilege."""
+    """The password is wrong, or the user does not hold the privilege."""
 
 
-# The six have the names Delta gave them, so that code written for it finds them.
+# The six conflict classes have Delta's names, so that code written for Delta can catch them.
 
 
 class ConcurrentAppendException(ConflictError):
@@ -140,20 +141,26 @@ class ConcurrentDeleteDeleteException(ConflictError):
 
 
 class MetadataChangedException(ConflictError):
-    """Schema or properties of the table changed; `.changes` and `.features` say what, of all winners."""
+    """Schema or properties of the table changed. `.changes` and `.features` list the changes of all committed
+    transactions.
+    """
 
     error_class = "DELTA_METADATA_CHANGED"
 
 
 class ProtocolChangedException(ConflictError):
-    """Table features changed, or another created the table first; `.changes` and `.features` as above."""
+    """Table features changed, or another transaction created the table first; `.changes` and `.features` as
+    in MetadataChangedException.
+    """
 
     error_class = "DELTA_PROTOCOL_CHANGED"
 
 
 class ConcurrentTransactionException(ConflictError):
-    """Another run with the same application id committed; `.app_id`, the winner's `.app_version` and the
-    loser's `.own_app_version`."""
+    """Another run with the same application id committed.
+
+    Fields: `.app_id`; `.app_version` of the committed run; `.own_app_version` of the current one.
+    """
 
     error_class = "DELTA_CONCURRENT_TRANSACTION"
 
@@ -171,8 +178,8 @@ class ClosedError(StoreError):
 
 
 class CommitUnknownError(StoreError):
-    """The commit may or may not have happened. `.label` finds out after reopening."""
+    """The commit may or may not have happened. Look up `.label` after reopening the store."""
 
 
 class CorruptionError(StoreError):
-    """Stored bytes are not what was written. `.path` names the file or record."""
+    """Stored bytes differ from the written ones. `.path` names the file or record."""

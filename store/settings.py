@@ -1,5 +1,6 @@
-"""Engine settings: sizes, times and switches, units in the names. `conf/default.toml` says the reason of
-each."""
+"""Engine settings: sizes, times and switches, units in the names. `conf/default.toml` states the reason for
+each.
+"""
 
 from __future__ import annotations
 
@@ -19,33 +20,34 @@ class Settings:
     """One immutable set of settings; `Settings.load(path)` reads the `[store]` table of a TOML file.
 
     Attributes:
-        catalog_bytes_max: size of the catalog's memory map; address space, not disk, so take it large.
-        inline_bytes_max: a load of at most this many Arrow bytes lives in the catalog itself.
-        segment_rows: rows a segment is built for when a load is large enough to be split.
+        catalog_bytes_max: size of the catalog's memory map; it reserves address space, not disk, so set it
+            high.
+        inline_bytes_max: a load of at most this many Arrow bytes is stored in the catalog itself.
+        segment_rows: rows of a segment where a large load is split.
         segment_bytes_max: a compaction cuts its segments before they reach this size, whatever their rows.
-        batch_rows_max: rows of one record batch: what is read, verified and pruned at a time.
+        batch_rows_max: rows of one record batch, the unit of reads, verification and pruning.
         batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
-        clustered_rows_min: from this many rows on, a segment is sorted by key rather than by key code.
+        clustered_rows_min: a segment of at least this many rows is sorted by key instead of by key code.
         label_keep_seconds: how long the label of a finished load stays taken (X18).
-        auto_increment_values_reserved: values of an AUTO_INCREMENT column that a process takes at once.
+        auto_increment_values_reserved: values of an AUTO_INCREMENT column that a process reserves at once.
         precommitted_keep_seconds: how long a pre-committed transaction waits for its commit before it is
             aborted.
-        rejected_rows_max: rejected rows a result lists; all are counted.
-        cache_bytes_max: size of the local cache of segment files that live on an object store.
+        rejected_rows_max: rejected rows that a result lists; all are counted.
+        cache_bytes_max: size of the local cache of segment files on an object store.
         load_paths: directories and URIs below which LOAD LABEL and routine loads may read files.
-        load_spark_master: where broker loads run Spark sessions of their own; empty: as `spark-submit`
-            says, else local[*].
-        auto_compaction: tables are compacted after loads without being asked; 0 switches it off.
-        compaction_segments_max: small segments a table may have before some are merged.
-        compaction_deleted_percent: dead rows a large segment may have before it is rewritten.
+        load_spark_master: Spark master of broker loads' own sessions; empty: the one of `spark-submit`, else
+            local[*].
+        auto_compaction: tables are compacted after loads automatically; 0 disables it.
+        compaction_segments_max: small segments that a table may have before some are merged.
+        compaction_deleted_percent: dead rows that a large segment may have before it is rewritten.
         compaction_bytes_per_second: how fast large segments with few dead rows may be rewritten.
-        version_retention_seconds: how long a version can be read after the next one came.
-        tombstone_retention_seconds: how late a row may come and still find that its key was deleted.
-        history_retention_seconds: how long the history tells of versions that cannot be read any more.
-        conflict_check_seconds: how long a commit looks at the rows of others before it gives up.
+        version_retention_seconds: how long a version can be read after the next one was published.
+        tombstone_retention_seconds: how late a row may arrive and still be compared with its key's tombstone.
+        history_retention_seconds: how long the history lists versions that can no longer be read.
+        conflict_check_seconds: time limit of a commit's comparison with rows of other transactions.
         update_lock_seconds: how long an UPDATE waits for another one on its table.
-        enable_concurrent_update: False: updates of a table wait for each other; True: they run at once and
-            those that meet fail (U2, U3). ADMIN SET FRONTEND CONFIG overrules it.
+        enable_concurrent_update: False: updates of a table run one after the other; True: they run
+            concurrently, and those that conflict fail (U2, U3). ADMIN SET FRONTEND CONFIG overrides it.
     """
 
     catalog_bytes_max: int = 64 * _GIB
@@ -75,10 +77,10 @@ class Settings:
 
     @classmethod
     def load(cls, path: Path) -> Settings:
-        """Reads a TOML file; settings it does not name keep their default.
+        """Reads a TOML file; settings that it does not name keep their default.
 
         Raises:
-            InvalidInputError: unknown name or a value that is no positive integer.
+            InvalidInputError: unknown name, or a value of another type or range.
         """
         with path.open("rb") as file:
             given: dict[str, Any] = tomllib.load(file).get("store", {})
@@ -97,7 +99,7 @@ class Settings:
 
 
 def _expected(name: str, default: Any, value: Any) -> str | None:
-    """What a setting should have been, None when it is."""
+    """Returns a description of the expected value, None if the value is acceptable."""
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(default, tuple):

@@ -45,11 +45,11 @@ from typing import Any, Final
 import lmdb
 import xxhash
 
-from seqstore.store.catalog.commit_group import Turn
+from seqstore.store.catalog.commit_group import QueuedWriter
 from seqstore.store.catalog.environment import Environment, environment, forget_replaced
 from seqstore.store.errors import NotFoundError
 from seqstore.store.runtime import records
-from seqstore.store.runtime.interrupts import InterruptsPutOff
+from seqstore.store.runtime.interrupts import DeferredInterrupts
 from seqstore.store.settings import Settings
 
 _DATABASES: Final = (
@@ -171,7 +171,7 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[CatalogTransaction]:
         """A consistent view of the catalog, for a moment."""
-        with InterruptsPutOff():
+        with DeferredInterrupts():
             opened = self._environment()
             while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
                 opened = self._environment()
@@ -190,33 +190,33 @@ class Catalog:
         Raises:
             UnavailableError: the catalog's map or the disk is full.
         """
-        with InterruptsPutOff(), self._written(ready) as tx:
+        with DeferredInterrupts(), self._written(ready) as tx:
             yield tx
 
     @contextmanager
     def _written(self, ready: Callable[[], None] | None) -> Iterator[CatalogTransaction]:
         while True:
             opened = self._environment()
-            turn = opened.queue.enter(ready)
-            if turn.parent is not None:
-                with _as_companion(opened, turn) as tx:
+            writer = opened.queue.enter(ready)
+            if writer.parent is not None:
+                with _as_follower(opened, writer) as tx:
                     yield tx
                 return
             try:
                 txn = opened.begin(write=True) if ready is None else opened.begin_ready(ready)
                 if txn is not None:  # else it was closed for a fork meanwhile
-                    companions: list[Turn] = []
-                    with opened.queue.companions(companions), opened.ending(txn, write=True):
+                    followers: list[QueuedWriter] = []
+                    with opened.queue.outcome_for(followers), opened.ending(txn, write=True):
                         tx = CatalogTransaction(txn, opened.databases)
                         yield tx
-                        opened.queue.run_companions(txn, companions, tx.made)
+                        opened.queue.run_followers(txn, followers, tx.made)
                     return
             finally:
                 opened.queue.leave()
 
     def make_durable(self) -> None:
         """To be called before a file is deleted because of what was read here."""
-        with InterruptsPutOff():
+        with DeferredInterrupts():
             while not self._environment().make_durable():
                 pass  # closed for a fork meanwhile, and opened again
 
@@ -226,15 +226,15 @@ class Catalog:
 
 
 @contextmanager
-def _as_companion(opened: Environment, turn: Turn) -> Iterator[CatalogTransaction]:
+def _as_follower(opened: Environment, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
     try:
-        with opened.nested(turn.parent) as txn:
-            tx = CatalogTransaction(txn, opened.databases, states=turn.states)
+        with opened.nested(writer.parent) as txn:
+            tx = CatalogTransaction(txn, opened.databases, states=writer.states)
             yield tx
-        turn.states.update(tx.made)
+        writer.states.update(tx.made)
     finally:
-        turn.hand_back()
-    turn.outcome()
+        writer.finish_block()
+    writer.outcome()
 
 
 # Keys and lookups, one function per fact.

@@ -1,16 +1,16 @@
-"""Writers of one process share commits of the catalog, so that many small loads cost one fsync.
+"""Group commit: writers of one process share a commit of the catalog, and many small loads cost one fsync.
 
-LMDB lets one writer in at a time, and a commit waits for the disk. So:
+LMDB admits one writer at a time, and a commit waits for the disk:
 
-1. The first writer leads: it begins LMDB's transaction and runs its block in it. If the block fails, nothing
-   is shared and the transaction is aborted.
-2. Writers that came meanwhile run their blocks one after the other, each in its own thread, in a nested
-   transaction of the leader's: one that fails takes back only what it did itself.
-3. The leader commits, once for all of them, and tells the outcome. The first that is still waiting leads
-   next.
+1. The first writer is the leader. It begins LMDB's transaction and runs its block in it. If the block fails,
+   the transaction is aborted and nothing is shared.
+2. The writers that queued up meanwhile are the followers. Their blocks run one after the other, each in its
+   own thread, in a nested transaction of the leader's. A block that fails rolls back its own changes only.
+3. The leader commits once for all of them and hands each follower the outcome. The first writer that is still
+   queued becomes the next leader.
 
-A block that ran nested has seen what its companions did although nothing of it was committed yet
-(`Transaction.is_shared`): it must not be remembered before the commit.
+A follower's block reads changes of other followers that are not committed yet
+(`CatalogTransaction.is_shared`). No such change may be cached before the commit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from typing import Any, Final
 
 from seqstore.store.errors import StoreError, UnavailableError
 
-_COMPANIONS_MAX: Final = 256
-_GATHER_SECONDS: Final = 0.02  # nobody waits longer for companions to run
+_FOLLOWERS_MAX: Final = 256
+_GROUP_SECONDS: Final = 0.02  # the leader starts no further follower after this time
 
 
-class Turn:
+class QueuedWriter:
     """One writer in the queue.
 
     Attributes:
         parent: the leader's LMDB transaction, None for the leader itself.
-        states: what companions of one leader read and hand on, by table; forgotten with its transaction.
+        states: table states that the followers of one leader share, by table id; dropped with its
+            transaction.
     """
 
     def __init__(self) -> None:
@@ -46,22 +47,24 @@ class Turn:
         self._error: BaseException | None = None
 
     def wait(self) -> None:
+        """Waits until the writer is the leader or may run as a follower."""
         self._may_run.wait()
 
     def lead(self) -> None:
+        """Makes the writer the leader."""
         self._may_run.set()
 
     def run_within(self, parent: Any, states: dict[int, Any]) -> None:
-        """Lets a companion run, and waits until it has."""
+        """Lets the writer run as a follower and waits until its block has ended."""
         self.parent, self.states = parent, states
         self._may_run.set()
         try:
             self._has_run.wait()
-        finally:  # also when interrupted: it works in our transaction
+        finally:  # an interrupt must not end the wait: the follower uses the leader's transaction
             self._has_run.wait()
 
-    def hand_back(self) -> None:
-        """The block has run: the leader goes on."""
+    def finish_block(self) -> None:
+        """Marks the follower's block as ended, so that the leader continues."""
         self._has_run.set()
 
     def outcome(self) -> None:
@@ -74,76 +77,77 @@ class Turn:
         if self._error is not None:
             raise copy.copy(self._error)
 
-    def tell(self, error: BaseException | None) -> None:
+    def set_outcome(self, error: BaseException | None) -> None:
+        """Records how the leader's transaction ended; None for a commit."""
         self._error = error
         self._is_over.set()
 
 
-class WriteQueue:
-    """The writers of one environment."""
+class CommitQueue:
+    """The queue of writers of one environment."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[Turn] = deque()
-        self._is_led = False
+        self._waiting: deque[QueuedWriter] = deque()
+        self._has_leader = False
 
-    def enter(self, ready: Callable[[], None] | None = None) -> Turn:
-        """Takes a place and waits for the turn to come, as leader or as companion.
+    def enter(self, ready: Callable[[], None] | None = None) -> QueuedWriter:
+        """Queues a writer and waits until it is the leader or may run as a follower.
 
         Args:
-            ready: called before, when there is somebody to wait for.
+            ready: called first, if another writer is the leader.
         """
-        turn = Turn()
-        if ready is not None and self._is_led:
+        writer = QueuedWriter()
+        if ready is not None and self._has_leader:
             ready()
         with self._lock:
-            if self._is_led:
-                self._waiting.append(turn)
+            if self._has_leader:
+                self._waiting.append(writer)
             else:
-                self._is_led = True
-                turn.lead()
-        turn.wait()
-        return turn
+                self._has_leader = True
+                writer.lead()
+        writer.wait()
+        return writer
 
     def leave(self) -> None:
-        """The leader has ended: the next one leads."""
+        """Ends the leader's part; the next queued writer becomes the leader."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().lead()
             else:
-                self._is_led = False
+                self._has_leader = False
 
     @contextmanager
-    def companions(self, companions: list[Turn]) -> Iterator[None]:
-        """Around a leader's transaction: tells its companions how it ended."""
+    def outcome_for(self, followers: list[QueuedWriter]) -> Iterator[None]:
+        """Wraps a leader's transaction and hands its outcome to the followers."""
         try:
             yield
         except BaseException as error:
-            told = (
+            outcome = (
                 error
                 if isinstance(error, StoreError)
                 else UnavailableError(
                     f"the commit shared with another writer was given up: {error!r}", kind="commit"
                 )
             )
-            for turn in companions:
-                turn.tell(told)
+            for follower in followers:
+                follower.set_outcome(outcome)
             raise
-        for turn in companions:
-            turn.tell(None)
+        for follower in followers:
+            follower.set_outcome(None)
 
-    def run_companions(self, parent: Any, companions: list[Turn], states: dict[int, Any]) -> None:
-        """Runs the blocks of those that wait within the leader's transaction.
+    def run_followers(self, parent: Any, followers: list[QueuedWriter], states: dict[int, Any]) -> None:
+        """Runs the blocks of queued writers within the leader's transaction.
 
         Args:
-            companions: their turns are added.
-            states: what the leader made, to begin with.
+            followers: receives the writers that ran.
+            states: the table states that the leader made.
         """
-        until = time.monotonic() + _GATHER_SECONDS
-        while len(companions) < _COMPANIONS_MAX and time.monotonic() < until:
+        until = time.monotonic() + _GROUP_SECONDS
+        while len(followers) < _FOLLOWERS_MAX and time.monotonic() < until:
             with self._lock:
                 if not self._waiting:
                     return
-                turn = self._waiting.popleft()
-            companions.append(turn)
-            turn.run_within(parent, states)
+                writer = self._waiting.popleft()
+            followers.append(writer)
+            writer.run_within(parent, states)

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 import lmdb
 
-from seqstore.store.catalog.commit_group import WriteQueue
+from seqstore.store.catalog.commit_group import CommitQueue
 from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
     CommitUnknownError,
@@ -111,7 +111,7 @@ class Environment:
         self._active = 0
         self._is_closed = False
         self._idle = threading.Condition()
-        self.queue = WriteQueue()
+        self.queue = CommitQueue()
         self._prepare_lock = PrepareLock(path.parent / "locks" / "next-writer")
         try:
             path.mkdir(parents=True, exist_ok=True)

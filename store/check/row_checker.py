@@ -42,7 +42,7 @@ from seqstore.store.schema.partitions import rows_outside
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.types.cast import try_cast
-from seqstore.store.types.zero_values import fill_zero
+from seqstore.store.types.zero_values import fill_zero_values
 
 Mask = npt.NDArray[np.bool_]
 
@@ -237,7 +237,7 @@ class RowChecker:
         if not column.nullable and values.null_count:
             missing = self._must_have_value(column, np.asarray(values.is_null()))
             if is_tombstone is not None and column.name not in self.schema.key:
-                values = fill_zero(values, pa.array(missing & is_tombstone))
+                values = fill_zero_values(values, pa.array(missing & is_tombstone))
                 missing &= ~is_tombstone
             for row in np.flatnonzero(missing):
                 reason = f"column({column.name}) values is null while columns is not nullable"
@@ -278,7 +278,7 @@ class RowChecker:
             scalar = default_scalar(column, self.now)
             return pa.repeat(scalar, rows) if scalar.is_valid else pa.nulls(rows, column.type.arrow)
         if is_tombstone is not None and is_tombstone.all():
-            return fill_zero(pa.nulls(rows, column.type.arrow), pa.repeat(True, rows))
+            return fill_zero_values(pa.nulls(rows, column.type.arrow), pa.repeat(True, rows))
         raise InvalidInputError(
             f"{self.table}: column {column.name!r} is missing; it is NOT NULL and has no default",
             kind="missing_column",

@@ -1,5 +1,7 @@
-"""A comparison of one column with constants: told to scans as an expression, tested on rows, or on no more
-than the bounds of a batch."""
+"""A comparison of one column with constants.
+
+Scans receive it as an expression; rows in memory and the bounds of a batch are tested directly.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """One comparison of a column. `operator` is a comparison sign, `in`, `is null` or `is not null`; values
-    have the column's own type."""
+    """One comparison of a column.
+
+    `operator` is a comparison sign, `in`, `is null` or `is not null`; `values` have the column's own type.
+    """
 
     column: str
     operator: str
@@ -62,7 +66,7 @@ class Condition:
         return pa.array([value.as_py() for value in self.values], self.values[0].type)
 
     def holds(self, values: pa.Array) -> pa.BooleanArray:
-        """For which values it is true; where it is not, the answer is false or NULL."""
+        """Returns for which values the condition is true; for the others the result is false or NULL."""
         if self.operator == "in":
             return pc.is_in(values, value_set=self._choices)
         if self.operator == "is null":
@@ -72,13 +76,13 @@ class Condition:
         return _COMPARE[self.operator](values, self.values[0])
 
     def always_holds(self, low: pa.Array, high: pa.Array, has_nulls: pa.BooleanArray) -> pa.BooleanArray:
-        """For which batches it is true of every row, as far as bounds tell: not where the answer is NULL.
+        """Returns for which batches the bounds prove the condition for every row; NULL means no proof.
 
         Args:
             low, high, has_nulls: of the column, a value per batch, NULL where it is not known.
         """
         if self.operator == "is null":
-            return pc.and_(has_nulls, False)  # bounds do not tell that every value is NULL
+            return pc.and_(has_nulls, False)  # bounds do not show that every value is NULL
         known = pc.invert(has_nulls)
         if self.operator == "is not null":
             return known

@@ -1,6 +1,6 @@
-"""Arrow expressions over rows that are in memory, computed by the thread that asks.
+"""Arrow expressions over rows in memory, computed by the calling thread.
 
-A dataset scanner spends several times as long on starting its threads as on a few rows.
+The start of a dataset scanner's threads costs several times as much as a few rows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pyarrow.acero import (
 
 
 def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
-    """Expressions of each row, by the names of the columns they become; rows keep their order.
+    """Computes expressions for each row, under the names of the resulting columns; rows keep their order.
 
     Raises:
-        pa.ArrowException: one does not fit the columns.
+        pa.ArrowException: an expression does not fit the columns.
     """
     return _run(rows, Declaration("project", ProjectNodeOptions(list(columns.values()), list(columns))))
 
 
 def filtered(rows: pa.Table, predicate: pc.Expression) -> pa.Table:
-    """Rows that satisfy a predicate, in their order; NULL is no.
+    """Returns the rows that satisfy a predicate, in their order; NULL does not satisfy it.
 
     Raises:
         pa.ArrowException: it does not fit the columns.

@@ -1,7 +1,7 @@
-"""What can be told of a filter, an Arrow expression that keeps its parts to itself.
+"""Facts about a filter, an Arrow expression that does not expose its parts.
 
-Its text is all there is to look at. Arrow cuts long strings of a value set at a byte, perhaps within a
-character; such a text cannot be had, and then nothing is known of the filter but that it may be evaluated.
+Only the text of an expression can be inspected. Arrow cuts long strings of a value set at a byte, perhaps
+within a character. Such a text cannot be decoded; the filter can then be evaluated but not inspected.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import pyarrow.dataset as ds
 
 from seqstore.store.errors import InvalidInputError
 
-_BY_PLACE: Final = "FieldPath("  # how a column that is counted is written
+_BY_PLACE: Final = "FieldPath("  # Arrow's text for a column by position
 _NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
+# The function with which pickle restores an expression; Arrow has no public one.
+_DESERIALIZE: Final = pc.scalar(True).__reduce__()[0]
 
 
 def text_of(predicate: pc.Expression) -> str | None:
-    """The filter as Arrow writes it, None when it cannot be written."""
+    """Returns the filter as Arrow writes it, None if the text cannot be decoded."""
     try:
         return str(predicate)
     except UnicodeDecodeError:
@@ -30,15 +32,16 @@ def text_of(predicate: pc.Expression) -> str | None:
 
 
 def may_name_nan(predicate: pc.Expression) -> bool:
-    """Whether NaN may be one of its values."""
+    """Returns whether NaN may be one of the filter's values."""
     text = text_of(predicate)
     return text is None or _NAN.search(text) is not None
 
 
 def columns_of(predicate: pc.Expression, names: Sequence[str]) -> list[str] | None:
-    """Those of some columns that the filter may read, None when it may be any, or it counts them.
+    """Returns those of some columns that the filter may read.
 
-    A column whose name does not occur in the text is not among them.
+    A column whose name does not occur in the text is not read. None means that the filter may read any
+    column: its text is unknown, or it refers to columns by position.
     """
     text = text_of(predicate)
     if text is None or _BY_PLACE in text:
@@ -47,8 +50,11 @@ def columns_of(predicate: pc.Expression, names: Sequence[str]) -> list[str] | No
 
 
 def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
-    """Those of some columns whose names occur in an expression as words: never too few, all of them where it
-    counts columns or cannot be written."""
+    """Returns those of some columns whose names occur in an expression as words.
+
+    The result is never too small. It has all columns if the expression refers to columns by position or its
+    text cannot be decoded.
+    """
     text = text_of(expression)
     if text is None or _BY_PLACE in text:
         return list(names)
@@ -56,10 +62,10 @@ def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
 
 
 def pack(expression: pc.Expression) -> bytes:
-    """An expression for the catalog, compressed; `unpack` reads it back.
+    """Packs an expression for the catalog, compressed; `unpack` restores it.
 
     Raises:
-        InvalidInputError: Arrow cannot write it: it counts columns instead of naming them.
+        InvalidInputError: Arrow cannot serialize it: it refers to columns by position instead of by name.
     """
     try:
         return zlib.compress(memoryview(expression.__reduce__()[1][0]))
@@ -71,12 +77,12 @@ def pack(expression: pc.Expression) -> bytes:
 
 
 def unpack(data: bytes) -> pc.Expression:
-    """What `pack` made."""
-    return pc.Expression._deserialize(pa.py_buffer(zlib.decompress(data)))
+    """Restores an expression that `pack` packed."""
+    return _DESERIALIZE(pa.py_buffer(zlib.decompress(data)))
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:
-    """Refuses what is no filter over some columns.
+    """Checks that a value is a filter over the columns of a schema.
 
     Raises:
         InvalidInputError: no expression, unknown columns, types that do not fit, or no boolean.
@@ -99,7 +105,7 @@ def check_predicate(predicate: Any, schema: pa.Schema) -> None:
 
 
 def does_not_fit(predicate: pc.Expression, error: Exception) -> InvalidInputError:
-    """The error to raise for one of Arrow's."""
+    """Returns the error to raise for an error of Arrow's."""
     reason = " ".join(str(error).split())  # Arrow lists columns on lines of their own
     return InvalidInputError(
         f"filter {text_of(predicate) or ''} does not fit the table: {reason}", kind="bad_filter"

@@ -37,7 +37,7 @@ from seqstore.store.segment.dedupe import Rows, equal_keys, group_rows
 from seqstore.store.segment.key_codes import encode_keys, is_exact
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.types.zero_values import fill_zero
+from seqstore.store.types.zero_values import fill_zero_values
 
 if TYPE_CHECKING:
     from seqstore.store.check.delta import Delta
@@ -290,7 +290,7 @@ class _Merging:
             gather = np.where(from_delta | from_history, gather, offset)
         chosen = pa.concat_arrays(pieces).take(pa.array(gather))
         if not column.nullable and chosen.null_count:
-            chosen = fill_zero(chosen, pa.array(np.asarray(chosen.is_null())))  # of groups that are not there
+            chosen = fill_zero_values(chosen, pa.array(np.asarray(chosen.is_null())))  # absent groups
         return chosen
 
     def _from_history(self, column: Column, history: Rows, *, is_sequence: bool) -> pa.Array:

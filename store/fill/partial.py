@@ -44,7 +44,7 @@ from seqstore.store.segment.dedupe import Groups, equal_keys, group_rows
 from seqstore.store.segment.key_codes import Codes, encode_keys, is_exact
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.types.zero_values import fill_zero
+from seqstore.store.types.zero_values import fill_zero_values
 
 _NONE: Final = -1
 
@@ -315,7 +315,7 @@ class _Filling:
             gather = np.where(use_default, offset, gather)
         chosen = pa.concat_arrays(pieces).take(pa.array(gather))
         if not column.nullable and chosen.null_count:
-            chosen = fill_zero(chosen, pa.array(np.asarray(chosen.is_null())))  # only tombstones get here
+            chosen = fill_zero_values(chosen, pa.array(np.asarray(chosen.is_null())))  # tombstones
         return chosen
 
     def _stored_cells(self, column: Column) -> pa.Array:

@@ -231,14 +231,14 @@ class _Teller:
         return self._ended(write, end)
 
     def _lost(self, write: _Write, winner: _Write | None) -> tuple[str, int | None, str]:
-        mine = _shown(write.sequence)
+        mine = _sequence_text(write.sequence)
         if winner is None:
             return (
                 TOO_LATE,
                 None,
                 f"too late: sequence {mine} is older than what is remembered of deleted keys",
             )
-        theirs = _shown(winner.sequence)
+        theirs = _sequence_text(winner.sequence)
         if winner.version == write.version:
             if winner.sequence == write.sequence:
                 return SUPERSEDED, None, f"a later row of the same load has the same sequence {theirs}"
@@ -256,7 +256,7 @@ class _Teller:
             return DELETED, end, f"gone with version {end}, which removed rows as a whole"
         if winner.version != end:
             return REPLACED, end, f"version {end} restored the row of version {winner.version}"
-        why = f"sequence {_shown(winner.sequence)}"
+        why = f"sequence {_sequence_text(winner.sequence)}"
         if winner.sequence == write.sequence:
             why = "later version" if winner.sequence is None else f"same {why}, later version"
         if winner.sign:
@@ -264,5 +264,5 @@ class _Teller:
         return REPLACED, end, f"replaced by version {end} ({why})"
 
 
-def _shown(sequence: Any) -> str:
+def _sequence_text(sequence: Any) -> str:
     return "NULL" if sequence is None else str(sequence)

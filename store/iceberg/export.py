@@ -34,18 +34,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    DataFileStatistics,
-    PyArrowFileIO,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    pyarrow_to_schema,
-)
+from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, pyarrow_to_schema
 from pyiceberg.manifest import (
     DataFile,
-    DataFileContent,
-    FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
     write_manifest,
@@ -53,12 +44,12 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.typedef import Record
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, update_table_metadata
 
-from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.iceberg.location import iceberg_directory
 from seqstore.store.read.scan_task import ScanTask
@@ -130,8 +121,8 @@ def write_iceberg(table: VersionedTable) -> IcebergVersion:
         directory = iceberg_directory(table.loader.directory)
         writer = _Writer(disk, directory, snapshot.schema, snapshot.version)
         tasks = table.scan_tasks(version=snapshot.version)
-        entries = [writer.write_rows(number, task) for number, task in enumerate(tasks)]
-        return writer.finish([entry for entry in entries if entry is not None])
+        files = [writer.write_rows(number, task) for number, task in enumerate(tasks)]
+        return writer.finish([file for file in files if file is not None])
 
 
 @contextmanager
@@ -152,13 +143,13 @@ class _Writer:
         self._directory = directory
         self._version = version
         self._arrow = pa.schema([_field(column) for column in schema.columns])
-        self._schema = _iceberg_schema(schema, self._arrow)
+        self._metadata = _metadata(_location(disk.path(directory)), _iceberg_schema(schema, self._arrow))
         self._io = PyArrowFileIO()
         self._token = secrets.token_hex(4)
         for part in ("data", "metadata"):
             disk.path(f"{directory}/{part}").mkdir(parents=True, exist_ok=True)
 
-    def write_rows(self, number: int, task: ScanTask) -> ManifestEntry | None:
+    def write_rows(self, number: int, task: ScanTask) -> DataFile | None:
         """The rows of a task as a data file, None when there are none."""
         name = f"{self._directory}/data/v{self._version}-{number}-{self._token}.parquet"
         rows = 0
@@ -172,46 +163,28 @@ class _Writer:
         if not rows:
             self._disk.delete(name)
             return None
-        path = self._disk.path(name)
-        found = self._statistics(pq.read_metadata(path))
-        data = DataFile.from_args(
-            _table_format_version=_FORMAT_VERSION,
-            content=DataFileContent.DATA,
-            file_path=_location(path),
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            file_size_in_bytes=path.stat().st_size,
-            sort_order_id=None,
-            spec_id=0,
-            equality_ids=None,
-            key_metadata=None,
-            **found.to_serialized_dict(),
-        )
-        return ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=data)
+        return self._data_file(_location(self._disk.path(name)))
 
-    def _statistics(self, written: pq.FileMetaData) -> DataFileStatistics:
+    def _data_file(self, location: str) -> DataFile:
         """Counts and bounds of a data file. Times before the year 1 have none: Python has no such dates."""
-        times = [f.name for f in self._arrow if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)]
-        paths = parquet_path_to_id_mapping(self._schema)
         try:
-            plan = compute_statistics_plan(self._schema, {})
-            return data_file_statistics_from_parquet_metadata(written, plan, paths)
+            return parquet_file_to_data_file(self._io, self._metadata, location)
         except OverflowError:
+            times = [f.name for f in self._arrow if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)]
             only_counted = {f"write.metadata.metrics.column.{name}": "counts" for name in times}
-            plan = compute_statistics_plan(self._schema, only_counted)
-            return data_file_statistics_from_parquet_metadata(written, plan, paths)
+            metadata = self._metadata.model_copy(update={"properties": only_counted})
+            return parquet_file_to_data_file(self._io, metadata, location)
 
-    def finish(self, entries: list[ManifestEntry]) -> IcebergVersion:
+    def finish(self, files: list[DataFile]) -> IcebergVersion:
         """Names the data files, and makes them what readers find."""
         self._disk.sync_directory(f"{self._directory}/data")
-        manifests = self._write_manifests(entries)
-        text = self._metadata(manifests).model_dump_json(by_alias=True, exclude_none=True)
+        metadata = self._with_snapshot(self._write_manifests(files))
+        text = metadata.model_dump_json(by_alias=True, exclude_none=True)
         name = f"{self._directory}/metadata/v{self._version}.metadata.json"
         self._put(name, text.encode())
         before = _hinted(self._disk.path(f"{self._directory}/metadata/version-hint.text"))
         self._put(f"{self._directory}/metadata/version-hint.text", str(self._version).encode())
         self._remove_all_but({self._version, before})
-        files = [entry.data_file for entry in entries]
         return IcebergVersion(
             self._version,
             self._disk.path(name),
@@ -220,21 +193,21 @@ class _Writer:
             sum(file.file_size_in_bytes for file in files),
         )
 
-    def _write_manifests(self, entries: list[ManifestEntry]) -> Path:
+    def _write_manifests(self, files: list[DataFile]) -> Path:
         """The manifest and the list of it, which is empty when there is no row."""
         listed = []
-        if entries:
+        if files:
             path = self._path("files.avro")
             with write_manifest(
                 _FORMAT_VERSION,
                 UNPARTITIONED_PARTITION_SPEC,
-                self._schema,
+                self._metadata.schema(),
                 self._io.new_output(_location(path)),
                 self._version,
                 "deflate",
             ) as manifest:
-                for entry in entries:
-                    manifest.add(entry)
+                for file in files:
+                    manifest.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file))
             listed.append(manifest.to_manifest_file())
             self._sync(path)
         path = self._path("manifests.avro")
@@ -246,33 +219,19 @@ class _Writer:
         self._sync(path)
         return path
 
-    def _metadata(self, manifests: Path) -> TableMetadataV2:
-        location = _location(self._disk.path(self._directory))
-        moment = now_ms()
+    def _with_snapshot(self, manifests: Path) -> TableMetadata:
+        """The metadata with the version as the only snapshot."""
         snapshot = Snapshot(
             snapshot_id=self._version,
             sequence_number=self._version,
-            timestamp_ms=moment,
             manifest_list=_location(manifests),
             summary=Summary(Operation.OVERWRITE),
-            schema_id=self._schema.schema_id,
+            schema_id=self._metadata.current_schema_id,
         )
-        return TableMetadataV2(
-            location=location,
-            table_uuid=uuid.uuid5(uuid.NAMESPACE_URL, location),
-            last_updated_ms=moment,
-            last_sequence_number=self._version,
-            last_column_id=self._schema.highest_field_id,
-            schemas=[self._schema],
-            current_schema_id=self._schema.schema_id,
-            partition_specs=[UNPARTITIONED_PARTITION_SPEC],
-            default_spec_id=UNPARTITIONED_PARTITION_SPEC.spec_id,
-            last_partition_id=UNPARTITIONED_PARTITION_SPEC.last_assigned_field_id,
-            sort_orders=[UNSORTED_SORT_ORDER],
-            default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
-            snapshots=[snapshot],
-            current_snapshot_id=snapshot.snapshot_id,
+        current = SetSnapshotRefUpdate(
+            ref_name=MAIN_BRANCH, type=SnapshotRefType.BRANCH, snapshot_id=snapshot.snapshot_id
         )
+        return update_table_metadata(self._metadata, (AddSnapshotUpdate(snapshot=snapshot), current))
 
     def _path(self, name: str) -> Path:
         return self._disk.path(f"{self._directory}/metadata/v{self._version}-{self._token}-{name}")
@@ -305,6 +264,22 @@ def _hinted(path: Path) -> int | None:
 
 def _location(path: Path) -> str:
     return f"file://{path.absolute()}"
+
+
+def _metadata(location: str, schema: Schema) -> TableMetadata:
+    """A table without rows. pyiceberg's `new_table_metadata` would give the columns ids of its own."""
+    return TableMetadataV2(
+        location=location,
+        table_uuid=uuid.uuid5(uuid.NAMESPACE_URL, location),
+        last_column_id=schema.highest_field_id,
+        schemas=[schema],
+        current_schema_id=schema.schema_id,
+        partition_specs=[UNPARTITIONED_PARTITION_SPEC],
+        default_spec_id=UNPARTITIONED_PARTITION_SPEC.spec_id,
+        last_partition_id=UNPARTITIONED_PARTITION_SPEC.last_assigned_field_id,
+        sort_orders=[UNSORTED_SORT_ORDER],
+        default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
+    )
 
 
 def _field(column: Column) -> pa.Field:

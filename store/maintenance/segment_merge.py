@@ -35,7 +35,7 @@ from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import KeyIndex, Positions
 from seqstore.store.segment.load_marker import new_segment_id
-from seqstore.store.segment.segment import Segment, write_segment
+from seqstore.store.segment.segment import Segment, SegmentContent, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.stager import Stager, key_order, rows_per_batch
 from seqstore.store.types.zero_values import empty_values
@@ -303,12 +303,9 @@ class _Merging:
             stager.disk,
             stager.directory,
             new_segment_id(),
-            rows,
-            index,
+            SegmentContent(rows, index, tombstones, order),
             self.schema,
             batch_rows=rows_per_batch(rows.nbytes // len(rows), stager.settings),
-            tombstones=tombstones,
-            order=order,
             compression="zstd" if is_guard else None,
         )
         self.merged.outputs.append(Segment(stager.disk, stager.directory, meta, self.schema))

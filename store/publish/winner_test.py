@@ -167,7 +167,7 @@ class Planner:
             self._plan, self.state, segment, matches, self._stale.get(name), self._ageless.get(name)
         )
         self._staged.append(segment)
-        segment.index.let_pages_go()
+        segment.index.release_pages()
 
     def finish(self) -> Plan:
         plan = self._plan

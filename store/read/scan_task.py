@@ -108,17 +108,17 @@ def plan_scan(
 ) -> list[ScanTask]:
     """Cuts a state into tasks; see the module. Together they return what `scan` does."""
     tasks: list[ScanTask] = []
-    gathered: list[SegmentSlice] = []
+    chosen: list[SegmentSlice] = []
     empty = ScanTask(disk, directory, projection, predicate, deleted, ())
     rows = 0
     for piece in _slices(unpruned(state, predicate), rows_per_task):
-        if gathered and rows + piece.rows > rows_per_task:
-            tasks.append(replace(empty, slices=tuple(gathered)))
-            gathered, rows = [], 0
-        gathered.append(piece)
+        if chosen and rows + piece.rows > rows_per_task:
+            tasks.append(replace(empty, slices=tuple(chosen)))
+            chosen, rows = [], 0
+        chosen.append(piece)
         rows += piece.rows
-    if gathered:
-        tasks.append(replace(empty, slices=tuple(gathered)))
+    if chosen:
+        tasks.append(replace(empty, slices=tuple(chosen)))
     return tasks
 
 

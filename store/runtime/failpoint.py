@@ -1,7 +1,7 @@
-"""Named points where a test may stop the process: the seam of the crash tests.
+"""Failpoints: named points at which a test ends the process; the crash tests use them.
 
-`SEQSTORE_FAILPOINT=name` (or `name:k`) in the environment makes the k-th pass of that point end the process
-with SIGKILL, as a power cut would. Without the variable a point costs one dictionary look-up.
+`SEQSTORE_FAILPOINT=name` (or `name:k`) in the environment ends the process with SIGKILL at the k-th pass of
+that point, as a power failure would. Without the variable a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _passes = 0
 
 
 def hit(name: str) -> None:
-    """Passes the point; ends the process there if the environment says so."""
+    """Passes a point and ends the process there if the environment names it."""
     wanted = os.environ.get("SEQSTORE_FAILPOINT")
     if wanted is None:
         return

@@ -1,4 +1,4 @@
-"""Values in messages: whatever users send has to be told back to them."""
+"""Values of users in messages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pyarrow as pa
 
 
 def format_value(value: pa.Scalar) -> Any:
-    """A value as Python has it; a text where Python has none, as for what is no UTF-8, times beyond the year
-    9999 and time zones nobody knows.
+    """Returns a value as Python has it, or a text where Python has none.
 
-    What pyarrow raises for those is of many types, and none must hide what the message is about.
+    Python has no value for bytes that are not UTF-8, for times beyond the year 9999 and for unknown time
+    zones. pyarrow raises errors of many types for them; none may hide the message itself.
     """
     try:
         return value.as_py()
@@ -22,7 +22,7 @@ def format_value(value: pa.Scalar) -> Any:
 
 
 def has_python_form(value: pa.Scalar) -> bool:
-    """Whether Python has such a value."""
+    """Returns whether Python has such a value."""
     try:
         value.as_py()
     except Exception:

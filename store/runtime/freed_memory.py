@@ -1,7 +1,7 @@
-"""Memory that was freed and that the C library still keeps.
+"""Freed memory that the C library still holds.
 
-Many threads free many small blocks while a large load is parsed; glibc keeps them in its arenas for the next
-ones, and they stay part of the process.
+Many threads free many small blocks while a large load is parsed. glibc keeps these blocks in its arenas for
+later allocations, and they stay part of the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Final
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
-def give_back_freed_memory() -> None:
-    """Gives it back to the system, which takes some milliseconds; of no effect without glibc."""
+def release_freed_memory() -> None:
+    """Releases freed memory to the operating system.
+
+    Costs some milliseconds; without glibc it has no effect.
+    """
     if _trim is not None:
         _trim(ctypes.c_size_t(0))

@@ -1,4 +1,4 @@
-"""Values of an object that are computed when first asked for and then kept."""
+"""Values of an object that are computed at the first access and then kept."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _Value = TypeVar("_Value")
 
 
 class cached_property(Generic[_Value]):
-    """`functools.cached_property` as it is from Python 3.12 on: without a lock.
+    """Works as `functools.cached_property` does from Python 3.12 on: without a lock.
 
     Up to 3.11 one lock per property serves all objects of a class: readers of different tables would wait for
-    each other, and a child forked meanwhile for ever. Without one, two threads may compute the same value; so
-    it is only for values of objects that do not change.
+    each other, and a child forked meanwhile would wait for ever. Without the lock, two threads may compute
+    the same value. Use it only for values of objects that do not change.
     """
 
     def __init__(self, compute: Callable[[Any], _Value]) -> None:

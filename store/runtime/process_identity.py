@@ -1,4 +1,4 @@
-"""Identity of a process: its id with its start time, for an id may be used again."""
+"""Identity of a process: its id with its start time, because the system reuses ids."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ENDED: Final = (b"Z", b"X", b"x")  # zombie, dead
 
 
 def this_process() -> tuple[int, int]:
-    """Identity of this process; a later process with the same id differs in its start time."""
+    """Returns the identity of this process. A later process with the same id has another start time."""
     return _own_identity(os.getpid())
 
 
 def identity_of(pid: int) -> tuple[int, int]:
-    """Identity of another process of this host."""
+    """Returns the identity of another process of this host."""
     return pid, _start_time(pid)
 
 
@@ -26,17 +26,20 @@ def _own_identity(pid: int) -> tuple[int, int]:
 
 
 def _start_time(pid: int) -> int:
-    """Clock ticks from boot to the start of a process, 0 when there is none, or only what its parent has not
-    waited for."""
+    """Returns the clock ticks from boot to the start of a process, 0 if the process does not exist or has
+    ended.
+
+    A process has also ended if its parent has yet to read its exit status.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0
-    # The name in parentheses may hold anything; the state and, 19 fields on, the start time come after it.
-    commit_info = stat.rpartition(b")")[2].split()
-    return 0 if commit_info[0] in _ENDED else int(commit_info[19])
+    # The name in parentheses may hold any byte; the state follows it, the start time stands 19 fields later.
+    fields = stat.rpartition(b")")[2].split()
+    return 0 if fields[0] in _ENDED else int(fields[19])
 
 
 def is_alive(owner: tuple[int, int]) -> bool:
-    """Whether the process that owns a record still runs."""
+    """Returns whether the process that owns a record still runs."""
     return owner[1] != 0 and _start_time(owner[0]) == owner[1]

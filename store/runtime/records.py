@@ -17,13 +17,16 @@ _HEADER: Final = 9
 
 
 def pack(value: Any) -> bytes:
-    """A value of lists, dicts with string keys, strings, bytes, numbers, booleans and None as a record."""
+    """Packs a value as a record.
+
+    The value consists of lists, dicts with string keys, strings, bytes, numbers, booleans and None.
+    """
     body: bytes = bytes([FORMAT]) + msgpack.packb(value, use_bin_type=True)
     return xxhash.xxh3_64_digest(body) + body
 
 
 def unpack(data: bytes | memoryview) -> Any:
-    """The value of a record.
+    """Returns the value of a record.
 
     Raises:
         CorruptionError: the checksum does not match.

@@ -1,6 +1,7 @@
-"""A few threads of this process for work that Arrow and NumPy do outside the interpreter lock.
+"""A thread pool of this process for work that Arrow and NumPy do outside the interpreter lock.
 
-The pool is made when first used and again after a fork. Work given to it must not give work to it in turn.
+The pool is created at its first use, and again after a fork. A task of the pool must not submit tasks to it:
+all threads could wait for tasks that no thread is free to run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def pool() -> ThreadPoolExecutor:
-    """This process's pool."""
+    """Returns the pool of this process."""
     pid = os.getpid()
     found = _pools.get(pid)
     if found is None:
@@ -34,7 +35,7 @@ def pool() -> ThreadPoolExecutor:
 
 
 def map_all(function: Callable[[_Item], _Result], items: Sequence[_Item], *, worth_it: bool) -> list[_Result]:
-    """`function` of every item, in order; in the pool if it is worth it."""
+    """Applies `function` to every item, in order; in the pool if `worth_it`."""
     if not worth_it or len(items) < 2:
         return [function(item) for item in items]
     return list(pool().map(function, items))

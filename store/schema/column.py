@@ -1,6 +1,6 @@
-"""Columns: hidden ones by their names, visible ones with type, default and id.
+"""Columns: hidden columns by their names; visible columns with type, default and id.
 
-A column is known by its id; names may change, ids never do and are never used again.
+The id identifies a column. Names may change; ids never change and are never reused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqstore.store.types.column_types import ColumnType, parse_type
 DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
-GROUPS_COL: Final = "__GROUPS_COL__"  # of tables with column groups: bit n is set where a row has group n
+GROUPS_COL: Final = "__GROUPS_COL__"  # in tables with column groups: bit n is set if a row has group n
 HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 
@@ -32,14 +32,14 @@ SEQUENCE_ID: Final = -3
 
 @lru_cache(maxsize=4096)
 def hidden_name(name: str) -> str | None:
-    """Canonical name of a hidden column in any spelling and case (T7), None for other names."""
+    """Returns the canonical name of a hidden column in any spelling and case (T7), None for other names."""
     upper = name.upper()
     return upper if upper in HIDDEN_COLUMNS else _HIDDEN_ALIASES.get(upper)
 
 
 @dataclass(frozen=True)
 class Default:
-    """What a column takes when a row does not supply it.
+    """The value of a column in rows that do not supply it.
 
     Attributes:
         kind: `"constant"`, `"null"`, `"current_timestamp"` or `"current_date"`.
@@ -53,12 +53,12 @@ class Default:
 
     @property
     def is_current_time(self) -> bool:
-        """Whether it is the moment of the load rather than a constant."""
+        """Whether the default is the moment of the load rather than a constant."""
         return self.kind in ("current_timestamp", "current_date")
 
     @property
     def sql(self) -> str:
-        """As SHOW CREATE TABLE prints it after the word DEFAULT."""
+        """The default as SHOW CREATE TABLE prints it after the word DEFAULT."""
         if self.kind == "constant":
             escaped = self.text.replace("\\", "\\\\").replace('"', '\\"')
             return f'"{escaped}"'
@@ -69,7 +69,7 @@ class Default:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table. `id` 0 means "not given yet": `TableSchema.create` numbers it."""
+    """One column of a table. `id` 0 means "not numbered yet": `TableSchema.create` numbers it."""
 
     name: str
     type: ColumnType
@@ -79,7 +79,7 @@ class Column:
     id: int = 0
     on_update_current_timestamp: bool = False
     auto_increment: int | None = None
-    initial: Default | None = None  # of a column added later: what rows older than it read
+    initial: Default | None = None  # of a column added later: its value in older rows
 
     @property
     def arrow(self) -> pa.Field:
@@ -88,11 +88,11 @@ class Column:
 
     @property
     def can_be_omitted(self) -> bool:
-        """A full-row write may leave it out (A1, A6)."""
+        """Whether a full-row write may omit the column (A1, A6)."""
         return self.nullable or self.default is not None or self.auto_increment is not None
 
     def to_record(self) -> dict[str, Any]:
-        """For the catalog; `from_record` reads it back."""
+        """Returns the catalog record; `from_record` reads it."""
         record: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.sql}
         record["nullable"] = self.nullable
         if self.default is not None:
@@ -109,7 +109,7 @@ class Column:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Column:
-        """What `to_record` made."""
+        """Reads a record of `to_record`."""
         default, initial = record.get("default"), record.get("initial")
         return cls(
             name=record["name"],
@@ -125,7 +125,7 @@ class Column:
 
 
 def default_scalar(column: Column, now: datetime) -> pa.Scalar:
-    """The value a column takes when it is not supplied.
+    """Returns the value of a column in rows that do not supply it.
 
     Args:
         now: one moment per load, local to the load's time zone (A3).
@@ -134,7 +134,7 @@ def default_scalar(column: Column, now: datetime) -> pa.Scalar:
         A scalar of the column's Arrow type, null when there is no default.
 
     Raises:
-        InvalidInputError: the constant does not fit the type (found when the table is made).
+        InvalidInputError: the constant does not fit the type (found when the table is created).
     """
     default, arrow = column.default, column.type.arrow
     if default is None or default.kind == "null":
@@ -162,7 +162,7 @@ def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
     limit = column_type.byte_length_max
     if limit is not None and len(text.encode()) > limit:
         raise ValueError(text)
-    converted = try_cast(pa.array([text]), column_type)  # Arrow's own text to decimal reads past its tables
+    converted = try_cast(pa.array([text]), column_type)  # Arrow's cast of text to decimal can end the process
     if converted.failed is not None:
         raise ValueError(text)
     return converted.values[0]

@@ -1,11 +1,11 @@
-"""Column groups: value columns that are ordered together by a sequence of their own (SM1-SM3, SM7).
+"""Column groups: value columns that a sequence of their own orders (SM1-SM3, SM7).
 
-`"sequence_mapping.s1" = "c,d"` makes a group: s1 orders c and d, whatever the table's other columns do.
-`"sequence_mapping.s1,s2" = "c,d"` orders them by a pair: s1 first, then s2. Every column outside the key is
-in exactly one group, as a sequence or as a cell.
+`"sequence_mapping.s1" = "c,d"` declares a group: s1 orders c and d, whatever orders the table's other
+columns. `"sequence_mapping.s1,s2" = "c,d"` orders them by a pair: s1 first, then s2. Every column outside the
+key is in exactly one group, as a sequence or as a cell.
 
-A group is known in stored rows by its number, its place in `TableSchema.groups`; the place of a group that
-was dropped stays empty, so that a number is never used again.
+Stored rows refer to a group by its number, its place in `TableSchema.groups`. The place of a dropped group
+stays empty, so that no number is reused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqstore.store.schema.column import Column
 
 PREFIX: Final = "sequence_mapping."
-GROUPS_MAX: Final = 63  # bits of the hidden column that tells which groups a row has
+GROUPS_MAX: Final = 63  # bits of the hidden column that lists the groups of a row
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ColumnGroup:
 
     Attributes:
         sequence: one or more columns, compared from left to right.
-        cells: what they order; none is legal.
+        cells: the columns that the sequence orders; may be empty.
     """
 
     sequence: tuple[str, ...]
@@ -41,7 +41,7 @@ class ColumnGroup:
 
     @property
     def property_name(self) -> str:
-        """As SHOW CREATE TABLE prints it."""
+        """The property as SHOW CREATE TABLE prints it."""
         return PREFIX + ",".join(self.sequence)
 
 
@@ -49,7 +49,8 @@ Groups = tuple[ColumnGroup | None, ...]
 
 
 def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict[str, str]) -> Groups:
-    """The groups that the properties declare, in their order; brings the properties into canonical spelling.
+    """Parses the groups that the properties declare, in their order, and rewrites the properties in canonical
+    spelling.
 
     Raises:
         InvalidInputError: the first rule of SM2 or SM3 that is broken, in the words of Doris.
@@ -67,7 +68,7 @@ def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict
 
 
 def _check_combinations(properties: Mapping[str, str]) -> None:
-    """SM2."""
+    """Checks SM2."""
     if any(name.startswith("function_column.sequence_") for name in properties):
         raise InvalidInputError(
             "column group sequence and sequence column can't apply to both", kind="bad_property"
@@ -80,13 +81,13 @@ def _check_combinations(properties: Mapping[str, str]) -> None:
 
 
 def _parse_group(name: str, value: str, columns: Sequence[Column], key: Sequence[str]) -> ColumnGroup:
-    """One property, with the checks of its own columns."""
+    """Parses one property and checks its columns."""
     listed = _names(name.removeprefix(PREFIX))
     if not listed or "." in "".join(listed):
         raise InvalidInputError("sequence column of column group should be specified", kind="bad_property")
     by_name = {column.name.lower(): column for column in columns}
     keys = {part.lower() for part in key}
-    shown = ",".join(listed)
+    group_name = ",".join(listed)
     for sequence in listed:
         column = by_name.get(sequence.lower())
         if column is not None and not column.type.can_be_sequence:
@@ -102,7 +103,7 @@ def _parse_group(name: str, value: str, columns: Sequence[Column], key: Sequence
             )
     cells = _names(value)
     for cell in cells:
-        where = f"value column [{cell}] in column_group [{shown}]"
+        where = f"value column [{cell}] in column_group [{group_name}]"
         if cell.lower() not in by_name:
             raise InvalidInputError(f"{where} does not exist in schema", kind="unknown_column")
         if cell.lower() in keys:
@@ -119,7 +120,7 @@ def _names(text: str) -> list[str]:
 
 
 def check_cover(groups: Groups, columns: Sequence[Column], key: Sequence[str]) -> None:
-    """SM3: every column outside the key is in exactly one group.
+    """Checks SM3: every column outside the key is in exactly one group.
 
     Raises:
         InvalidInputError: in the words of Doris.
@@ -140,14 +141,14 @@ def check_cover(groups: Groups, columns: Sequence[Column], key: Sequence[str]) -
 def with_added(
     groups: Groups, columns: Sequence[Column], key: Sequence[str], properties: Mapping[str, str]
 ) -> Groups:
-    """The groups after ADD COLUMN ... PROPERTIES (SM7).
+    """Returns the groups after ADD COLUMN ... PROPERTIES (SM7).
 
     Args:
-        columns: of the table with the new ones.
-        properties: those of the statement; a group that exists takes no new columns (SM3).
+        columns: of the table, new columns included.
+        properties: of the statement; an existing group accepts no new columns (SM3).
 
     Raises:
-        InvalidInputError: the table has no groups to add to, or a rule of SM3 is broken.
+        InvalidInputError: the table has no groups, or a rule of SM3 is broken.
     """
     if not groups:
         raise InvalidInputError(
@@ -165,7 +166,7 @@ def with_added(
 
 
 def without_column(groups: Groups, name: str) -> Groups:
-    """The groups after DROP COLUMN: a group's cells go first, then its sequence (SM7).
+    """Returns the groups after DROP COLUMN: a group's cells are dropped first, then its sequence (SM7).
 
     Args:
         name: canonical.
@@ -189,12 +190,12 @@ def _shrunk(group: ColumnGroup, name: str) -> ColumnGroup | None:
 
 
 def group_properties(groups: Groups) -> dict[str, str]:
-    """The properties that declare some groups."""
+    """Returns the properties that declare some groups."""
     return {group.property_name: ",".join(group.cells) for group in groups if group is not None}
 
 
 def refuse_rename(groups: Groups, name: str) -> None:
-    """SM2: columns of tables with groups keep their names.
+    """Enforces SM2: columns of tables with groups keep their names.
 
     Raises:
         InvalidInputError: the table has groups.
@@ -208,7 +209,7 @@ def refuse_rename(groups: Groups, name: str) -> None:
 
 
 def refuse_type_change(groups: Groups, name: str) -> None:
-    """SM1: the type of a sequence is for good.
+    """Enforces SM1: the type of a sequence never changes.
 
     Raises:
         InvalidInputError: the column orders others.
@@ -220,7 +221,7 @@ def refuse_type_change(groups: Groups, name: str) -> None:
 
 
 def replaced_with(groups: Groups, names: Collection[str]) -> list[str]:
-    """Columns that have to be written when some columns are: the rest of their groups."""
+    """Returns the columns that must be written with some columns: the rest of their groups."""
     return [
         name
         for group in groups
@@ -231,7 +232,7 @@ def replaced_with(groups: Groups, names: Collection[str]) -> list[str]:
 
 
 def groups_to_record(groups: Groups) -> list[list[list[str]] | None]:
-    """For the catalog; `groups_from_record` reads it back."""
+    """Returns the catalog record; `groups_from_record` reads it."""
     return [None if group is None else [list(group.sequence), list(group.cells)] for group in groups]
 
 

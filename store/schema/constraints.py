@@ -1,24 +1,21 @@
-"""CHECK constraints: conditions that every row written to a table must not break.
+"""CHECK constraints: conditions that no row written to a table may break.
 
-A constraint is kept as the text the user wrote and as an Arrow expression, compressed. A row breaks it when
-the condition is false; NULL passes, as in SQL. A write with one such row fails whole. Tombstones pass. Adding
-one reads every row there is: those that break it refuse the constraint, and rows that others bring meanwhile
-are a conflict at both levels.
+A constraint is stored as the user's text and as a compressed Arrow expression. A row breaks it if the
+condition is false; NULL passes, as in SQL. One such row fails its whole write. Tombstones pass.
+ADD CONSTRAINT reads every stored row: a row that breaks the condition refuses the constraint. Rows that other
+transactions write meanwhile are a conflict at both isolation levels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.predicate import named_in, pack, unpack
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Constraint:
 
     Attributes:
         sql: the condition as written.
-        packed: the condition as Arrow wrote it, compressed.
+        packed: the condition as Arrow serialized it, compressed.
     """
 
     name: str
@@ -36,7 +33,7 @@ class Constraint:
 
     @classmethod
     def of(cls, name: str, sql: str, expression: pc.Expression) -> Constraint:
-        """A constraint of an expression over value columns.
+        """Builds a constraint from an expression over value columns.
 
         Raises:
             InvalidInputError: it cannot be stored.
@@ -52,14 +49,14 @@ class Constraint:
         return unpack(self.packed)
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Those of some columns whose names occur in the condition; never too few."""
+        """Returns those of some columns whose names occur in the condition; never too few."""
         return named_in(self.expression, names)
 
     def to_record(self) -> dict[str, Any]:
-        """For the schema's record; `from_record` reads it back."""
+        """Returns the part of the schema's record; `from_record` reads it."""
         return {"name": self.name, "sql": self.sql, "packed": self.packed}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Constraint:
-        """What `to_record` made."""
+        """Reads a record of `to_record`."""
         return cls(record["name"], record["sql"], record["packed"])

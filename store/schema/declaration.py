@@ -1,4 +1,4 @@
-"""What a declaration of a table must keep: names, key, sequence, defaults, AUTO_INCREMENT."""
+"""Checks of a table's declaration: names, key, sequence, defaults, AUTO_INCREMENT."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _NAME_LENGTH_MAX: Final = 64
 
 
 def check_name(name: str, what: str) -> str:
-    """Database, table and column names: 1 to 64 letters, digits, `_`, `-`, `$`; a letter or `_` first.
+    """Checks the name of a database, table or column: 1 to 64 letters, digits, `_`, `-`, `$`; a letter or `_`
+    first.
 
     Raises:
-        InvalidInputError: with the rule that is broken.
+        InvalidInputError: names the broken rule.
     """
     legal = name.replace("_", "a").replace("-", "a").replace("$", "a").isalnum()
     legal = legal and (name[0].isalpha() or name[0] == "_")
@@ -32,7 +33,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_names(columns: Sequence[Column]) -> None:
-    """Names of columns: well formed, none hidden, none twice in any case (T7)."""
+    """Checks the names of columns: well formed, none hidden, none twice in any case (T7)."""
     if not columns:
         raise InvalidInputError("a table needs at least one column", kind="no_columns")
     seen: set[str] = set()
@@ -50,7 +51,9 @@ def check_names(columns: Sequence[Column]) -> None:
 
 
 def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
-    """The key as the table spells it: the first columns, in key order, of types that can be a key (T3)."""
+    """Returns the key in the table's spelling: the first columns, in key order, of types that can be a key
+    (T3).
+    """
     if not key:
         raise InvalidInputError("a table needs a UNIQUE KEY of at least one column", kind="bad_key")
     by_name = {column.name.lower(): column for column in columns}
@@ -76,7 +79,7 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
 def check_sequence(
     columns: Sequence[Column], key: Sequence[str], properties: dict[str, str]
 ) -> tuple[str | None, ColumnType | None]:
-    """SD1-SD5: the mapped column or the hidden type, with Doris's own error texts."""
+    """Returns the mapped column or the hidden type (SD1-SD5); errors have Doris's own texts."""
     mapped, declared = properties.get(props.SEQUENCE_COL), properties.get(props.SEQUENCE_TYPE)
     if mapped and declared:
         raise InvalidInputError(
@@ -107,7 +110,7 @@ def check_sequence(
 
 
 def check_default(column: Column) -> None:
-    """A default fits its column."""
+    """Checks that a default fits its column."""
     default = column.default
     if default is None:
         return
@@ -124,7 +127,7 @@ def check_default(column: Column) -> None:
 
 
 def check_on_update(column: Column) -> None:
-    """A4: what a partial update sets must be what a new row takes."""
+    """Checks A4: the value that a partial update sets must be the value of a new row."""
     default = column.default
     if column.on_update_current_timestamp and (default is None or default.kind != "current_timestamp"):
         raise InvalidInputError(
@@ -134,7 +137,7 @@ def check_on_update(column: Column) -> None:
 
 
 def check_auto_increment(columns: Sequence[Column], *, has_groups: bool) -> None:
-    """A5: one BIGINT NOT NULL column without a default, that counts from 0 or above."""
+    """Checks A5: one BIGINT NOT NULL column without a default that starts at 0 or above."""
     counted = [column for column in columns if column.auto_increment is not None]
     if len(counted) > 1:
         raise InvalidInputError(

@@ -1,9 +1,9 @@
-"""Table features and the protocol: what a program must know to read a table, and to write it.
+"""Table features and the protocol: the abilities that a program needs to read a table, and to write it.
 
-A feature is *listed* in the schema; what it is for may be switched on or off by a property all the same
-(ISO15). A program that lacks a feature needed for reading refuses the table, one that
-lacks any refuses to write it, both by name. Tables with features say so by their protocol version, too, which
-programs refuse that are older than features themselves.
+The schema lists a table's features; a property may still switch the behaviour of a listed feature on or off
+(ISO15). A program that lacks a feature needed for reading refuses to read the table. A
+program that lacks any listed feature refuses to write it. Both errors name the features.
+Tables with features also have a higher protocol version; programs that are older than features refuse by it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN: Final = (1, 2)
 
 
 def protocol_of(features: Sequence[str]) -> dict[str, Any]:
-    """What the record of a schema says of its features."""
+    """Returns the part of a schema's record that describes its features."""
     reading = [name for name in features if name in _NEEDED_TO_READ]
     reader, writer = _PLAIN
     return {
@@ -40,10 +40,10 @@ def protocol_of(features: Sequence[str]) -> dict[str, Any]:
 
 
 def features_of(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """The features a record lists, those that only writers need and this program does not know among them.
+    """Returns the features that a record lists, unknown writer features included.
 
     Raises:
-        FormatError: it needs another program to be read; names the features, or the version.
+        FormatError: only a newer program can read the table; names the features, or the version.
     """
     unknown = [name for name in record.get("reader_features", ()) if name not in KNOWN_FEATURES]
     if unknown:
@@ -61,10 +61,10 @@ def features_of(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_writable(features: Sequence[str]) -> None:
-    """Refuses to write a table that lists a feature which this program does not know.
+    """Refuses to write a table that lists an unknown feature.
 
     Raises:
-        FormatError: names them.
+        FormatError: names the features.
     """
     unknown = [name for name in features if name not in KNOWN_FEATURES]
     if unknown:

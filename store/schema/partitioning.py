@@ -12,15 +12,10 @@ from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 
 RANGE: Final = "RANGE"
-
-
 LIST: Final = "LIST"
-
-
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 
-
-Bound = tuple[str | None, ...]  # a component that is None is open (RANGE) or NULL (LIST)
+Bound = tuple[str | None, ...]  # a None component is open (RANGE) or NULL (LIST)
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Partition:
 
     @property
     def sql(self) -> str:
-        """As CREATE TABLE declares it."""
+        """The partition as CREATE TABLE declares it."""
         if self.values:
             return f"PARTITION `{self.name}` VALUES IN ({', '.join(map(tuple_sql, self.values))})"
         if self.low is None:
@@ -50,19 +45,19 @@ def _bound_sql(bound: Bound | None) -> str:
 
 def tuple_sql(values: Bound) -> str:
     """Returns one LIST value as CREATE TABLE declares it."""
-    shown = ["NULL" if value is None else f'"{value}"' for value in values]
-    return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+    texts = ["NULL" if value is None else f'"{value}"' for value in values]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How a table is partitioned.
+    """The partitioning of a table.
 
     Attributes:
         method: RANGE or LIST.
         columns: key columns.
-        partitions: declared ones.
-        is_auto: rows outside of them are taken too.
+        partitions: the declared partitions.
+        is_auto: rows outside of the declared partitions are accepted.
         unit: of date_trunc, where AUTO RANGE has one.
     """
 
@@ -81,7 +76,11 @@ class Partitioning:
         return f"{'AUTO ' if self.is_auto else ''}PARTITION BY {self.method} ({columns})"
 
     def find(self, name: str) -> Partition:
-        """A declared partition; NotFoundError when there is none."""
+        """Returns a declared partition.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
         for partition in self.partitions:
             if partition.name.lower() == name.lower():
                 return partition
@@ -91,7 +90,7 @@ class Partitioning:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """For the catalog."""
+        """Returns the catalog record."""
         return {
             "method": self.method,
             "columns": list(self.columns),
@@ -102,7 +101,7 @@ class Partitioning:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> Partitioning | None:
-        """What `to_record` made, None of None."""
+        """Reads a record of `to_record`; None of None."""
         if record is None:
             return None
         partitions = tuple(
@@ -125,7 +124,7 @@ class PartitionedSchema(Protocol):
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """Returns how the table is partitioned, None if it is not."""
+        """Returns the table's partitioning, None if it has none."""
 
     @property
     def arrow(self) -> pa.Schema:

@@ -1,14 +1,14 @@
 """Partitions: named ranges or lists of values of key columns. A row belongs to at most one.
 
-They are part of a table's schema, not of its files: rows are checked against them when they come in, and a
-partition's rows are found by the filter it stands for, which zone maps prune by. Bounds are kept as the text
-the user wrote and read in the column's own type.
+Partitions are part of a table's schema, not of its files. Loads check rows against them. A partition's filter
+finds its rows, and zone maps prune by that filter. Bounds are stored as the user's text and parsed in the
+column's own type.
 
-- RANGE: `low <= columns < high`, compared column by column; a bound that is missing is open, and NULL is
-  smaller than everything.
+- RANGE: `low <= columns < high`, compared column by column; a missing bound is open, and NULL is smaller than
+  every value.
 - LIST: the columns are one of some tuples; NULL may be among them.
-- AUTO: rows need no declared partition; the others are found in the data: one per value (LIST), or per value
-  of `date_trunc` (RANGE).
+- AUTO: rows need no declared partition. The other partitions follow from the data: one per value (LIST), or
+  per value of `date_trunc` (RANGE).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seqstore.store.types.cast import try_cast
 
 
 def partition_filter(schema: PartitionedSchema, partition: Partition) -> pc.Expression:
-    """The rows of one partition."""
+    """Returns the filter of one partition's rows."""
     assert schema.partitioning is not None
     columns = [schema.column(name) for name in schema.partitioning.columns]
     if partition.values:
@@ -52,7 +52,10 @@ def partition_filter(schema: PartitionedSchema, partition: Partition) -> pc.Expr
 
 
 def any_partition_filter(schema: PartitionedSchema, partitions: Iterable[Partition]) -> pc.Expression:
-    """The rows of some partitions; touching ranges are joined first, so that many cost as little as one."""
+    """Returns the filter of some partitions' rows.
+
+    Adjacent ranges are joined first, so that many partitions cost as little as one.
+    """
     assert schema.partitioning is not None
     found = list(partitions)
     if schema.partitioning.method == LIST:
@@ -110,7 +113,7 @@ def _scalar(column: Column, value: str) -> pa.Scalar:
 
 
 def _order(schema: PartitionedSchema, bound: Bound | None, *, is_low: bool) -> list[tuple[int, Any]]:
-    """A bound as something Python can order."""
+    """Returns a bound as a value that Python can order."""
     assert schema.partitioning is not None
     if bound is None:
         return [(-1 if is_low else 1, 0)]
@@ -126,7 +129,7 @@ def _ordered(schema: PartitionedSchema, partitions: Iterable[Partition]) -> list
 
 
 def checked(schema: PartitionedSchema, partitioning: Partitioning) -> Partitioning:
-    """Partitions in order, after every check; LESS THAN begins where the partition before ends.
+    """Checks partitions and returns them in order; LESS THAN starts at the end of the partition before.
 
     Raises:
         InvalidInputError: a column that is no key column, a bound of another type, an empty or overlapping
@@ -155,13 +158,13 @@ def checked(schema: PartitionedSchema, partitioning: Partitioning) -> Partitioni
 
 
 def partitioned(schema: PartitionedSchema, name: str) -> Partitioning:
-    """How a table is partitioned.
+    """Returns the partitioning of a table.
 
     Args:
         name: of the table, for the message.
 
     Raises:
-        InvalidInputError: it is not.
+        InvalidInputError: the table is not partitioned.
     """
     if schema.partitioning is None:
         raise InvalidInputError(
@@ -172,7 +175,7 @@ def partitioned(schema: PartitionedSchema, name: str) -> Partitioning:
 
 
 def check_names(table: str, schema: PartitionedSchema, names: Iterable[str]) -> None:
-    """Raises unless a table has partitions of these names.
+    """Checks that a table has partitions of some names.
 
     Raises:
         InvalidInputError: it has no partitions.
@@ -206,7 +209,7 @@ def _checked_lists(schema: PartitionedSchema, partitions: Iterable[Partition]) -
     found = list(partitions)
     owners: dict[Any, str] = {}
     for partition in found:
-        partition_filter(schema, partition)  # reads every value in its column's type
+        partition_filter(schema, partition)  # parses every value in its column's type
         for value in partition.values:
             if value in owners:
                 raise InvalidInputError(
@@ -218,7 +221,7 @@ def _checked_lists(schema: PartitionedSchema, partitions: Iterable[Partition]) -
 
 
 def matching(schema: PartitionedSchema, predicate: pc.Expression | None) -> list[Partition]:
-    """Declared partitions that may hold a row satisfying a predicate."""
+    """Returns the declared partitions that may hold a row satisfying a predicate."""
     assert schema.partitioning is not None
     partitions = schema.partitioning.partitions
     if predicate is None:
@@ -237,7 +240,9 @@ def matching(schema: PartitionedSchema, predicate: pc.Expression | None) -> list
 def rows_outside(
     schema: PartitionedSchema, columns: Mapping[str, pa.Array], only: Sequence[str] = ()
 ) -> pa.BooleanArray | None:
-    """Which rows belong to no partition, or to none of those named; None when nothing is checked."""
+    """Returns which rows belong to no partition, or to none of those named; None if there is nothing to
+    check.
+    """
     partitioning = schema.partitioning
     if partitioning is None or (partitioning.is_auto and not only):
         return None
@@ -251,7 +256,9 @@ def rows_outside(
 
 
 def automatic_partitions(schema: PartitionedSchema, rows: pa.Table) -> list[Partition]:
-    """The partitions an AUTO table's rows are in beside the declared; `rows` has its partition columns."""
+    """Returns the partitions of an AUTO table's rows beside the declared ones; `rows` has its partition
+    columns.
+    """
     partitioning = schema.partitioning
     assert partitioning is not None
     names = list(partitioning.columns)
@@ -276,7 +283,7 @@ def automatic_partitions(schema: PartitionedSchema, rows: pa.Table) -> list[Part
 
 
 def partition_named(schema: PartitionedSchema, name: str) -> Partition:
-    """A declared partition, or the one that an AUTO table calls so, whether or not it has rows.
+    """Returns a declared partition or an AUTO table's partition of that name, whether or not it has rows.
 
     Raises:
         NotFoundError: there is none of that name.
@@ -298,7 +305,7 @@ def partition_named(schema: PartitionedSchema, name: str) -> Partition:
 
 
 def _values_named(partitioning: Partitioning, name: str) -> Iterator[Bound]:
-    """Values that an automatic partition of that name may be of; the name they make decides."""
+    """Yields candidate values for an automatic partition of that name; the caller compares their names."""
     digits = name[1:]
     if partitioning.method == LIST:
         yield from _values_joined(digits, len(partitioning.columns))
@@ -308,7 +315,7 @@ def _values_named(partitioning: Partitioning, name: str) -> Iterator[Bound]:
 
 
 def _values_joined(text: str, count: int) -> Iterator[Bound]:
-    """What `_auto_name` may have joined: each value with its length behind it, X for NULL."""
+    """Yields the values that `_auto_name` may have joined: each with its length behind it, X for NULL."""
     if not count:
         if not text:
             yield ()
@@ -342,7 +349,7 @@ def _moment(moment: Any, kind: str) -> str:
 
 
 _DAY: Final = 86_400_000_000
-# Long enough to reach the next unit from the start of any, short enough not to pass it.
+# At least as long as the longest unit of its name, and shorter than two of the shortest.
 _DURATIONS: Final = {
     "year": 370 * _DAY,
     "quarter": 93 * _DAY,

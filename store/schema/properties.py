@@ -1,9 +1,9 @@
-"""Table properties: which names are known, which values they take, what each does here.
+"""Table properties: known names, their values, and their effect.
 
-Three groups. *Ours* change what the table does. *Carried* are Doris properties without meaning on one host
-(replicas, buckets in memory, row store): they are kept, shown by SHOW CREATE TABLE and otherwise ignored.
-*Refused* ask for a behaviour this store does not have, so accepting them would be a lie. Any other name is
-an error that lists its nearest.
+There are three kinds. *Own* properties change the table's behaviour. *Carried* ones are Doris properties
+without meaning on one host (replicas, buckets in memory, row store): they are stored, printed by SHOW CREATE
+TABLE and otherwise ignored. *Refused* ones request behaviour that this store does not have. Any other name is
+an error that suggests the nearest known name.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _merge_on_write(name: str, value: str) -> str:
 
 def _storage_format(name: str, value: str) -> str:
     lowered = value.lower()
-    if lowered in ("v2", "v3", "default"):  # Doris's own layouts: whatever is the default here
+    if lowered in ("v2", "v3", "default"):  # Doris's own layouts mean the default here
         return "arrow"
     if lowered not in STORAGE_FORMATS:
         raise InvalidInputError(
@@ -133,10 +133,10 @@ def _too_late(name: str, value: str) -> str:
 
 
 def parse_isolation_level(level: str) -> str:
-    """Canonical spelling of an isolation level; the two that tables may have, without regard to case.
+    """Returns the canonical spelling of a table's isolation level, without regard to case.
 
     Raises:
-        InvalidInputError: anything else, `SnapshotIsolation` included: it is internal.
+        InvalidInputError: any other name, `SnapshotIsolation` included, which is internal.
     """
     known = _LEVELS.get(level.lower())
     if known is None:
@@ -180,7 +180,7 @@ def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
     """Checks names and values; returns them in their stored spelling, in the given order.
 
     Raises:
-        InvalidInputError: unknown or refused name, or a value the property does not take.
+        InvalidInputError: unknown or refused name, or a value that the property does not accept.
     """
     parsed: dict[str, str] = {}
     for name, value in given.items():

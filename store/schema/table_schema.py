@@ -1,7 +1,7 @@
-"""Table schemas: columns, the unique key, and where the sequence comes from.
+"""Table schemas: columns, the unique key, and the source of the sequence.
 
-A `TableSchema` is one immutable revision. Files keep the names of the revision that wrote them and are read
-through the ids of columns.
+A `TableSchema` is one immutable revision. Files keep the names of the revision that wrote them; readers match
+columns by their ids.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class TableSchema:
     """One revision of a table's schema.
 
     Attributes:
-        columns: in table order; the key columns come first (T3).
+        columns: in table order, key columns first (T3).
         key: names of the key columns.
-        sequence_column: the visible column the sequence mirrors (SD1), or None.
+        sequence_column: the visible column that the sequence mirrors (SD1), or None.
         sequence_type: type of the hidden sequence (SD1, SD2), None when the table has none.
         properties: checked properties, stored spelling.
-        distribution: as declared, such as `HASH(user_id) BUCKETS 32`; kept for display.
+        distribution: as declared, such as `HASH(user_id) BUCKETS 32`; only printed.
         revision: grows by one with every change.
-        groups: column groups by number, None where one was dropped; empty in tables without (SM1).
-        next_column_id: what the next column is numbered, 0 as long as none was dropped or added.
-        features: table features a program must know to write the table.
+        groups: column groups by number, None where one was dropped; empty in tables without groups (SM1).
+        next_column_id: the number of the next column; 0 until a column is dropped or added.
+        features: table features that a program must know to write the table.
         constraints: CHECKs that rows must not break.
     """
 
@@ -113,10 +113,10 @@ class TableSchema:
     def from_arrow(
         cls, schema: pa.Schema, key: Sequence[str], *, properties: Mapping[str, str] | None = None
     ) -> TableSchema:
-        """A declaration taken from an Arrow schema; key columns are moved to the front, other columns may
-        be NULL.
+        """Derives a declaration from an Arrow schema; key columns move to the front, other columns may be
+        NULL.
 
-        A STRING key column becomes VARCHAR(65533), for STRING may not be a key.
+        A STRING key column becomes VARCHAR(65533), because STRING cannot be a key.
         """
         missing = [name for name in key if name not in schema.names]
         if missing:
@@ -134,7 +134,7 @@ class TableSchema:
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
-        """The key, in key order."""
+        """The key columns, in key order."""
         return self.columns[: len(self.key)]
 
     @property
@@ -149,17 +149,17 @@ class TableSchema:
 
     @cached_property
     def auto_increment_column(self) -> Column | None:
-        """The column whose values are made (A5), or None."""
+        """The column whose values the store generates (A5), or None."""
         return next((column for column in self.columns if column.auto_increment is not None), None)
 
     @property
     def has_sequence(self) -> bool:
-        """Whether a sequence, mapped or hidden, decides between rows of a key."""
+        """Whether a sequence, mapped or hidden, orders the rows of a key."""
         return self.sequence_type is not None
 
     @cached_property
     def column_groups(self) -> dict[int, ColumnGroup]:
-        """The column groups that exist, by number."""
+        """The existing column groups, by number."""
         return {number: group for number, group in enumerate(self.groups) if group is not None}
 
     @property
@@ -169,18 +169,18 @@ class TableSchema:
 
     @property
     def compression(self) -> str:
-        """Codec of new segments: none, lz4 or zstd. Arrow defaults to none: it is read in place."""
+        """Codec of new segments: none, lz4 or zstd. Arrow files default to none: readers map them."""
         chosen = self.properties.get(props.COMPRESSION, "default")
         return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
 
     @property
     def isolation_level(self) -> str:
-        """What its transactions are checked at."""
+        """The isolation level of the table's transactions."""
         return self.properties.get(props.ISOLATION_LEVEL, "WriteSerializable")
 
     @property
     def row_level(self) -> bool:
-        """Whether conflicts are looked for row by row."""
+        """Whether conflicts are detected row by row."""
         return self.properties.get(props.ROW_LEVEL, "true") == "true"
 
     def with_partitioning(self, partitioning: Partitioning) -> TableSchema:
@@ -194,12 +194,12 @@ class TableSchema:
 
     @property
     def is_append_only(self) -> bool:
-        """Rows may come, never change or go."""
+        """Whether rows may only be added, never changed or removed."""
         return self.properties.get(props.APPEND_ONLY) == "true"
 
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
-        """Columns that conflicts are told apart by where rows are not looked at."""
+        """The columns whose values separate transactions where conflicts are not detected by rows."""
         if self.partitioning is not None:
             return tuple(self.partitioning.columns)
         named = self.properties.get(props.PARTITION_COLUMNS, "")
@@ -207,7 +207,7 @@ class TableSchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """Visible columns as an Arrow schema, in table order."""
+        """The visible columns as an Arrow schema, in table order."""
         return pa.schema([column.arrow for column in self.columns])
 
     @cached_property
@@ -215,11 +215,11 @@ class TableSchema:
         return {column.name.lower(): column for column in self.columns}
 
     def find(self, name: str) -> Column | None:
-        """The column of that name, without regard to case (P31), or None."""
+        """Returns the column of that name, without regard to case (P31), or None."""
         return self._by_name.get(name.lower())
 
     def column(self, name: str) -> Column:
-        """The column of that name, without regard to case.
+        """Returns the column of that name, without regard to case.
 
         Raises:
             InvalidInputError: no such column.
@@ -234,7 +234,7 @@ class TableSchema:
         return found
 
     def hidden_fields(self) -> list[pa.Field]:
-        """Hidden columns as readers see them, in the order of T4, which column groups a row has last."""
+        """Returns the hidden columns as readers see them: in the order of T4, the column of groups last."""
         fields = [pa.field(DELETE_SIGN, pa.int8(), False), pa.field(VERSION_COL, pa.int64(), False)]
         if self.sequence_type is not None:
             fields.append(pa.field(SEQUENCE_COL, self.sequence_type.arrow, True))
@@ -243,7 +243,7 @@ class TableSchema:
         return fields
 
     def arrow_of(self, names: Sequence[str]) -> pa.Schema:
-        """Some columns as an Arrow schema, hidden ones by their canonical names."""
+        """Returns some columns as an Arrow schema, hidden ones by their canonical names."""
         if list(names) == self.names:
             return self.arrow
         hidden = {field.name: field for field in self.hidden_fields()}
@@ -254,7 +254,7 @@ class TableSchema:
         return {}
 
     def stored_arrow(self, hidden: tuple[str, ...]) -> pa.Schema:
-        """Visible columns and some hidden ones behind them, as segments store them."""
+        """Returns the visible columns followed by some hidden ones, as segments store them."""
         known = self._stored.get(hidden)
         if known is None:
             fields = {field.name: field for field in self.hidden_fields()}
@@ -262,7 +262,7 @@ class TableSchema:
         return known
 
     def to_record(self) -> dict[str, Any]:
-        """For the catalog; `from_record` reads it back."""
+        """Returns the catalog record; `from_record` reads it."""
         return {
             "columns": [column.to_record() for column in self.columns],
             "key": list(self.key),
@@ -281,10 +281,10 @@ class TableSchema:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TableSchema:
-        """What `to_record` made.
+        """Reads a record of `to_record`.
 
         Raises:
-            FormatError: the table can be read only by programs that know more than this one.
+            FormatError: only a newer program can read the table.
         """
         features = features_of(record)
         sequence_type = record["sequence_type"]

@@ -252,7 +252,7 @@ class NewFile(io.RawIOBase):
         return os.write(self._descriptor, view)
 
 
-def let_pages_go(buffer: pa.Buffer) -> None:
+def release_pages(buffer: pa.Buffer) -> None:
     """Takes the pages of a file that `Disk.map` mapped out of this process's memory; touched again they come
     back from the page cache, or the disk. Of no effect where the system cannot do so."""
     if _madvise is not None and buffer.address % mmap.PAGESIZE == 0:

@@ -26,7 +26,7 @@ import pyarrow.ipc as ipc
 
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.workers import map_all
-from seqstore.store.segment.disk import let_pages_go
+from seqstore.store.segment.disk import release_pages
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.radix_index import RadixIndex, pays
 from seqstore.store.segment.sequence import SequenceVector
@@ -39,8 +39,8 @@ Rows = npt.NDArray[np.intp]
 _MERGE_FAN_IN: Final = 4
 _RUNS_MIN: Final = 8
 _MERGE_ROWS_MAX: Final = 2_000_000
-_PARALLEL_NEEDLES: Final = 20_000
-_SWEEP_NEEDLES: Final = 100_000  # so many touch nearly every page of an index
+_PARALLEL_PROBE_KEYS: Final = 20_000
+_SWEEP_PROBE_KEYS: Final = 100_000  # so many touch nearly every page of an index
 _SEQUENCE_FIELDS: Final = ("sequence", "sequence_2", "sequence_3")
 
 
@@ -107,11 +107,11 @@ class KeyIndex:
         """Reads the mapped bytes of a `.keys` file, in place."""
         return replace(cls.from_arrow(ipc.open_file(pa.BufferReader(buffer)).get_batch(0)), file=buffer)
 
-    def let_pages_go(self) -> None:
+    def release_pages(self) -> None:
         """Pages of a mapped file count as memory of the process once they were read: after all of them were
         they are given back."""
         if self.file is not None:
-            let_pages_go(self.file)
+            release_pages(self.file)
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class Run:
         at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
         found = self._found(wanted, low, hits, at[hits]) if len(hits) else None
-        if len(wanted) >= _SWEEP_NEEDLES:
-            self.index.let_pages_go()
+        if len(wanted) >= _SWEEP_PROBE_KEYS:
+            self.index.release_pages()
         return found
 
     def _found(self, wanted: Codes, low: int, hits: Rows, entries: Rows) -> Matches:
@@ -226,7 +226,7 @@ class Run:
 
 def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -> Matches:
     """All stored rows whose code is among the ascending needles."""
-    large = len(probe_keys) >= _PARALLEL_NEEDLES
+    large = len(probe_keys) >= _PARALLEL_PROBE_KEYS
     probed = map_all(lambda run: run.probe(probe_keys), runs, worth_it=large)
     found = [matches for matches in probed if matches is not None]
     return Matches.concatenate(found) if found else Matches.none(with_sequence)

@@ -72,13 +72,13 @@ class ObjectDisk(Disk):
             filesystem, path = pafs.FileSystem.from_uri(self.uri)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidInputError(
-                f"segments URI {self._shown!r} cannot be used: {error}; expected one such as s3://bucket/prefix",
+                f"segments URI {self._public_uri!r} cannot be used: {error}; expected one such as s3://bucket/prefix",
                 kind="bad_uri",
             ) from error
         return filesystem, path.rstrip("/")
 
     @property
-    def _shown(self) -> str:
+    def _public_uri(self) -> str:
         """The URI without the secrets it may hold."""
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -97,7 +97,7 @@ class ObjectDisk(Disk):
         except OSError as error:
             self.path(name).unlink(missing_ok=True)
             raise UnavailableError(
-                f"{self._shown}: {name} cannot be written: {error}", kind="disk", path=name
+                f"{self._public_uri}: {name} cannot be written: {error}", kind="disk", path=name
             ) from error
         self._evict(keep=self.path(name))
         if self._check is not None:
@@ -144,11 +144,11 @@ class ObjectDisk(Disk):
             partial.replace(path)
         except FileNotFoundError as error:
             raise CorruptionError(
-                f"{self._shown}: the catalog names {name}, but it is missing", path=name
+                f"{self._public_uri}: the catalog names {name}, but it is missing", path=name
             ) from error
         except OSError as error:
             raise UnavailableError(
-                f"{self._shown}: {name} cannot be read: {error}", kind="disk", path=name
+                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
             ) from error
         finally:
             partial.unlink(missing_ok=True)
@@ -159,11 +159,11 @@ class ObjectDisk(Disk):
         copies = []
         for path in self.root.rglob("*"):
             try:
-                told = path.stat()
+                status = path.stat()
             except FileNotFoundError:  # another process was faster
                 continue
             if path.is_file():
-                copies.append((told.st_mtime_ns, told.st_size, path))
+                copies.append((status.st_mtime_ns, status.st_size, path))
         excess = sum(size for _, size, _ in copies) - self._cache_bytes_max
         for _, size, path in sorted(copies):
             if excess <= 0:
@@ -179,7 +179,7 @@ class ObjectDisk(Disk):
             found = filesystem.get_file_info(self._object(name))
         except OSError as error:
             raise UnavailableError(
-                f"{self._shown}: {name} cannot be read: {error}", kind="disk", path=name
+                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
             ) from error
         return bool(found.type == pafs.FileType.File)
 
@@ -200,5 +200,5 @@ class ObjectDisk(Disk):
             return
         except OSError as error:
             raise UnavailableError(
-                f"{self._shown}: {name} cannot be removed: {error}", kind="disk", path=name
+                f"{self._public_uri}: {name} cannot be removed: {error}", kind="disk", path=name
             ) from error

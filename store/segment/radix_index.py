@@ -24,7 +24,7 @@ Entries = npt.NDArray[np.intp]
 _SLICE_CODES: Final = 64
 # Below these a plain binary search is as quick.
 _CODES_MIN: Final = 4_096
-_NEEDLES_MIN: Final = 32
+_PROBE_KEYS_MIN: Final = 32
 
 
 class RadixIndex:
@@ -62,4 +62,4 @@ class RadixIndex:
 
 def pays(codes: Codes, probe_keys: Codes) -> bool:
     """Whether a directory is worth its making."""
-    return len(codes) >= _CODES_MIN and len(probe_keys) >= _NEEDLES_MIN
+    return len(codes) >= _CODES_MIN and len(probe_keys) >= _PROBE_KEYS_MIN

@@ -125,29 +125,42 @@ def keys_name(directory: str, meta: SegmentMeta) -> str:
     return f"{directory}/{meta.file_id}.keys"
 
 
+@dataclass(frozen=True)
+class SegmentContent:
+    """The rows of a segment that is to be written.
+
+    Attributes:
+        rows: visible columns in table order, then the stored hidden columns.
+        index: the key index; its positions refer to the stored order.
+        tombstones: the number of rows whose delete sign is 1.
+        order: the stored rows, in stored order; None for all rows in their own order.
+    """
+
+    rows: pa.Table | pa.RecordBatch
+    index: KeyIndex
+    tombstones: int
+    order: Rows | None = None
+
+
 def write_segment(
     disk: Disk,
     directory: str,
     segment_id: str,
-    rows: pa.Table | pa.RecordBatch,
-    index: KeyIndex,
+    content: SegmentContent,
     schema: TableSchema,
     *,
     batch_rows: int,
-    tombstones: int,
-    order: Rows | None = None,
     compression: str | None = None,
 ) -> SegmentMeta:
-    """Writes data and key index of one segment; both files are durable afterwards, their names are not yet.
+    """Writes data and key index of one segment.
+
+    Both files are durable afterwards; their names are durable after the directory was synced.
 
     Args:
-        rows: visible columns in table order, then the stored hidden ones.
-        index: positions refer to the stored order.
         batch_rows: rows of a batch.
-        tombstones: how many rows have delete sign 1.
-        order: which of the rows are stored, and in what order; None when all are, as they come.
-        compression: of the data, None means the table's.
+        compression: of the data; None for the table's.
     """
+    rows, order = content.rows, content.order
     hidden = tuple(rows.schema.names[len(schema.columns) :])
     meta = SegmentMeta(
         segment_id,
@@ -156,7 +169,7 @@ def write_segment(
         schema.revision,
         rows.num_rows if order is None else len(order),
         batch_rows,
-        tombstones,
+        content.tombstones,
         hidden,
         data_bytes=0,
     )
@@ -165,7 +178,7 @@ def write_segment(
         write = _write_arrow if meta.home == "arrow" else _write_parquet
         write(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta.compression)
     with disk.create(keys_name(directory, meta)) as keys:
-        _write_keys(keys, index)
+        _write_keys(keys, content.index)
     return replace(
         meta,
         data_bytes=data.size,

@@ -35,7 +35,7 @@ def shared_codes(indexes: Sequence[KeyIndex], slice_codes: int = _SLICE_CODES) -
     cuts = []
     for index in indexes:
         cuts.append([0, *index.codes.searchsorted(edges).tolist(), len(index)])
-        index.let_pages_go()
+        index.release_pages()
 
     def repeated(number: int) -> Codes:
         parts = [index.codes[cut[number] : cut[number + 1]] for index, cut in zip(indexes, cuts, strict=True)]
@@ -48,7 +48,7 @@ def shared_codes(indexes: Sequence[KeyIndex], slice_codes: int = _SLICE_CODES) -
     for start in range(0, slices, THREADS):
         found += map_all(repeated, range(start, min(start + THREADS, slices)), worth_it=slices > 1)
         for index in indexes:
-            index.let_pages_go()
+            index.release_pages()
     return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
 
 

@@ -35,7 +35,13 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
 from seqstore.store.segment.key_index import KeyIndex
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import BULK_MEMORY, Segment, inline_segment, write_segment
+from seqstore.store.segment.segment import (
+    BULK_MEMORY,
+    Segment,
+    SegmentContent,
+    inline_segment,
+    write_segment,
+)
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.settings import Settings
 
@@ -85,7 +91,7 @@ class Stager:
             return Staged((), 0)
         parts = self._parts(rows, sum(batch.nbytes for batch in given))
         coded = map_all(lambda batch: self._code(batch, parts), given, worth_it=parts > 1)
-        built = map_all(lambda part: self._build(*_gathered(coded, part)), range(parts), worth_it=parts > 1)
+        built = map_all(lambda part: self._build(*_part_rows(coded, part)), range(parts), worth_it=parts > 1)
         segments = tuple(segment for segment in built if segment is not None)
         return Staged(segments, rows - sum(segment.rows for segment in segments))
 
@@ -148,12 +154,9 @@ class Stager:
                 self.disk,
                 self.directory,
                 segment_id,
-                batch,
-                index,
+                SegmentContent(batch, index, tombstones, origin),
                 self.schema,
                 batch_rows=rows_per_batch(row_bytes, self.settings),
-                tombstones=tombstones,
-                order=origin,
             )
             segment = Segment(self.disk, self.directory, meta, self.schema)
         segment.__dict__["index"] = index  # what was just built need not be read back
@@ -181,7 +184,7 @@ def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
     return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
 
 
-def _gathered(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
+def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
     """The rows of a part out of all pieces, in input order, and their codes."""
     schema = pieces[0].batch.schema
     if len(pieces) == 1 and pieces[0].parts is None:

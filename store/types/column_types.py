@@ -1,7 +1,7 @@
 """Column types: Doris spellings, their Arrow types, their limits.
 
-One row of `_SCALARS` per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
-STRUCT take types. What Doris calls DECIMALV3, DATEV2, DATETIMEV2, JSONB or TEXT parses to the plain name.
+`_SCALARS` has one row per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
+STRUCT take types. The Doris names DECIMALV3, DATEV2, DATETIMEV2, JSONB and TEXT parse to the plain names.
 LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
 """
 
@@ -82,7 +82,7 @@ class ColumnType:
     Attributes:
         name: canonical Doris name without parameters, upper case.
         params: `(precision, scale)` of DECIMAL, `(bytes,)` of CHAR and VARCHAR, `(fraction digits,)` of
-        DATETIME.
+            DATETIME.
         children: `(element,)` of ARRAY, `(key, value)` of MAP, field types of STRUCT.
         names: field names of STRUCT.
     """
@@ -114,8 +114,8 @@ class ColumnType:
             return f"STRUCT<{fields}>"
         if self.children:
             return f"{self.name}<{','.join(t.sql for t in self.children)}>"
-        shown = () if self.name == "DATETIME" and self.params == (0,) else self.params
-        return self.name + (f"({','.join(map(str, shown))})" if shown else "")
+        params = () if self.name == "DATETIME" and self.params == (0,) else self.params
+        return self.name + (f"({','.join(map(str, params))})" if params else "")
 
     @property
     def can_be_key(self) -> bool:
@@ -124,17 +124,17 @@ class ColumnType:
 
     @property
     def can_be_sequence(self) -> bool:
-        """SD4: integers, DATE and DATETIME order rows; nothing else may."""
+        """SD4: integers, DATE and DATETIME can order rows; other types cannot."""
         return self.name in _SEQUENCE_TYPES
 
     @property
     def byte_length_max(self) -> int | None:
-        """Longest value in UTF-8 bytes of CHAR and VARCHAR (Y5), None for the rest."""
+        """The longest value of CHAR and VARCHAR in UTF-8 bytes (Y5), None for other types."""
         return self.params[0] if self.name in ("CHAR", "VARCHAR") else None
 
     @property
     def is_nested(self) -> bool:
-        """ARRAY, MAP and STRUCT."""
+        """Whether the type is ARRAY, MAP or STRUCT."""
         return bool(self.children)
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class ColumnType:
 
 
 def parse_type(text: str) -> ColumnType:
-    """Reads a Doris type, nested ones included.
+    """Parses a Doris type, nested types included.
 
     Raises:
         InvalidInputError: unknown or refused type, parameter out of range; the message quotes the text.
@@ -154,7 +154,7 @@ def parse_type(text: str) -> ColumnType:
 
 
 def type_from_arrow(arrow: pa.DataType) -> ColumnType:
-    """The Doris type for an Arrow type, for tables made from a frame.
+    """Returns the Doris type for an Arrow type, for tables made from a frame.
 
     Raises:
         InvalidInputError: Doris has no type for it.
@@ -170,6 +170,14 @@ def type_from_arrow(arrow: pa.DataType) -> ColumnType:
         return _decimal(arrow.precision, arrow.scale, str(arrow))
     if pa.types.is_unsigned_integer(arrow):
         return ColumnType({8: "SMALLINT", 16: "INT", 32: "BIGINT", 64: "LARGEINT"}[arrow.bit_width])
+    if pa.types.is_dictionary(arrow):
+        return type_from_arrow(arrow.value_type)
+    if pa.types.is_nested(arrow):
+        return _nested_from_arrow(arrow)
+    raise _no_type_for(arrow)
+
+
+def _nested_from_arrow(arrow: pa.DataType) -> ColumnType:
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return ColumnType("ARRAY", children=(type_from_arrow(arrow.value_type),))
     if pa.types.is_map(arrow):
@@ -178,9 +186,11 @@ def type_from_arrow(arrow: pa.DataType) -> ColumnType:
         fields = [arrow.field(i) for i in range(arrow.num_fields)]
         children = tuple(type_from_arrow(f.type) for f in fields)
         return ColumnType("STRUCT", children=children, names=tuple(f.name for f in fields))
-    if pa.types.is_dictionary(arrow):
-        return type_from_arrow(arrow.value_type)
-    raise InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
+    raise _no_type_for(arrow)
+
+
+def _no_type_for(arrow: pa.DataType) -> InvalidInputError:
+    return InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
 
 
 def _decimal(precision: int, scale: int, text: str) -> ColumnType:
@@ -194,7 +204,7 @@ def _decimal(precision: int, scale: int, text: str) -> ColumnType:
 
 
 class _TypeParser:
-    """Recursive descent over `NAME [ ( int, .. ) ] [ < type, .. > ]`."""
+    """Parses `NAME [ ( int, .. ) ] [ < type, .. > ]` by recursive descent."""
 
     _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`)|(\d+)|([<>(),:*]))")
 
@@ -278,7 +288,7 @@ class _TypeParser:
                 raise self.error(f"{name} takes a length of 1 to {limit} bytes")
             return ColumnType(name, (length,))
         if name in INTEGER_RANGES:
-            return ColumnType(name)  # INT(11) is MySQL's display width: read and forgotten
+            return ColumnType(name)  # INT(11) is MySQL's display width: parsed and ignored
         if params:
             raise self.error(f"{name} takes no parameters")
         return ColumnType(name)
@@ -314,7 +324,7 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def is_wider(old: ColumnType, new: ColumnType) -> bool:
-    """Whether every value of the old type is one of the new."""
+    """Returns whether every value of the old type is a value of the new type."""
     if old.name == new.name:
         if old.name in ("CHAR", "VARCHAR"):
             return (new.byte_length_max or 0) >= (old.byte_length_max or 0)

@@ -1,4 +1,4 @@
-"""The zero of a type: what a tombstone's NOT NULL cells hold (D10)."""
+"""The zero value of a type, which the NOT NULL cells of a tombstone hold (D10)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def fill_zero(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
-    """Some cells set to 0, false, the epoch, the empty string, list, map or a struct of NULLs."""
-    return pc.if_else(where, zero_of(values.type), values)
+def fill_zero_values(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
+    """Sets some cells to the zero value of their type.
+
+    Zero values are 0, false, the epoch, an empty string, list or map, and a struct of NULLs.
+    """
+    return pc.if_else(where, zero_value(values.type), values)
 
 
-def zero_of(arrow: pa.DataType) -> pa.Scalar:
-    """The zero of an Arrow type."""
+def zero_value(arrow: pa.DataType) -> pa.Scalar:
+    """Returns the zero value of an Arrow type."""
     if pa.types.is_nested(arrow):
         return pa.scalar({} if pa.types.is_struct(arrow) else [], arrow)
     if pa.types.is_string(arrow):
@@ -25,5 +28,5 @@ def zero_of(arrow: pa.DataType) -> pa.Scalar:
 
 
 def empty_values(field: pa.Field, rows: int) -> pa.Array:
-    """Cells that mean nothing: NULL, or the zero of the type where NULL may not be."""
-    return pa.nulls(rows, field.type) if field.nullable else pa.repeat(zero_of(field.type), rows)
+    """Returns cells without meaning: NULL, or the zero value where the column is NOT NULL."""
+    return pa.nulls(rows, field.type) if field.nullable else pa.repeat(zero_value(field.type), rows)

@@ -1,6 +1,7 @@
-"""Values of any Arrow type to the exact Arrow type of a column, with the rows that could not be converted.
+"""Casts values of any Arrow type to the exact Arrow type of a column and reports the rows that cannot be
+cast.
 
-outcome.py   the answer, and the way from the quick cast to the careful one
+outcome.py   the result, and the step from the fast cast to the row-wise one
 numbers.py   integers, floats, decimals, booleans
 times.py     DATE and DATETIME, zones
 nested.py    JSON, ARRAY, MAP, STRUCT
@@ -30,12 +31,12 @@ def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "
 
     Args:
         array: any Arrow type; dictionaries, views, large types and run-end encoding included.
-        to: the type of the column. Lengths of CHAR and VARCHAR are not looked at: the engine does that (Y5).
-        zone: time zone that values with a zone are moved to (Y13); a name that `check_zone` gave back.
+        to: the type of the column. The cast ignores lengths of CHAR and VARCHAR; the engine checks them (Y5).
+        zone: time zone into which values with a zone are converted (Y13); a name that `check_zone` returned.
 
     Returns:
         The values and the rows that lost theirs; see `Cast`. A column that is already of the right type is
-        returned as it is, without a copy.
+        returned without a copy.
 
     Raises:
         InvalidInputError: no value of the array's type can become the column's type, such as a list for an
@@ -63,7 +64,7 @@ def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "
 
 
 def _needs_no_check(to: ColumnType) -> bool:
-    """Types whose Arrow type holds nothing that the column does not."""
+    """Returns whether every value of the type's Arrow type is a value of the type."""
     return to.name not in ("LARGEINT", "JSON", "DATE", "DATETIME") and not to.is_nested
 
 
@@ -97,12 +98,12 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
         return None
     if not pa.types.is_temporal(kind):
         return Cast(text)
-    beyond = pc.starts_with(text, "<value out of range")  # what Arrow writes for times it cannot write
+    beyond = pc.starts_with(text, "<value out of range")  # Arrow's text for times that it cannot format
     return outcome(source, masked(text, pc.invert(beyond))) if beyond.true_count else Cast(text)
 
 
 def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One plain array: no chunks, dictionaries, run-ends, extensions, views or 64-bit offsets."""
+    """Returns one plain array: no chunks, dictionaries, run-ends, extensions, views or 64-bit offsets."""
     if isinstance(array, pa.ChunkedArray):
         array = (
             array.chunk(0)
@@ -124,12 +125,12 @@ def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _decoded(source: pa.Array) -> Cast:
-    """Bytes as UTF-8 text."""
+    """Decodes bytes as UTF-8 text."""
     return by_slices(source, [lambda piece: piece.cast(pa.string())], _decoded_rows)
 
 
 def _decoded_rows(source: pa.Array) -> Cast:
-    """A slice with bytes that are no UTF-8: decided value by value, for Arrow has no such test."""
+    """Decodes a slice with invalid UTF-8 value by value; Arrow has no such test."""
     valid = [value is not None and _is_utf8(value) for value in source.to_pylist()]
     return outcome(source, masked(source, pa.array(valid, pa.bool_())).cast(pa.string()))
 

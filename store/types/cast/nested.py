@@ -1,7 +1,6 @@
-"""JSON, and ARRAY, MAP and STRUCT from JSON text and from Arrow's nested types.
+"""Casts to JSON, and to ARRAY, MAP and STRUCT from JSON text and from Arrow's nested types.
 
-JSON text is taken apart by DuckDB into the wanted shape with text leaves, and the leaves are cast like any
-other text.
+DuckDB parses JSON text into the wanted shape with text leaves; the leaves are then cast as other text is.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CastChild = Callable[[pa.Array, ColumnType], Cast]
 _SETTINGS: Final[dict[str, Any]] = {"threads": 1, "enable_external_access": False, "lock_configuration": True}
 _connections = threading.local()
 
-# Doris lets the elements of an array of these stand without quotes or in single ones, which JSON does not
+# Doris accepts array elements of these types without quotes or in single quotes; JSON does not
 _MAYBE_BARE: Final = frozenset(
     [
         *INTEGER_RANGES,
@@ -45,7 +44,7 @@ _MAYBE_BARE: Final = frozenset(
 
 
 def to_json(source: pa.Array, to: ColumnType) -> Cast | None:
-    """JSON: text that is valid JSON stays as it is; other types become JSON."""
+    """Casts to JSON: valid JSON text stays unchanged; other types become JSON."""
     if pa.types.is_string(source.type):
         valid = evaluate(source, "json_valid(c)").cast(pa.bool_())
         return Cast(source) if pc.all(valid).as_py() is not False else outcome(source, masked(source, valid))
@@ -53,14 +52,17 @@ def to_json(source: pa.Array, to: ColumnType) -> Cast | None:
 
 
 def to_text(source: pa.Array) -> Cast:
-    """Nested values as JSON text (J11)."""
+    """Formats nested values as JSON text (J11)."""
     made = _as_json(source)
     return Cast(masked(made.values, pc.is_valid(source)), made.failed)
 
 
 def _as_json(source: pa.Array) -> Cast:
-    """DuckDB's JSON of any values. It gives up on all where one is a time beyond its own; such values have no
-    form in Python either, nor have texts that are no UTF-8, which it would take for empty ones."""
+    """Converts any values to JSON with DuckDB.
+
+    DuckDB fails for the whole array if one value is a time beyond its range. Such values have no Python form
+    either, and are left out. So are texts that are not UTF-8, which DuckDB would read as empty.
+    """
     if is_valid(source):
         with suppress(duckdb.Error):
             return Cast(evaluate(source, "to_json(c)::VARCHAR"))
@@ -72,7 +74,7 @@ def _as_json(source: pa.Array) -> Cast:
 
 
 def to_nested(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast | None:
-    """ARRAY, MAP, STRUCT. `cast` converts the parts. None when the source can be no such thing."""
+    """Casts to ARRAY, MAP or STRUCT; `cast` converts the parts. None if no value of the source type fits."""
     kind = source.type
     if pa.types.is_string(kind):
         return _from_text(source, to, cast)
@@ -99,7 +101,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _from_text(text: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
     shape = json.dumps(_skeleton(to)).replace("'", "''")
-    # from_json raises on text that is no JSON, so such rows are taken out first
+    # from_json raises for text that is no JSON, so such rows are removed first
     outer = "ARRAY" if to.name == "ARRAY" else "OBJECT"
     fits = f"CASE WHEN json_valid(c) THEN json_type(c) = '{outer}' END"
     parsed = evaluate(text, f"CASE WHEN {fits} THEN from_json(c, '{shape}') END")
@@ -113,7 +115,7 @@ def _from_text(text: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
 
 
 def _skeleton(to: ColumnType) -> str:
-    """DuckDB's name of the type with every scalar as VARCHAR."""
+    """Returns DuckDB's name of the type with every scalar as VARCHAR."""
     if to.name == "ARRAY":
         return f"{_skeleton(to.children[0])}[]"
     if to.name == "MAP":
@@ -126,13 +128,16 @@ def _skeleton(to: ColumnType) -> str:
 
 
 def evaluate(source: pa.Array, expression: str) -> pa.Array:
-    """One expression of our own over column `c`; the connection can reach no file and change no setting."""
+    """Evaluates an expression of this program over column `c`.
+
+    The connection cannot access files or change settings.
+    """
     connection = _connection()
     try:
         connection.register("source", pa.table({"c": source}))
         found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
         connection.unregister("source")
-    except BaseException:  # an internal one has ended the database: the next call makes another
+    except BaseException:  # an internal error ends DuckDB's database: the next call opens another
         _connections.process = None
         raise
     result = found.combine_chunks()
@@ -140,7 +145,9 @@ def evaluate(source: pa.Array, expression: str) -> pa.Array:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """One per thread, and a new one after a fork: DuckDB's must not cross it."""
+    """Returns the connection of this thread. A forked process opens its own: a DuckDB connection must not
+    cross a fork.
+    """
     if getattr(_connections, "process", None) != os.getpid():
         _connections.duckdb = duckdb.connect(":memory:", config=_SETTINGS)
         _connections.process = os.getpid()
@@ -157,7 +164,7 @@ def _offsets(source: pa.Array) -> pa.Array:
 
 
 def _rows_with(flags: pa.BooleanArray | None, offsets: pa.Array) -> pa.BooleanArray | None:
-    """The parents that have a flagged element."""
+    """Returns the parents that have a flagged element."""
     if flags is None:
         return None
     counts = np.concatenate([[0], np.cumsum(np.asarray(flags.to_numpy(zero_copy_only=False)))])
@@ -196,7 +203,7 @@ def _map(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
 
 
 def _struct(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
-    """Fields go by name without regard to case; a field the source lacks is NULL."""
+    """Casts a STRUCT. Fields match by name without regard to case; a field missing in the source is NULL."""
     present = {field.name.lower(): part for field, part in zip(source.type, source.flatten(), strict=True)}
     children: list[pa.Array] = []
     failed: pa.BooleanArray | None = None

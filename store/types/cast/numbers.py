@@ -1,7 +1,7 @@
-"""Integers, floats, decimals and booleans from text and from each other.
+"""Casts to integers, floats, decimals and booleans from text and from each other.
 
-Text follows the rules of a Doris cast that is not ANSI strict (Y12): blanks around a number do not count, a
-fraction is cut off for an integer and rounded half up for a DECIMAL, an integer has no exponent, an
+Text follows the rules of a Doris cast that is not ANSI strict (Y12): blanks around a number are ignored, a
+fraction is truncated for an integer and rounded half up for a DECIMAL, an integer has no exponent, an
 overflowing DOUBLE is infinite.
 """
 
@@ -40,7 +40,7 @@ _NARROW_PRECISION: Final = 37  # one digit below decimal128's own, so that round
 
 
 def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
-    """TINYINT to LARGEINT. None when no value of the source type is an integer."""
+    """Casts to TINYINT up to LARGEINT. None when no value of the source type is an integer."""
     kind = source.type
     if pa.types.is_string(kind):
         return by_slices(
@@ -69,7 +69,7 @@ def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
 
 
 def _plain_integers(text: pa.Array, to: ColumnType) -> pa.Array:
-    """Arrow's own parser, kept from what Doris does not read as an integer: 0x1F and 1e3."""
+    """Parses integers with Arrow; refuses 0x1F and 1e3, which Arrow accepts and Doris does not."""
     if contains_byte(text, b"eE." if to.name == "LARGEINT" else b"xX"):
         raise pa.ArrowInvalid("not plain digits")
     values = text.cast(to.arrow)
@@ -83,12 +83,12 @@ def _checked_largeint(values: pa.Array, to: ColumnType) -> pa.Array:
 
 
 def _integral(values: pa.Array, to: ColumnType) -> pa.Array:
-    """Floats without a fraction; Arrow refuses the others."""
+    """Casts floats without a fraction; Arrow refuses the others."""
     return _checked_largeint(values.cast(to.arrow), to) if to.name != "LARGEINT" else _refuse(values)
 
 
 def _refuse(values: pa.Array) -> pa.Array:
-    raise pa.ArrowInvalid(f"{values.type} goes the careful way")
+    raise pa.ArrowInvalid(f"{values.type} needs the row-wise cast")
 
 
 def _integers_of_text(text: pa.Array, to: ColumnType) -> Cast:
@@ -144,7 +144,7 @@ def _datetime_digits(moments: pa.Array) -> pa.Array:
 
 
 def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
-    """FLOAT and DOUBLE. None when no value of the source type is a number."""
+    """Casts to FLOAT and DOUBLE. None when no value of the source type is a number."""
     kind, arrow = source.type, to.arrow
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(arrow)], lambda text: _floats_of_text(text, arrow))
@@ -168,7 +168,9 @@ def _floats_of_text(text: pa.Array, arrow: pa.DataType) -> Cast:
 
 
 def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
-    """DECIMAL(p, s): rounded half up to s digits; too many digits before the point are out of range (Y4)."""
+    """Casts to DECIMAL(p, s): rounds half up to s digits; too many digits before the point are out of range
+    (Y4).
+    """
     kind, arrow = source.type, to.arrow
     if pa.types.is_string(kind):
         return by_slices(
@@ -196,10 +198,10 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
 
 
 def _readable(text: pa.Array) -> pa.Array:
-    """The text, unless it has more digits or larger exponents than Arrow may be asked to read.
+    """Returns the text unless it has more digits or larger exponents than Arrow can parse safely.
 
     Arrow 26 looks up the power of ten between the text's scale and the type's without a check of its table's
-    end: 1e-99 may come out as 0, and 1e-999999999 ends the process.
+    end: 1e-99 may become 0, and 1e-999999999 ends the process.
     """
     longest = pc.max(pc.binary_length(text)).as_py() or 0
     if contains_byte(text, b"eE"):
@@ -214,20 +216,25 @@ def _parts(values: pa.Array) -> tuple[int, int]:
 
 
 def _widened(values: pa.Array) -> pa.Array:
-    """The same decimals with room to round up into; 128 bits where they do, for they are much faster."""
+    """Returns the same decimals with one more digit for rounding up; in 128 bits where they fit, which is
+    much faster.
+    """
     scale = values.type.scale
     narrow = values.type.precision <= _NARROW_PRECISION
     return values.cast(pa.decimal128(38, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale))
 
 
 def _reading_type(to: ColumnType, scale: int) -> pa.DataType:
-    """Where text is read before it is rounded: `scale` fraction digits and all integer digits of `to`."""
+    """Returns the type in which text is parsed before it is rounded.
+
+    It has `scale` fraction digits and all integer digits of `to`.
+    """
     narrow = to.params[0] + _SPARE_DIGITS <= _NARROW_PRECISION
     return pa.decimal128(_NARROW_PRECISION, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale)
 
 
 def _round_wide(text: pa.Array, to: ColumnType) -> pa.Array:
-    """Numbers with a few digits too many after the point: read wide, then round. Arrow refuses the rest."""
+    """Parses numbers with some excess fraction digits in a wider type, then rounds. Arrow refuses the rest."""
     scale = to.params[1] + _SPARE_DIGITS
     if scale >= _WIDE_PRECISION:
         raise pa.ArrowInvalid("no room to read wide")
@@ -241,10 +248,10 @@ def _rounded(values: pa.Array, to: ColumnType) -> pa.Array:
 
 
 def _fit_decimal(values: pa.Array, to: ColumnType) -> Cast:
-    """Decimals that need not fit."""
+    """Rounds decimals that may be out of range."""
     try:
         rounded = _rounded(_widened(values), to)
-    except pa.ArrowInvalid:  # 76 digits, and rounding makes one more
+    except pa.ArrowInvalid:  # 76 digits, and rounding adds one
         return _exact_decimals(values, to)
     digits_max = to.params[0] - to.params[1]
     if digits_max >= rounded.type.precision - rounded.type.scale:
@@ -258,19 +265,19 @@ def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
     precision, scale = to.params
     digits = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        # half of the last kept digit below the bound is where rounding would reach it
+        # from half of the last kept digit below the bound on, rounding reaches the bound
         fits = np.abs(digits) < float(10 ** (precision - scale)) - 0.5 * 10.0**-scale
         too_large = np.isfinite(digits) & ~fits
     kept = masked(values, np.asarray(fits & np.isfinite(digits)))
     try:
         converted = kept.cast(to.arrow)
-    except pa.ArrowInvalid:  # so close to the bound that the float comparison above cannot tell
+    except pa.ArrowInvalid:  # too close to the bound for the float comparison above
         return _exact_decimals(values, to)
     return outcome(values, converted, pc.and_(pa.array(too_large), pc.is_valid(values)))
 
 
 def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:
-    """Digits are cut to one more than the scale, so any length can be read; exponents are read by Python."""
+    """Truncates digits to one more than the scale, so that any length parses; Python parses exponents."""
     precision, scale = to.params
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     number = masked(trimmed, pc.match_substring_regex(trimmed, _NUMBER_TEXT))
@@ -281,7 +288,7 @@ def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:
     cut = pc.replace_substring_regex(number, digits, r"\10\2.\3")
     unsigned = pc.ascii_ltrim(cut, characters="+-")
     reading = _reading_type(to, scale + 1)
-    # the integer digits and the 0 put before them; one that has more is larger than the column can be
+    # the integer digits and the 0 before them; a number with more digits exceeds the column's range
     readable = pc.less_equal(pc.find_substring(unsigned, "."), reading.precision - reading.scale + 1)
     fitted = _fit_decimal(masked(cut, readable).cast(reading), to)
     unreadable = pc.fill_null(pc.invert(readable), False)
@@ -289,7 +296,7 @@ def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:
 
 
 def _exact_decimals(values: pa.Array, to: ColumnType) -> Cast:
-    """Row by row with Python's decimals: for the few values that Arrow's widest type cannot hold."""
+    """Converts row by row with Python's decimals the few values that exceed Arrow's widest type."""
     precision, scale = to.params
     unit, bound = Decimal(1).scaleb(-scale), Decimal(10) ** (precision - scale)
     results: list[Decimal | None] = []
@@ -310,7 +317,7 @@ def _exact_decimals(values: pa.Array, to: ColumnType) -> Cast:
 
 
 def to_boolean(source: pa.Array, _to: ColumnType) -> Cast | None:
-    """BOOLEAN. None when no value of the source type is true or false."""
+    """Casts to BOOLEAN. None when no value of the source type is true or false."""
     kind = source.type
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(pa.bool_())], _booleans_of_text)

@@ -1,8 +1,10 @@
-"""What a cast answers, and the way every cast works.
+"""The result of a cast, and the steps of every cast.
 
-A cast first asks Arrow to convert the whole array. Only when Arrow refuses is the array cut into slices, and
-only slices that Arrow refuses again go the careful way, which decides row by row (in Arrow and NumPy, not in
-Python). So one bad value in a million costs one slice.
+1. Arrow converts the whole array.
+2. If Arrow refuses, the array is cut into slices and Arrow converts each.
+3. The slices that Arrow refuses are decided row by row (in Arrow and NumPy, not in Python).
+
+One bad value in a million therefore costs one slice.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Cast:
     """The outcome of `try_cast`.
 
     Attributes:
-        values: exactly of the asked Arrow type, as long as the source; NULL where a value could not be
+        values: exactly of the requested Arrow type, as long as the source; NULL where a value could not be
             converted.
         failed: true for rows that lost a value: the source was not NULL and the result is, or an element
             inside a nested value was lost (then the rest of the nested value is kept). None when there is no
@@ -45,7 +47,7 @@ class Cast:
 
 
 def outcome(source: pa.Array, values: pa.Array, out_of_range: pa.BooleanArray | None = None) -> Cast:
-    """A `Cast` whose failures are the values that became NULL on the way."""
+    """Builds a `Cast` whose failures are the values that became NULL."""
     if values.null_count == source.null_count:
         return Cast(values)
     failed = pc.and_(pc.is_valid(source), pc.is_null(values))
@@ -53,15 +55,15 @@ def outcome(source: pa.Array, values: pa.Array, out_of_range: pa.BooleanArray | 
 
 
 def all_failed(source: pa.Array, arrow: pa.DataType) -> Cast:
-    """No value of the source can be of the type."""
+    """Builds a `Cast` in which every value failed."""
     return outcome(source, pa.nulls(len(source), arrow))
 
 
 def by_slices(source: pa.Array, directs: Sequence[Direct], careful: Callable[[pa.Array], Cast]) -> Cast:
-    """Tries each of `directs` on the whole, then on slices, and goes the careful way where all refuse."""
+    """Tries each of `directs` on the whole array, then on slices; uses `careful` where all of them refuse."""
     for direct in directs:
         try:
-            if len(source) > _PROBE_ROWS:  # a refusal costs Arrow a message for every bad value
+            if len(source) > _PROBE_ROWS:  # Arrow's refusal of an array formats a message for every bad value
                 direct(source.slice(0, _PROBE_ROWS))
             return Cast(direct(source))
         except pa.ArrowInvalid:
@@ -80,32 +82,34 @@ def by_slices(source: pa.Array, directs: Sequence[Direct], careful: Callable[[pa
 
 
 def merge_masks(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Rows of either mask."""
+    """Returns the rows of either mask."""
     if left is None or right is None:
         return left if right is None else right
     return pc.or_(left, right)
 
 
 def masked(values: pa.Array, keep: Mask | pa.BooleanArray) -> pa.Array:
-    """NULL where `keep` is not true."""
+    """Returns the values, NULL where `keep` is not true."""
     condition = pa.array(keep) if isinstance(keep, np.ndarray) else keep
     return pc.if_else(condition, values, pa.scalar(None, values.type))
 
 
 def contains_byte(text: pa.Array, letters: bytes) -> bool:
-    """Whether one of the ASCII letters occurs anywhere in the text."""
+    """Returns whether one of the ASCII letters occurs anywhere in the text."""
     content = _content(text).to_pybytes()
     return any(bytes([letter]) in content for letter in letters)
 
 
 def is_ascii(text: pa.Array) -> bool:
-    """Whether all bytes of the text are ASCII."""
+    """Returns whether all bytes of the text are ASCII."""
     content = np.frombuffer(_content(text), dtype=np.uint8)
     return not len(content) or int(content.max()) < 128
 
 
 def is_valid(array: pa.Array) -> bool:
-    """Whether texts are UTF-8, also those within other values, which a producer need not have looked at."""
+    """Returns whether texts are UTF-8, texts within other values included. Producers need not have checked
+    them.
+    """
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -114,7 +118,7 @@ def is_valid(array: pa.Array) -> bool:
 
 
 def _content(text: pa.Array) -> pa.Buffer:
-    """The bytes of all values, one behind the other; those of NULLs too."""
+    """Returns the bytes of all values in sequence, those of NULLs included."""
     _, offsets, data = text.buffers()
     if data is None or not len(text):
         return pa.py_buffer(b"")

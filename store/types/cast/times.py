@@ -1,10 +1,11 @@
-"""DATE and DATETIME from text, numbers and Arrow's own dates.
+"""Casts to DATE and DATETIME from text, numbers and Arrow's own dates.
 
-Text is what Doris reads outside ANSI strict mode: `2024-05-01`, `2024/5/1`, `20240501`, each with an optional
-time after a blank or `T` (`19:20:30.123`, `19:20`, `192030`), or fourteen digits in a row; then an optional
-zone (`+08:00`, `-0300`, `Z`, `UTC`, `Europe/London`). Years of two digits turn at 1970. A zone moves the
-value to the load's zone (Y13); text without one is taken as it is. Digits beyond the precision of DATETIME(p)
-are rounded half up and carry.
+Text follows Doris outside ANSI strict mode: `2024-05-01`, `2024/5/1`, `20240501`, each with an optional time
+after a blank or `T` (`19:20:30.123`, `19:20`, `192030`), or fourteen digits in a row; then an optional zone
+(`+08:00`, `-0300`, `Z`, `UTC`, `Europe/London`).
+Years of two digits turn at 1970. A value with a zone is converted to the load's zone (Y13); text without one
+is local time.
+Digits beyond the precision of DATETIME(p) are rounded half up and carry.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from seqstore.store.types.column_types import ColumnType
 
 _MICROS: Final = pa.timestamp("us")
 _DAY: Final = 86_400_000_000
-# 0000-01-01 and 10000-01-01 in microseconds of the epoch: DATE and DATETIME live in between
+# 0000-01-01 and 10000-01-01 in microseconds of the epoch: the range of DATE and DATETIME
 _FIRST: Final = int(np.datetime64("0000-01-01", "us").astype(np.int64))
 _END: Final = int(np.datetime64("10000-01-01", "us").astype(np.int64))
 _NAT: Final = np.iinfo(np.int64).min
@@ -51,7 +52,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def to_date(source: pa.Array, _to: ColumnType, zone: str) -> Cast | None:
-    """DATE; the time of day is cut off. None when no value of the source type is a date."""
+    """Casts to DATE and drops the time of day. None when no value of the source type is a date."""
     if pa.types.is_date32(source.type):
         return _checked_days(source, source)
     if pa.types.is_string(source.type):
@@ -65,7 +66,7 @@ def to_date(source: pa.Array, _to: ColumnType, zone: str) -> Cast | None:
 
 
 def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
-    """DATETIME(p), local time of `zone`. None when no value of the source type is a moment."""
+    """Casts to DATETIME(p), local time of `zone`. None when no value of the source type is a moment."""
     kind, digits = source.type, to.params[0]
     if pa.types.is_string(kind):
         return by_slices(
@@ -90,7 +91,7 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
 
 
 def check_zone(name: str) -> str:
-    """The zone name as Arrow knows it: an IANA name, `CST` or an offset such as `+08:00`.
+    """Returns the zone name as Arrow knows it: an IANA name, `CST` or an offset such as `+08:00`.
 
     Raises:
         InvalidInputError: no such zone.
@@ -108,11 +109,11 @@ def check_zone(name: str) -> str:
     return known
 
 
-# --------------------------------------------------------------------------------------------- the quick ways
+# ---------------------------------------------------------------------------------------------- the fast cast
 
 
 def _reshaped(text: pa.Array) -> pa.Array:
-    """2024/05/01 and columns of 20240501 or 20240501192030, written the way Arrow reads."""
+    """Rewrites 2024/05/01 and columns of 20240501 or 20240501192030 for Arrow's parser."""
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     shortest, longest = pc.min_max(pc.binary_length(trimmed)).as_py().values()
     if shortest == longest == 8:
@@ -130,7 +131,7 @@ def _zoned(text: pa.Array, zone: str) -> pa.Array:
 
 
 def _rounded(moments: pa.Array, digits: int) -> pa.Array:
-    """Microseconds rounded half up to `digits`; refuses what leaves year 9999 by it."""
+    """Rounds microseconds half up to `digits`; refuses results beyond the year 9999."""
     if digits == 6:
         return moments
     step = 10 ** (6 - digits)
@@ -148,7 +149,7 @@ def _days(moments: pa.Array) -> pa.Array:
 
 
 def _integers(moments: pa.Array) -> Numbers:
-    """The 64-bit values behind an array, 0 where NULL."""
+    """Returns the 64-bit values of an array, 0 where NULL."""
     filled = pc.fill_null(moments.cast(pa.int64()), 0)
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
 
@@ -182,12 +183,12 @@ def _as_days(source: pa.Array, moments: Cast) -> Cast:
 
 
 def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
-    """Arrow timestamps of any unit, rounded half up to `digits` and kept within the years that exist."""
+    """Rounds Arrow timestamps of any unit half up to `digits`; years outside of 0 to 9999 fail."""
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[local.type.unit]
     values = _integers(local)
     if per_second > 10**digits:
         step = per_second // 10**digits
-        # halves are added after dividing, so that the largest nanosecond cannot overflow
+        # the half is added after the division, so that the largest nanosecond cannot overflow
         values = values // step + (values % step >= (step + 1) // 2)
         per_second = 10**digits
     factor = 10**6 // per_second
@@ -198,17 +199,17 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
 
 
 def _from_digits(source: pa.Array, digits: int, zone: str) -> Cast:
-    """20240501, 20240501192030 and 240501 as numbers."""
+    """Casts numbers such as 20240501, 20240501192030 and 240501."""
     text = source.cast(pa.string())
     moments = by_slices(text, [], lambda piece: _moments_of_text(piece, digits, zone))
     return outcome(source, moments.values)
 
 
-# -------------------------------------------------------------------------------------------- the careful way
+# ------------------------------------------------------------------------------------------ the row-wise cast
 
 
 def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
-    """Takes the text apart by one regular expression and puts the numbers together in NumPy."""
+    """Parses text with one regular expression and assembles the numbers in NumPy."""
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
     fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
@@ -223,7 +224,7 @@ def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
 
 
 def _joined(*options: pa.Array) -> pa.Array:
-    """At most one of the options is not empty."""
+    """Concatenates options of which at most one is not empty."""
     filled = [pc.fill_null(option, "") for option in options]
     return pc.binary_join_element_wise(*filled, "")
 
@@ -248,7 +249,7 @@ def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
     length = (months + 1).astype("datetime64[D]").astype(np.int64) - first
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
     valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
-    # seven digits are enough: whether to round up is seen from the first digit that is dropped
+    # seven digits suffice: the first dropped digit decides whether to round up
     seven = _number(pc.utf8_slice_codeunits(pc.ascii_rpad(found["f"], 7, padding="0"), 0, 7))
     step = 10 ** (7 - digits)
     micros = (seven + step // 2) // step * step // 10
@@ -257,7 +258,7 @@ def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
 
 
 def _move_zones(values: Numbers, valid: Mask, zones: pa.Array, target: str) -> tuple[Numbers, Mask]:
-    """Rows with a zone become local time of the target zone; one pass per different zone in the slice."""
+    """Converts rows with a zone to local time of the target zone, in one pass per zone of the slice."""
     coded = zones.dictionary_encode()
     names = coded.dictionary.to_pylist()
     if names in ([], [""]):

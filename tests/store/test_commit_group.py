@@ -65,11 +65,11 @@ def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -
     with ThreadPoolExecutor(len(blocks) + 1) as pool:
         leader = pool.submit(run, lead)
         entered.wait(30)
-        companions = [pool.submit(run, block) for block in blocks]
+        followers = [pool.submit(run, block) for block in blocks]
         while len(queue._waiting) < len(blocks):
             pass
         go_on.set()
-        return [leader.result(), *(companion.result() for companion in companions)]
+        return [leader.result(), *(follower.result() for follower in followers)]
 
 
 def put(key: bytes) -> Callable[[CatalogTransaction], None]:
@@ -91,7 +91,7 @@ def test_writers_that_wait_share_one_commit(store: Store, monkeypatch: pytest.Mo
     assert read(store, b"leader", b"k0", b"k19") == [1, 1, 1]
 
 
-def test_a_companion_that_fails_takes_back_only_its_own(store: Store) -> None:
+def test_a_follower_that_fails_takes_back_only_its_own(store: Store) -> None:
     def fail(tx: CatalogTransaction) -> None:
         tx.put("meta", b"bad", 1)
         raise NotFoundError("nothing here")
@@ -101,7 +101,7 @@ def test_a_companion_that_fails_takes_back_only_its_own(store: Store) -> None:
     assert read(store, b"a", b"bad", b"b") == [1, None, 1]
 
 
-def test_a_companion_sees_what_was_written_before_it(store: Store) -> None:
+def test_a_follower_sees_what_was_written_before_it(store: Store) -> None:
     seen: list[tuple[int | None, bool]] = []
 
     def look(tx: CatalogTransaction) -> None:
