@@ -234,7 +234,7 @@ def _reading_type(to: ColumnType, scale: int) -> pa.DataType:
 
 
 def _round_wide(text: pa.Array, to: ColumnType) -> pa.Array:
-    """Parses numbers with some excess fraction digits in a wider type, then rounds. Arrow refuses the rest."""
+    """Parses numbers with excess fraction digits in a wider type, then rounds. Arrow refuses the rest."""
     scale = to.params[1] + _SPARE_DIGITS
     if scale >= _WIDE_PRECISION:
         raise pa.ArrowInvalid("no room to read wide")
