@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from tests.support.documents import ROOT, RUNNABLE, SHOWN, Block, Reader, fence_count, read_blocks
+from tests.support.documents import ROOT, RUNNABLE, SHOWN, Reader, fence_count, read_blocks
 
 PAGES: Final = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -36,9 +37,10 @@ def _never() -> bool:
     return False
 
 
+JAVA: Final = "Java and the extra spark"
 # What a block may need, by its title. A block with any other title of this form fails the count below.
 NEEDS: Final[dict[str, Callable[[], bool]]] = {
-    "Java and the extra spark": _has_java,
+    JAVA: _has_java,
     "the extra iceberg": lambda: importlib.util.find_spec("pyiceberg") is not None,
     "the extra server": lambda: importlib.util.find_spec("aiohttp") is not None,
     "a MySQL client": lambda: shutil.which("mysql") is not None,
@@ -50,36 +52,38 @@ NEEDS: Final[dict[str, Callable[[], bool]]] = {
     "a certificate": _never,
 }
 BLOCKS: Final = {page: read_blocks(text) for page, text in PAGES.items()}
-WITH_NEEDS: Final = sorted(
+NAMED: Final = sorted(
     {(page, block.needs) for page, blocks in BLOCKS.items() for block in blocks if block.needs}
 )
+UNMET: Final = [(page, needs) for page, needs in NAMED if needs in NEEDS and not NEEDS[needs]()]
 
 
-def _run_page(
-    blocks: list[Block], directory: Path, monkeypatch: pytest.MonkeyPatch, needs: frozenset[str]
-) -> int:
-    """Runs the blocks whose needs are met; returns how many ran."""
-    monkeypatch.chdir(directory)
-    reader = Reader(directory)
-    chosen = [block for block in blocks if (block.kind in RUNNABLE and block.needs in needs) or block.file]
-    for block in chosen:
-        reader.run(block)
-    return sum(block.kind in RUNNABLE for block in chosen)
+def _runs() -> list[ParameterSet]:
+    """Every page with blocks; those that start Spark are marked."""
+    runs = []
+    for page, blocks in BLOCKS.items():
+        has_spark = any(block.needs == JAVA and (page, JAVA) not in UNMET for block in blocks)
+        if any(block.kind in RUNNABLE for block in blocks):
+            runs.append(pytest.param(page, marks=[pytest.mark.spark] if has_spark else []))
+    return runs
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in BLOCKS.items() if blocks])
+@pytest.mark.parametrize("page", _runs())
 def test_examples_print_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = [block for block in BLOCKS[page] if block.kind in RUNNABLE and not block.needs]
-    assert _run_page(BLOCKS[page], tmp_path, monkeypatch, frozenset([""])) == len(expected)
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(tmp_path)
+    for block in BLOCKS[page]:
+        if block.file or (block.kind in RUNNABLE and (page, block.needs) not in UNMET):
+            reader.run(block)
+    unmet = [block for block in BLOCKS[page] if (page, block.needs) in UNMET]
+    assert reader.runs + len(unmet) == sum(block.kind in RUNNABLE for block in BLOCKS[page])
 
 
-@pytest.mark.parametrize(("page", "needs"), WITH_NEEDS)
-def test_examples_with_needs(page: str, needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not NEEDS[needs]():
-        pytest.skip(f"{page}: needs {needs}")
-    _run_page(BLOCKS[page], tmp_path, monkeypatch, frozenset(["", needs]))
+@pytest.mark.parametrize(("page", "needs"), UNMET)
+def test_examples_without_their_needs(page: str, needs: str) -> None:
+    pytest.skip(f"{page}: needs {needs}")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -95,9 +95,13 @@ class Reader:
 
     Args:
         directory: of the page; the command `seqstore` is made in a hidden folder of it.
+
+    Attributes:
+        runs: programs that ran.
     """
 
     directory: Path
+    runs: int = 0
     _ports: dict[str, str] = field(default_factory=lambda: {"8030": free_port(), "9030": free_port()})
     _names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
     _exports: list[str] = field(default_factory=list)
@@ -117,6 +121,7 @@ class Reader:
         if block.file:
             (self.directory / block.file).write_text(block.text)
             return
+        self.runs += 1
         text, output = self._with_ports(block.text), self._with_ports(block.output or "")
         printed = {"python": self._python, "console": self._console, "sql": self._sql}[block.kind](text)
         expected = _shown_by_console(text) if block.kind == "console" else output
