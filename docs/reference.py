@@ -1,6 +1,6 @@
 """The reference pages of the manual, written from the tables that the code itself uses.
 
-Every page is a function that returns Markdown. Names, defaults and error numbers come from the code;
+Every page is a function that returns Markdown. Names, defaults and error numbers are those of the code;
 `descriptions.toml` adds one sentence for each name. A name without a sentence, or a sentence without a name,
 is a `LookupError`, so the pages cannot drift from the code. `mkdocs.yml` names this file as a hook.
 """
@@ -138,7 +138,7 @@ def _functions() -> str:
     return _page(
         "Functions",
         "These functions of Doris have an entry of their own here. Functions of standard SQL with a grammar "
-        "of their own (`count`, `sum`, `coalesce`, `lower`, `CASE`, `CAST` and others) come on top. "
+        "of their own (`count`, `sum`, `coalesce`, `lower`, `CASE`, `CAST` and others) are known as well. "
         "Any other name is refused, so a query cannot reach DuckDB's functions for files, settings or its "
         "catalog.",
         _rows(["", "functions"], [[letter, ", ".join(names)] for letter, names in by_letter.items()]),
@@ -318,8 +318,8 @@ def _command_paths(group: Any) -> Iterable[list[str]]:
 
 
 def _help(path: list[str]) -> str:
-    asked = CliRunner().invoke(app, [*path, "--help"], prog_name="seqstore", terminal_width=100)
-    return asked.output.strip()
+    shown = CliRunner().invoke(app, [*path, "--help"], prog_name="seqstore", terminal_width=100)
+    return shown.output.strip()
 
 
 def _api() -> str:

@@ -49,7 +49,7 @@ class Block:
         kind: the language.
         text: between the fences.
         line: of the opening fence in its page, from 1.
-        needs: what the title says that the block needs, empty when it runs everywhere.
+        needs: the need that the title names, empty when the block runs everywhere.
         file: the name of the file that the block is, empty when it is none.
         output: the text block behind it, None without one.
     """
