@@ -34,6 +34,10 @@ class VersionMetrics:
     bytes_written: int = 0
     milliseconds: int = 0
 
+    def __add__(self, other: VersionMetrics) -> VersionMetrics:
+        more = other.__dict__
+        return VersionMetrics(**{name: value + more[name] for name, value in self.__dict__.items()})
+
 
 @dataclass(frozen=True)
 class CommitInfo:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict import (
     SERIALIZABLE,
@@ -62,6 +63,7 @@ class Isolation:
         is_unchecked: nothing is checked: the later version wins, whatever was read.
         changes_metadata: rows were read to decide about a metadata change.
         tables: tables its transaction takes part in.
+        lease: keeps vacuum away from `base`, None where another object does.
     """
 
     table: VersionedTable
@@ -70,6 +72,7 @@ class Isolation:
     is_unchecked: bool = False
     changes_metadata: bool = False
     tables: int = 1
+    lease: Lease | None = None
     reads: ReadLog = field(init=False)
     _window: Window | None = field(default=None, init=False)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.leases import Lease
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import Loser, error_of
 from seqstore.store.conflict.isolation import Isolation
@@ -73,11 +72,8 @@ def expression_from_bytes(data: bytes | None) -> pc.Expression | None:
     return None if data is None else unpack(data)
 
 
-def isolation_from_record(
-    table: VersionedTable, operation: str, record: dict[str, Any]
-) -> tuple[Isolation, Lease] | None:
-    """The isolation that told `record`, and the lease that keeps the version it reads; None where nothing was
-    read and that version is gone.
+def isolation_from_record(table: VersionedTable, operation: str, record: dict[str, Any]) -> Isolation | None:
+    """Returns the isolation of a record; None where nothing was read and the version it read is gone.
 
     Raises:
         ConcurrentAppendException: something was read, and nobody can tell any more whether it has changed.
@@ -88,7 +84,9 @@ def isolation_from_record(
         if not record["has_read"]:
             return None
         raise _history_expired(table, operation, record) from error
-    isolation = Isolation(table, state, record["level"], record["unchecked"], tables=record["tables"])
+    isolation = Isolation(
+        table, state, record["level"], record["unchecked"], tables=record["tables"], lease=lease
+    )
     stored, reads = record["reads"], isolation.reads
     reads.whole_table, reads.fallback = stored["whole"], stored["fallback"]
     reads.columns = set(stored["columns"])
@@ -98,7 +96,7 @@ def isolation_from_record(
         reads.predicates.append(
             Predicate(expression_from_bytes(expression), partition=expression_from_bytes(partition))
         )
-    return isolation, lease
+    return isolation
 
 
 def _history_expired(table: VersionedTable, operation: str, record: dict[str, Any]) -> ConflictError:

@@ -41,6 +41,7 @@ from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
+from seqstore.store.publish.write_states import WriteTarget
 from seqstore.store.segment.checked_rows import CheckedRows
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ class Load:
         self._checker = checker
         self._filling = filling
         self._app = app
-        self._writer = TableWriter(table, checker.schema, operation, app=app.write if app else None)
+        target = WriteTarget.of(table, checker.schema, operation, app=app.write if app else None)
+        self._writer = TableWriter(target)
         self._rejected: list[RejectedRow] = []
         self._started = time.monotonic()
         self._is_open = True
@@ -201,15 +203,10 @@ class Load:
             pieces, rejected = self._checker.check_pieces(batch)
             self._writer.add_rows(*pieces)
             accepted = sum(len(rows) for rows in pieces)
-        before = self._writer.metrics
+        before = self._writer.metrics.rows_total
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
-        self._rejected += [replace(row, row=row.row + before.rows_total) for row in rejected[: max(limit, 0)]]
-        self._writer.metrics = replace(
-            before,
-            rows_total=before.rows_total + len(batch),
-            rows_loaded=before.rows_loaded + accepted,
-            rows_filtered=before.rows_filtered + len(rejected),
-        )
+        self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
+        self._writer.count(VersionMetrics(len(batch), accepted, len(rejected)))
         return rejected
 
     @property
@@ -229,10 +226,7 @@ class Load:
         """Stages whole rows that were checked before."""
         self._check_open()
         self._writer.add_rows(rows)
-        before = self._writer.metrics
-        self._writer.metrics = replace(
-            before, rows_total=before.rows_total + len(rows), rows_loaded=before.rows_loaded + len(rows)
-        )
+        self._writer.count(VersionMetrics(len(rows), len(rows)))
 
     def clear(self, filter: pc.Expression | None = None) -> None:
         """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
@@ -248,7 +242,7 @@ class Load:
             raise InvalidInputError(
                 f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
             )
-        self._writer.replace_where = ReplaceWhere(filter)
+        self._writer.replace_rows(ReplaceWhere(filter))
 
     def require_revision(self, revision: int) -> None:
         """Refuses rows that were made for another schema revision than the load's.
@@ -295,14 +289,14 @@ class Load:
         self._rejected += staged.rejected[
             : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
         ]
-        before = self._writer.metrics
-        self._writer.metrics = replace(
-            before,
-            rows_total=before.rows_total + staged.rows_total,
-            rows_loaded=before.rows_loaded + staged.rows_total - staged.rows_filtered,
-            rows_filtered=before.rows_filtered + staged.rows_filtered,
-            rows_superseded=before.rows_superseded + staged.rows_superseded,
-            bytes_written=before.bytes_written + staged.bytes_written,
+        self._writer.count(
+            VersionMetrics(
+                rows_total=staged.rows_total,
+                rows_loaded=staged.rows_total - staged.rows_filtered,
+                rows_filtered=staged.rows_filtered,
+                rows_superseded=staged.rows_superseded,
+                bytes_written=staged.bytes_written,
+            )
         )
 
     def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:

@@ -72,7 +72,7 @@ def _commit(
         if also is not None:
             also(tx, done)
         for writer in writers:
-            writer.hand_on(tx, done.versions[writer.table.name])
+            writer.publish_state(tx, done.versions[writer.table.name])
         return done, writes
 
     def switch_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
@@ -111,9 +111,9 @@ def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) 
     """
     for writer in writers:
         loader = writer.table.loader
-        for load in writer.loads:
+        for load in writer.pending.loads:
             load.refuse_ended(loader.disk, loader.directory)
-        for name in writer.kept:
+        for name in writer.pending.kept:
             if tx.get_raw("segments", segment_key(writer.table.id, name)) is not None:
                 raise AlreadyExistsError(
                     f"{writer.table.name}: segment {name} was published before; stage the rows again to load "

@@ -27,7 +27,11 @@ from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of
 from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, TransactionRecord
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
 from seqstore.store.publish.commit import commit, require_unpublished
-from seqstore.store.publish.prepared_writer import writer_from_record, writer_to_record
+from seqstore.store.publish.prepared_writer import (
+    delete_delta_files,
+    writer_from_record,
+    writer_to_record,
+)
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
@@ -92,12 +96,12 @@ def commit_prepared(
     found = _find(catalog, database, txn_id, label)
     with catalog.read() as tx:
         record = transaction.read_transaction(tx, found.id) or found
-        prepared = list(prepared_of(tx, found.id))
+        prepared = dict(prepared_of(tx, found.id))
     if record.status != PRECOMMITTED:
         raise transaction.not_precommitted(record)
     writers: list[TableWriter] = []
     try:
-        for table_id, content in prepared:
+        for table_id, content in prepared.items():
             writers.append(writer_from_record(open_table(table_id), record, content))
         writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
         done, _ = commit(
@@ -114,7 +118,7 @@ def commit_prepared(
             writer.delete_files()
         raise
     for writer in writers:
-        writer.delete_deltas()
+        delete_delta_files(writer.table, prepared[writer.table.id])
     return done
 
 

@@ -14,61 +14,65 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.fill.partial import keys_of
 from seqstore.store.fill.update_after_delete import revived
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import SEQUENCE_ID
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.segment import Segment
 
 
-@dataclass
+@dataclass(frozen=True)
 class RowPart:
     """Whole rows, staged."""
 
-    segments: list[Segment]
+    segments: tuple[Segment, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class DeltaPart:
     """Rows of partial updates; joined and filled when the table's state is known."""
 
-    deltas: list[Delta]
+    deltas: tuple[Delta, ...]
     options: FillOptions
+    schema: TableSchema
 
-    def delta(self, schema: TableSchema) -> Delta:
-        if len(self.deltas) > 1:
-            self.deltas = [Delta.concatenate(self.deltas, schema)]
-        return self.deltas[0]
+    @cached_property
+    def delta(self) -> Delta:
+        """All rows in one delta."""
+        return Delta.concatenate(self.deltas, self.schema)
 
-    def delta_on(self, schema: TableSchema, state: TableState, beneath: TableState) -> Delta:
-        """The rows as they are to be filled on a state.
+    def delta_on(self, state: TableState, beneath: TableState) -> Delta:
+        """Returns the rows as they are to be filled on a state.
 
         Args:
-            beneath: the table without what the transaction wrote before.
+            beneath: the table without the earlier writes of the transaction.
         """
-        delta = self.delta(schema)
-        return revived(delta, state, beneath) if self.options.is_change else delta
+        return revived(self.delta, state, beneath) if self.options.is_change else self.delta
 
 
-def written_keys(parts: Sequence[RowPart | DeltaPart], schema: TableSchema) -> list[Written]:
-    """Keys that parts write, with the columns; tombstones write whole rows."""
+Part = RowPart | DeltaPart
+
+
+def written_keys(parts: Sequence[Part]) -> list[Written]:
+    """Returns the keys that parts write, with the columns; tombstones write whole rows."""
     found = []
     for part in parts:
         if isinstance(part, RowPart):
             found += [Written(segment.index.codes, None) for segment in part.segments]
             continue
-        delta = part.delta(schema)
-        _, codes = keys_of(delta, schema)
-        found.append(Written(np.unique(codes), _columns_of(delta, schema)))
+        delta = part.delta
+        _, codes = keys_of(delta, part.schema)
+        found.append(Written(np.unique(codes), _columns_of(delta, part.schema)))
         if delta.signs is not None and delta.signs.any():
             found.append(Written(np.unique(codes[delta.signs == 1]), None))
     return found
 
 
-def columns_written(parts: Sequence[RowPart | DeltaPart], schema: TableSchema) -> frozenset[int] | None:
-    """Ids of all columns that parts write, None when one of them brings whole rows."""
+def columns_written(parts: Sequence[Part]) -> frozenset[int] | None:
+    """Returns the ids of all columns that parts write, None when one of them has whole rows."""
     columns: frozenset[int] = frozenset()
     for part in parts:
         if isinstance(part, DeltaPart):
-            columns |= _columns_of(part.delta(schema), schema)
+            columns |= _columns_of(part.delta, part.schema)
         elif part.segments:
             return None
     return columns

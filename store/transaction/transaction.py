@@ -338,7 +338,7 @@ class Transaction:
         tables = [table for table in self._tables.values() if table.takes_part]
         is_blind = not any(table.isolation.has_read for table in tables)
         for table in tables:
-            table.writer.is_blind = is_blind
+            table.writer.target = replace(table.writer.target, is_blind=is_blind)
             table.isolation.tables = len(tables)
         assert self._record is not None
         ordered = sorted(tables, key=lambda table: not table.writes)

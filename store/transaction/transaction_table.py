@@ -23,6 +23,7 @@ from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.publish.commit import Also
 from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.publish.write_states import WriteTarget
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.scan import Projection
 from seqstore.store.read.snapshot import Snapshot, as_table
@@ -152,9 +153,10 @@ class TransactionTable:
         self.base = base
         self.isolation = isolation
         self.app = app
-        self.writer = TableWriter(
+        target = WriteTarget.of(
             base, isolation.base.schema, transaction.operation, isolation, app.write if app else None
         )
+        self.writer = TableWriter(target)
         self._was_written = False
         self.is_muted = False
         self.warnings: list[str] = []

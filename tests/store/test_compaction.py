@@ -125,10 +125,10 @@ def test_a_partial_update_is_not_filled_again_because_of_a_compaction(store: Sto
     load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
     load.write(pa.table({"k": list(range(150)), "v": [5] * 150}))
     load.prepare()
-    staged = len(load._writer._filled)
+    staged = len(load._writer.filled)
     table.optimize()
     load.commit()
-    assert len(load._writer._filled) == staged
+    assert len(load._writer.filled) == staged
     assert pc.sum(table.scan(["v"]).read_all().column("v")).as_py() == 150 * 5 + 50
     assert table.check() == []
 

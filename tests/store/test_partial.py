@@ -516,8 +516,7 @@ def test_the_first_plan_of_an_update_tells_the_same_as_one_made_anew(store: Stor
         opened.write(pa.table({"k": [1, 2, 3, 60, 1], "s": [5, 20, 20, 1, 30], "a": [0, 0, 0, 0, 0]}))
         opened.prepare()
         writer = opened._writer
-        assert writer._plan is not None
-        told, anew = writer._plan, make_plan(table.state(), writer.segments)
+        told, anew = writer.prepared.plan, make_plan(table.state(), writer.segments)
         assert told.effects() == anew.effects() == (2, 0, 0)
         found = {name: sorted(rows.tolist()) for name, rows in told.positions().items()}
         assert found == {name: sorted(rows.tolist()) for name, rows in anew.positions().items()}

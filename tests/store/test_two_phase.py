@@ -322,7 +322,7 @@ def test_columns_of_one_key_from_two_loads_both_survive(store: Store) -> None:
 
 def test_only_keys_that_others_wrote_are_filled_again(store: Store, monkeypatch: Any) -> None:
     """C1, C15: rows of other keys keep what the first phase gave them."""
-    import seqstore.store.publish.table_writer as module
+    import seqstore.store.publish.prepare_write as module
 
     table = make(store, "k a b")
     full(table, *((k, k, k) for k in range(100)))

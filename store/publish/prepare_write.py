@@ -1,0 +1,207 @@
+"""Filling, staging and planning a write against a state of its table.
+
+1. `prepare_write` fills the deltas in the order of the parts, each on the segments before it, stages the
+   rows that this yields, and tests all segments against the state.
+2. `align_write` plans for a later state. One segment of whole rows is tested against the segments that
+   arrived since. Of a lone delta, rows whose keys were written since are filled again and become one more
+   segment. Anything else is filled and planned anew.
+3. `resume_write` does the same for a stored write, whose earlier state may not be readable any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from seqstore.store.check.delta import Delta
+from seqstore.store.fill.partial import fill, keys_of
+from seqstore.store.publish.replace_where import plan_replace_where
+from seqstore.store.publish.winner_test import Planner, extend_plan, make_plan
+from seqstore.store.publish.write_parts import DeltaPart, RowPart
+from seqstore.store.publish.write_states import (
+    FilledWrite,
+    PendingWrite,
+    PreparedWrite,
+    StoredWrite,
+    WriteTarget,
+)
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.column import VERSION_COL
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.checked_rows import CheckedRows
+from seqstore.store.segment.dedupe import Rows
+from seqstore.store.segment.key_index import Positions
+from seqstore.store.segment.segment import INLINE, Segment
+from seqstore.store.segment.stager import Stager
+
+_ARRIVED_MAX: Final = 4  # more segments are probed by the runs of the newest state, made once for all
+
+
+class Filling:
+    """The segments that one preparation stages; as a context, it removes their files on an error.
+
+    No catalog transaction has named these segments yet, so nothing else can need their files.
+
+    Attributes:
+        bytes_written, rows_superseded: of the segments.
+    """
+
+    def __init__(self, stager: Stager) -> None:
+        self._stager = stager
+        self._staged: list[Segment] = []
+        self.bytes_written = 0
+        self.rows_superseded = 0
+
+    def stage(self, rows: CheckedRows) -> tuple[Segment, ...]:
+        staged = self._stager.stage(rows)
+        self._staged += staged.segments
+        self.bytes_written += bytes_of(staged.segments)
+        self.rows_superseded += staged.superseded
+        return staged.segments
+
+    def sync(self, segments: Sequence[Segment]) -> None:
+        """Makes the names of segment files durable."""
+        if any(segment.meta.home != INLINE for segment in segments):
+            self._stager.sync()
+
+    def counted(self, pending: PendingWrite) -> PendingWrite:
+        """Returns a write with the segments in its metrics."""
+        if not self._staged:
+            return pending
+        metrics = pending.metrics
+        return replace(
+            pending,
+            metrics=replace(
+                metrics,
+                rows_superseded=metrics.rows_superseded + self.rows_superseded,
+                bytes_written=metrics.bytes_written + self.bytes_written,
+            ),
+        )
+
+    def __enter__(self) -> Filling:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for segment in self._staged:
+                segment.delete_files()
+
+
+def bytes_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in segments)
+
+
+def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) -> PreparedWrite:
+    """Fills, stages and plans a write."""
+    planner = Planner(state, known=() if pending.has_deltas else pending.row_segments)
+    filled: list[Segment] = []
+    published: list[Segment] = []
+    late = superseded = 0
+    for part in pending.parts:
+        known = None
+        if isinstance(part, RowPart):
+            added = part.segments
+        else:
+            rows = fill(part.delta_on(planner.state, planner.before), planner.state, part.options)
+            added = filling.stage(rows.rows)
+            filled += added
+            late += rows.late
+            superseded += rows.superseded
+            # Where rows and index entries stand in one order, filling has looked up the stored rows already.
+            known = rows.matches if len(added) == 1 and not added[0].index.has_equal_codes else None
+        for segment in added:
+            planner.add(segment, known)
+        published += added
+    filling.sync(published)
+    plan = planner.finish()
+    if pending.replace_where is not None:
+        plan = plan_replace_where(state, published, pending.replace_where)
+    segments = (tuple(filled), tuple(published))
+    return PreparedWrite(FilledWrite(filling.counted(pending), *segments, {}, late, superseded), state, plan)
+
+
+def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> PreparedWrite:
+    """Plans a prepared write for a later state."""
+    filled, before = prepared.filled, prepared.state
+    pending = filled.pending
+    if pending.replace_where is not None or len(pending.parts) > 1:
+        return prepare_write(pending, now, filling)
+    only_moved = now.replaced <= before.version
+    arrived = now.since(before)
+    if pending.lone_delta is not None:
+        touched = _touched(pending.lone_delta, arrived, before.version, only_moved=only_moved)
+        if len(touched):
+            filled = _filled_again(filled, pending.lone_delta, touched, now, filling)
+            return PreparedWrite(filled, now, make_plan(now, filled.published, filled.stale))
+    only_grew = only_moved and set(before.segments) <= set(now.segments)
+    is_one = len(filled.published) == 1 and not filled.stale
+    if only_grew and is_one and len(arrived.segments) <= _ARRIVED_MAX:
+        plan = extend_plan(prepared.plan, before, now, filled.published[0])
+    else:
+        plan = make_plan(now, filled.published, filled.stale)
+    return PreparedWrite(filled, now, plan)
+
+
+def resume_write(
+    target: WriteTarget, stored: StoredWrite, now: TableState, filling: Filling
+) -> PreparedWrite:
+    """Plans a stored write."""
+    filled, pending, lone = stored.filled, stored.pending, stored.pending.lone_delta
+    if pending.replace_where is not None or (pending.has_deltas and lone is None):
+        return prepare_write(pending, now, filling)
+    if lone is not None:
+        only_moved = target.table.only_moved(stored.version, now.version)
+        arrived = now.arrived_after(stored.version)
+        touched = _touched(lone, arrived, stored.version, only_moved=only_moved)
+        if len(touched):
+            filled = _filled_again(filled, lone, touched, now, filling)
+    return PreparedWrite(filled, now, make_plan(now, filled.published, filled.stale))
+
+
+def _touched(part: DeltaPart, arrived: TableState, before: int, *, only_moved: bool) -> Rows:
+    """Returns the rows of a delta whose key has a row written after version `before`.
+
+    Args:
+        arrived: the segments that were added since that version; a compaction adds some and only moves rows.
+        only_moved: rows that were not written since are still there.
+    """
+    delta = part.delta
+    if not only_moved:
+        return np.arange(len(delta))
+    _, codes = keys_of(delta, part.schema)
+    order = np.argsort(codes, kind="stable")
+    matches = arrived.probe(codes[order])
+    versions = arrived.take(matches, [VERSION_COL]).column(0).combine_chunks()
+    written = np.asarray(versions) > before
+    return np.sort(order[np.unique(matches.probe_keys[written])])
+
+
+def _filled_again(
+    filled: FilledWrite, part: DeltaPart, touched: Rows, now: TableState, filling: Filling
+) -> FilledWrite:
+    """Fills some rows of a lone delta again; they stand in a segment behind those of the first filling."""
+    delta = part.delta.take(touched)
+    # A new key may have been another load's a moment ago: new keys were checked at the first filling (C13).
+    options = replace(part.options, refuse_new_keys=False, again=True)
+    stale = _set_aside(filled, delta, part.schema)
+    segments = (*filled.filled, *filling.stage(fill(delta, now, options).rows))
+    filling.sync(segments)
+    return replace(
+        filled, pending=filling.counted(filled.pending), filled=segments, published=segments, stale=stale
+    )
+
+
+def _set_aside(filled: FilledWrite, touched: Delta, schema: TableSchema) -> dict[str, Positions]:
+    """Returns the stale rows with those of the touched keys from earlier fillings. A larger sequence does not
+    save them: a new key had its default, and the row that came between may have less (C7)."""
+    stale = dict(filled.stale)
+    _, codes = keys_of(touched, schema)
+    for segment in filled.filled:
+        entries = np.flatnonzero(np.isin(segment.index.codes, codes))
+        if len(entries):
+            known = stale.get(segment.meta.id, np.empty(0, np.uint32))
+            stale[segment.meta.id] = np.union1d(known, segment.index.row_positions(entries))
+    return stale
