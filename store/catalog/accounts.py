@@ -1,11 +1,11 @@
-"""Users, their passwords and what they may do; one record for each user in the catalog.
+"""Users, their passwords and their privileges; one record for each user in the catalog.
 
-A password is stored twice, never as itself: as scrypt for those who send it (HTTP Basic), and as
-SHA1(SHA1(password)), which is what MySQL's `mysql_native_password` needs to check a scramble. An empty
-password is stored as no hash at all.
+A password is stored as two hashes, never as text: scrypt for clients that send the password (HTTP Basic), and
+SHA1(SHA1(password)), with which MySQL's `mysql_native_password` checks a scramble. An empty password is
+stored as no hash at all.
 
-A privilege is granted on one database or on all (`*`). ADMIN includes every other, and granting. `root` is
-always there: until its record exists, with an empty password and ADMIN on all databases.
+A privilege is granted on one database or on all (`*`). ADMIN includes every other privilege, and the right to
+grant. `root` always exists: until its record exists, with an empty password and ADMIN on all databases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALL_DATABASES: Final = "*"
 PRIVILEGES: Final = ("ADMIN", "ALTER", "LOAD", "SELECT")
 _NAME_BYTES_MAX: Final = 64
 _PASSWORD_BYTES_MAX: Final = 1024
-_SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1, "dklen": 32}  # 16 MiB and some 40 ms a try
+_SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1, "dklen": 32}  # 16 MiB and some 40 ms per attempt
 _SALT_BYTES: Final = 16
 _KNOWN_MAX: Final = 1024
 
@@ -49,16 +49,16 @@ class Account:
 
     @property
     def has_password(self) -> bool:
-        """Whether the user must name one."""
+        """Whether the user must send a password."""
         return bool(self.slow_hash)
 
     def may(self, privilege: str, database: str = ALL_DATABASES) -> bool:
-        """Whether the user holds a privilege on a database; with `*`, on all of them."""
+        """Returns whether the user holds a privilege on a database; with `*`, on all of them."""
         held = {*self.grants.get(ALL_DATABASES, ()), *self.grants.get(database, ())}
         return privilege in held or "ADMIN" in held
 
     def to_record(self) -> dict[str, Any]:
-        """For the catalog; `from_record` reads it back."""
+        """Returns the catalog record; `from_record` reads it."""
         return {
             "salt": self.salt,
             "slow_hash": self.slow_hash,
@@ -68,35 +68,35 @@ class Account:
 
     @classmethod
     def from_record(cls, name: str, record: dict[str, Any]) -> Account:
-        """What `to_record` made."""
+        """Reads a record of `to_record`."""
         grants = {database: tuple(held) for database, held in record["grants"].items()}
         return cls(name, record["salt"], record["slow_hash"], record["mysql_hash"], grants)
 
 
 class Accounts:
-    """The users of one store. Safe to share between threads; every answer is as of now."""
+    """The users of one store. Threads may share it; every result reflects the current catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._one_at_a_time = new_lock()  # scrypt is meant to be dear: many at once would fill the memory
+        self._one_at_a_time = new_lock()  # scrypt uses much memory: many at once would exhaust it
         self._pepper = os.urandom(_SALT_BYTES)
         self._known: dict[str, tuple[bytes, bytes]] = {}
 
     def names(self) -> list[str]:
-        """All users, sorted."""
+        """Returns all users, sorted."""
         with self._catalog.read() as tx:
             return sorted({ROOT, *(key.decode() for key, _ in tx.items("users"))})
 
     def find(self, name: str) -> Account | None:
-        """One user, None when there is none of that name."""
+        """Returns one user, None when there is none of that name."""
         with self._catalog.read() as tx:
             return _find(tx, name)
 
     def create(self, name: str, password: str = "", *, if_not_exists: bool = False) -> None:
-        """Makes a user without privileges.
+        """Creates a user without privileges.
 
         Raises:
-            AlreadyExistsError: there is one, and `if_not_exists` is False.
+            AlreadyExistsError: the user exists, and `if_not_exists` is False.
             InvalidInputError: the name or the password is too long, or the name is empty.
         """
         account = _with_password(Account(_check_name(name)), password)
@@ -107,7 +107,7 @@ class Accounts:
                 raise AlreadyExistsError(f"User '{name}' already exists", kind="user_exists", user=name)
 
     def drop(self, name: str, *, if_exists: bool = False) -> None:
-        """Removes a user; sessions it has open keep running until they ask for a privilege.
+        """Removes a user; its open sessions continue until they need a privilege.
 
         Raises:
             NotFoundError: no such user, and `if_exists` is False.
@@ -138,7 +138,7 @@ class Accounts:
             )
 
     def grant(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
-        """Gives privileges on a database, or on all.
+        """Grants privileges on a database, or on all.
 
         Raises:
             NotFoundError: no such user.
@@ -151,7 +151,7 @@ class Accounts:
             _put(tx, replace(account, grants={**account.grants, database: tuple(sorted(held))}))
 
     def revoke(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
-        """Takes privileges back that were granted on exactly this database, or on all.
+        """Revokes privileges that were granted on exactly this database, or on all.
 
         Raises:
             NotFoundError: no such user, or it does not hold them there.
@@ -176,10 +176,10 @@ class Accounts:
     # ------------------------------------------------------------------------------------------ checks
 
     def log_in(self, name: str, password: str) -> Account:
-        """The user of that name and password.
+        """Returns the user of that name and password.
 
         Raises:
-            AccessDeniedError: no such user, or another password; the message does not tell which.
+            AccessDeniedError: no such user, or another password; the message is the same for both.
         """
         account = self.find(name)
         if not self._matches(account, password):
@@ -208,14 +208,14 @@ class Accounts:
             )
 
     def _matches(self, account: Account | None, password: str) -> bool:
-        """Compares with scrypt once, and after that with what this process saw match before."""
+        """Compares with scrypt once, and later with the passwords that this process saw match before."""
         if account is not None and not account.has_password:
             return not password
         secret = password.encode("utf-8", "surrogateescape")
         if len(secret) > _PASSWORD_BYTES_MAX:
             return False
         if account is None:
-            self._slowly(secret, b"nobody")  # so that the time does not tell which users there are
+            self._slowly(secret, b"nobody")  # so that the response time does not reveal users
             return False
         seen = hmac.digest(self._pepper, secret, "sha256")
         known_hash, known_secret = self._known.get(account.name, (b"", b""))
@@ -234,7 +234,7 @@ class Accounts:
 
 
 def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:
-    """MySQL's check: the scramble is SHA1(password) XOR SHA1(nonce + SHA1(SHA1(password)))."""
+    """Runs MySQL's check: the scramble is SHA1(password) XOR SHA1(nonce + SHA1(SHA1(password)))."""
     if not account.has_password:
         return not scramble
     mask = hashlib.sha1(nonce + account.mysql_hash).digest()
@@ -271,7 +271,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_privileges(privileges: Iterable[str]) -> tuple[str, ...]:
-    """Names as stored; `ALL` is every one but ADMIN."""
+    """Returns names as stored; `ALL` is every one but ADMIN."""
     wanted: set[str] = set()
     for given in privileges:
         name = given.strip().upper().removesuffix("_PRIV")

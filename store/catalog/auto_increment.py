@@ -1,12 +1,12 @@
 """Values of AUTO_INCREMENT columns: unique over all processes and for ever, with gaps, in no order (A6).
 
-1. The catalog holds the next value of a column (database `counters`). A process takes a range of values in
-   one durable step and gives them out from memory; a load that needs more takes a range of its own size.
-2. What a process took and did not give out when it ends is never used: a gap. So is what a failed load or a
-   row of an existing key was given.
+1. The catalog holds the next value of a column (database `counters`). A process reserves a range of values in
+   one durable step and assigns them from memory; a load that needs more reserves a range of its own size.
+2. Reserved values that a process did not assign before its end are never used: a gap. So are the values of a
+   failed load or of a row of an existing key.
 
-A value belongs to the row it was given to: it lies in the segment or in the delta, so filling again at
-publish, or a commit days later, uses the same one (A9).
+A value belongs to its row: it lies in the segment or in the delta, so another fill at publish, or a commit
+days later, uses the same one (A9).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _VALUE_MAX: Final = 2**63 - 1
 
 
 class Ids(Protocol):
-    """Where values come from."""
+    """A source of values."""
 
     def take(self, count: int) -> pa.Array:
-        """So many values, ascending."""
+        """Reserves `count` values and returns them, ascending."""
 
 
 class AnyIds:
-    """Values that may be anybody's: for rows that are checked and not kept."""
+    """Values that need not be unique: for rows that are checked and not stored."""
 
     def take(self, count: int) -> pa.Array:
         return pa.array(np.arange(1, count + 1, dtype=np.int64))
@@ -44,7 +44,7 @@ class IdSource:
     """The values of one column, for all threads of a process.
 
     Args:
-        values_reserved: how many values are taken from the catalog at once.
+        values_reserved: how many values are reserved in the catalog at once.
     """
 
     def __init__(self, store_catalog: Catalog, table_id: int, column: Column, values_reserved: int) -> None:
@@ -59,13 +59,13 @@ class IdSource:
         self._process = os.getpid()
 
     def take(self, count: int) -> pa.Array:
-        """So many values that nobody else gets, ascending.
+        """Reserves `count` unique values and returns them, ascending.
 
         Raises:
             UnavailableError: the values of a BIGINT are used up.
         """
         with self._lock:
-            if self._process != os.getpid():  # a forked process must not give out its parent's values
+            if self._process != os.getpid():  # a forked process must not assign its parent's values
                 self._process, self._next, self._end = os.getpid(), 0, 0
             if count > self._end - self._next:
                 self._reserve(max(count, self._reserved))

@@ -1,36 +1,36 @@
-"""The catalog: every fact that is not in a segment file, in one LMDB environment.
+"""The catalog: all metadata outside of segment files, in one LMDB environment.
 
-One write transaction of LMDB is *the switch*: a version is visible when its record in `versions` is
-committed, and what it consists of (segments, bitmaps, label, transaction, new head) is committed with it.
-LMDB admits one writer at a time over all processes of the host; readers never wait. Keys are big-endian, so
-a prefix lists in order. Databases inside:
+One write transaction of LMDB is the commit point: a version is visible when its record in `versions` is
+committed, and its parts (segments, bitmaps, label, transaction, new head) are committed with it. LMDB admits
+one writer at a time over all processes of the host; readers never wait. Keys are big-endian, so a prefix
+lists in order. Databases inside:
 
-    meta       name                               -> format, ids to give next
+    meta       name                               -> format, next ids
     databases  name                               -> {id}
     names      database id | table name           -> table id
     tables     table id                           -> {database, name, directory, created_ms}
     heads      table id                           -> [version, schema revision]
     schemas    table id | revision                -> schema record
-    versions   table id | version                 -> what the version added, dropped and hid, and its figures
+    versions   table id | version                 -> segments that the version added and dropped, its metrics
     segments   table id | segment id              -> {meta, created, dropped}; dropped 0 = still live
     inline     table id | segment id              -> bytes of a small segment
     bitmaps    table id | version                 -> delete bitmap record (segment.delete_bitmap)
     labels     database id | label                -> transaction id
     txns       transaction id                     -> transaction record (catalog.transaction_record)
     jobs       job number                         -> {kind, job} (catalog.jobs)
-    job_marks  job number | name                  -> {name, value}: what a job keeps beside its record
-    prepared   transaction id | table id          -> what a pre-committed one will add (prepared_records)
+    job_marks  job number | name                  -> {name, value}: values that a job keeps beside its record
+    prepared   transaction id | table id          -> parts of a pre-committed transaction (prepared_records)
     counters   table id | column id               -> next value of an AUTO_INCREMENT column
-    horizons   table id                           -> {oldest, floor}: first version that can be read, and what
-                                                     is too late (maintenance.retention, publish.tombstones)
+    horizons   table id                           -> {oldest, floor}: first readable version and tombstone
+                                                     watermark (maintenance.retention, publish.tombstones)
     trash      table id | segment id              -> dropped segment whose files are still to be deleted
     readers    table id                           -> newest version read by a commit elsewhere
     apps       table id | application id          -> {version, table_version, txn}: idempotent writes
-    config     name                               -> value that ADMIN SET gave it
+    config     name                               -> value that ADMIN SET assigned
     users      user name                          -> password hashes and grants (catalog.accounts)
 
 The environment is that of `catalog.environment`: one per path and process, closed for a fork. No read
-transaction outlives a method: a reader that lingers would keep LMDB from reusing pages.
+transaction outlives a method: a long reader would prevent LMDB from reusing pages.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class CatalogTransaction:
     """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
     Attributes:
-        states: of tables, as the companions of this transaction last read them (catalog.commit_group); None
-            when there are none. What is read beside companions may have been written by them, and their
-            commit is still to come: nothing of it may be remembered anywhere else.
-        made: states of tables that this writer makes; for its companions, once its part has succeeded.
+        states: table states that the followers of a leader share (catalog.commit_group); None outside of a
+            group. Another writer of the group may have written them, and their commit is still to come: no
+            cache may keep them.
+        made: table states that this writer made; its followers receive them after its part has succeeded.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class CatalogTransaction:
 
     @property
     def is_shared(self) -> bool:
-        """It runs within the transaction of another writer."""
+        """Whether it runs within the transaction of another writer."""
         return self.states is not None
 
     def get(self, database: str, key: bytes) -> Any:
-        """The record under a key, None when there is none."""
+        """Returns the record under a key, None when there is none."""
         data = self._txn.get(key, db=self._db[database])
         return None if data is None else records.unpack(data)
 
@@ -125,7 +125,7 @@ class CatalogTransaction:
         self._txn.delete(key, db=self._db[database])
 
     def items(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        """Keys and raw records that start with a prefix, ascending."""
+        """Yields keys and raw records that start with a prefix, ascending."""
         with self._txn.cursor(db=self._db[database]) as cursor:
             found = cursor.set_range(prefix) if prefix else cursor.first()
             while found:
@@ -136,7 +136,7 @@ class CatalogTransaction:
                 found = cursor.next()
 
     def next_id(self, name: str) -> int:
-        """Takes the next number of a counter, 1 first."""
+        """Reserves the next number of a counter, 1 first."""
         key = f"next_{name}".encode()
         value = int(self.get("meta", key) or 1)
         self.put("meta", key, value + 1)
@@ -147,13 +147,13 @@ class Catalog:
     """The catalog of one data directory.
 
     Args:
-        path: the LMDB directory; made when absent.
+        path: the LMDB directory; created when absent.
 
     Attributes:
         data_dir: the store's directory, its real path.
 
     Raises:
-        FormatError: the directory holds something else, or a newer program's catalog.
+        FormatError: the directory is not a store's, or a newer program wrote the catalog.
         UnavailableError: it cannot be opened or written.
     """
 
@@ -170,7 +170,7 @@ class Catalog:
 
     @contextmanager
     def read(self) -> Iterator[CatalogTransaction]:
-        """A consistent view of the catalog, for a moment."""
+        """Opens a consistent view of the catalog for a short block."""
         with DeferredInterrupts():
             opened = self._environment()
             while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
@@ -180,12 +180,15 @@ class Catalog:
 
     @contextmanager
     def write(self, ready: Callable[[], None] | None = None) -> Iterator[CatalogTransaction]:
-        """The only way to change the catalog. Commits durably at the end, together with others that wait to
-        (catalog.commit_group); any exception leaves everything as it was.
+        """Opens the only kind of transaction that changes the catalog.
+
+        Commits durably at the end, together with other queued writers (catalog.commit_group); any exception
+        leaves everything unchanged.
 
         Args:
-            ready: called before the write lock is waited for, when this process is the next to get it; maybe
-                several times, and maybe not at all when the block shares the commit of another thread.
+            ready: called before the wait for the write lock, when this process is the next to acquire it. It
+                may be called several times, and not at all when the block shares the commit of another
+                thread.
 
         Raises:
             UnavailableError: the catalog's map or the disk is full.
@@ -215,13 +218,13 @@ class Catalog:
                 opened.queue.leave()
 
     def make_durable(self) -> None:
-        """To be called before a file is deleted because of what was read here."""
+        """Makes everything that was read here durable; call it before a file is deleted because of it."""
         with DeferredInterrupts():
             while not self._environment().make_durable():
-                pass  # closed for a fork meanwhile, and opened again
+                pass  # closed for a fork meanwhile and reopened
 
     def sweep_readers(self) -> int:
-        """Frees reader slots of dead processes; they would pin pages."""
+        """Frees reader slots of dead processes, which would pin pages."""
         return self._environment().env.reader_check()
 
 
@@ -237,7 +240,7 @@ def _as_follower(opened: Environment, writer: QueuedWriter) -> Iterator[CatalogT
     writer.outcome()
 
 
-# Keys and lookups, one function per fact.
+# Keys and look-ups.
 
 
 def segment_key(table: int, segment: str) -> bytes:
@@ -269,7 +272,7 @@ def prepared_key(txn_id: int, table: int) -> bytes:
 
 
 def prepared_ids(key: bytes) -> tuple[int, int]:
-    """Transaction id and table id of a `prepared_key`."""
+    """Returns transaction id and table id of a `prepared_key`."""
     txn_id, table = struct.unpack(">2Q", key)
     return txn_id, table
 
@@ -279,7 +282,9 @@ def label_key(database: int, label: str) -> bytes:
 
 
 def app_key(table: int, app_id: str) -> bytes:
-    """A long id is stored by its digest: LMDB takes keys of at most 511 bytes."""
+    """Returns the key of an application id; a long id is replaced by its digest: LMDB keys have at most 511
+    bytes.
+    """
     name = app_id.encode()
     return _u64(table) + (name if len(name) <= _APP_ID_BYTES_MAX else xxhash.xxh3_128_digest(name))
 
@@ -289,7 +294,7 @@ def name_key(database: int, table: str) -> bytes:
 
 
 def find_database(tx: CatalogTransaction, name: str) -> int | None:
-    record = tx.get("databases", name.encode()) if name else None  # LMDB takes no empty key
+    record = tx.get("databases", name.encode()) if name else None  # LMDB refuses empty keys
     return None if record is None else int(record["id"])
 
 
@@ -306,7 +311,7 @@ def find_table(tx: CatalogTransaction, database: int, name: str) -> int | None:
 
 
 def head(tx: CatalogTransaction, table: int, name: str) -> tuple[int, int]:
-    """Newest version and schema revision of a table.
+    """Returns the newest version and the schema revision of a table.
 
     Args:
         name: `database.table`, for the message.

@@ -2,24 +2,23 @@
 
 Opening:
 
-1. A directory that holds other things and no catalog is refused, one that lost its catalog too.
-2. A data file shorter than its own header says is read through once: LMDB maps it, and touching what is
-   missing would end the process. Pages that were freed before they were ever written may be missing, so
-   the file is lengthened for the reading; if a record is lost, it is cut again and the catalog is damaged.
+1. A directory that has other files and no catalog is refused, and so is a store that lost its catalog.
+2. A data file shorter than its own header states is read through once: LMDB maps it, and an access to a
+   missing page would end the process. Pages that were freed before they were ever written may be missing, so
+   the file is lengthened for the read; if a record is lost, it is cut again and the catalog is damaged.
 3. Another format number than this program's is refused.
 
-A commit comes in two parts, so that processes wait for each other's disk half as long: LMDB writes a
-transaction's pages durably and then its head, all under its lock; that the head is durable too is seen to
-behind the lock, before anybody is told of the commit. Others may see a version in between; whatever they
-commit then makes it durable first. Who deletes files because of what the catalog says asks for
-`make_durable` before.
+A commit has two parts, so that processes wait for each other's disk half as long. LMDB writes a transaction's
+pages durably and then its head, both under its lock. The head is made durable after the lock is released,
+before the commit returns. Other processes may see the version in between; their next commit makes it durable
+first. A process that deletes files because of the catalog's content calls `make_durable` before.
 
-The map grows while no transaction of this process runs: when another process has made it larger, and when a
-catalog is opened with more room.
+The map grows while no transaction of this process runs: after another process has enlarged it, and when a
+catalog is opened with a larger limit.
 
-A fork: transactions must not cross it, nor may the child close what it inherits (it would free the reader's
-slot of its parent). So environments are closed before a fork, once their transactions have ended, and parent
-and child open them again when they are next asked for.
+A fork: transactions must not cross it, and the child must not close the environment that it inherits (that
+would free its parent's reader slot). Environments are therefore closed before a fork, after their
+transactions have ended; parent and child reopen them at the next use.
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ _open_lock = threading.Lock()
 
 
 def environment(path: str, databases: Sequence[str], bytes_max: int) -> Environment:
-    """The environment of a directory; opened when it is not open, its map made as large as asked for.
+    """Returns the environment of a directory; opens it if necessary and enlarges its map to `bytes_max`.
 
     Args:
-        path: the real path of the directory; made when absent.
+        path: the real path of the directory; created when absent.
         databases: names of the databases inside.
-        bytes_max: size of the map; one that is open already only grows.
+        bytes_max: size of the map; an open map only grows.
 
     Raises:
-        FormatError: the directory holds something else, or a newer program's catalog.
+        FormatError: the directory is not a store's, or a newer program wrote the catalog.
         CorruptionError: the catalog was cut, emptied or changed.
         UnavailableError: it cannot be opened.
     """
@@ -84,7 +83,7 @@ def environment(path: str, databases: Sequence[str], bytes_max: int) -> Environm
 
 
 def forget_replaced(path: str) -> None:
-    """Closes the environment of a directory whose data file is another one by now, or gone."""
+    """Closes the environment of a directory whose data file was replaced or removed."""
     with _open_lock:
         found = _open.get(path)
         if found is not None and found.identity != _identity(Path(path) / DATA_FILE) and found.close(None):
@@ -128,7 +127,7 @@ class Environment:
             raise UnavailableError(f"{path}: cannot be opened: {error}", kind="catalog") from error
         try:
             _check_length(self.env, path)
-            with self.env.begin(write=True) as txn:  # a handle lasts only if a write transaction made it
+            with self.env.begin(write=True) as txn:  # only a write transaction makes lasting handles
                 self.databases = {name: self.env.open_db(name.encode(), txn) for name in databases}
             self.env.reader_check()
             self._check_format()
@@ -158,7 +157,7 @@ class Environment:
             )
 
     def begin(self, *, write: bool) -> lmdb.Transaction | None:
-        """Starts a transaction, to be given to `ending`; None when the environment was closed meanwhile."""
+        """Starts a transaction, which `ending` ends; None when the environment was closed meanwhile."""
         with self._idle:
             if self._is_closed:
                 return None
@@ -179,27 +178,29 @@ class Environment:
             raise
 
     def begin_ready(self, ready: Callable[[], None]) -> lmdb.Transaction | None:
-        """Starts a write transaction right after a call that may take a while, which overlaps with the commit
-        of another process (catalog.prepare_lock)."""
+        """Starts a write transaction right after a call that may last.
+
+        The call overlaps with the commit of another process (catalog.prepare_lock).
+        """
         with self._prepare_lock.inside():
             ready()
             return self.begin(write=True)
 
     @contextmanager
     def ending(self, txn: lmdb.Transaction, *, write: bool) -> Iterator[None]:
-        """Commits a write transaction when the block ends, and leaves nothing behind when it raises."""
+        """Commits a write transaction at the end of the block; rolls it back after an exception."""
         try:
             with self._named_errors():
                 yield
                 if write:
                     _commit(self.env, txn)
         finally:
-            txn.abort()  # of no effect after a commit
+            txn.abort()  # has no effect after a commit
             self._leave()
 
     @contextmanager
     def nested(self, parent: lmdb.Transaction) -> Iterator[lmdb.Transaction]:
-        """A transaction within another; when the block raises, only its own changes are taken back."""
+        """Opens a transaction within another; an exception rolls back only its own changes."""
         with self._named_errors():
             txn = self.env.begin(write=True, buffers=True, parent=parent)
             try:
@@ -210,7 +211,7 @@ class Environment:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """LMDB's errors as ours."""
+        """Translates LMDB's errors into the store's."""
         try:
             yield
         except lmdb.MapFullError as error:
@@ -230,8 +231,7 @@ class Environment:
             self._idle.notify_all()
 
     def _adopt_size(self) -> None:
-        """Another process has opened the catalog with a larger map: take its size, with no transaction of
-        ours open."""
+        """Adopts the larger map of another process, while no transaction of this process is open."""
         with self._idle:
             self._active -= 1
             self._idle.notify_all()
@@ -240,8 +240,7 @@ class Environment:
             self._active += 1
 
     def make_durable(self) -> bool:
-        """Sees to it that everything that could be read so far outlives a power failure; False when it was
-        closed meanwhile."""
+        """Makes everything readable so far durable; False when the environment was closed meanwhile."""
         with self._idle:
             if self._is_closed:
                 return False
@@ -254,7 +253,7 @@ class Environment:
         return True
 
     def grow(self, bytes_max: int) -> None:
-        """Makes the map as large, once no transaction of this process runs."""
+        """Enlarges the map, once no transaction of this process runs."""
         with self._idle:
             self._idle.wait_for(lambda: self._active == 0)
             if bytes_max > self.env.info()["map_size"]:
@@ -272,11 +271,11 @@ class Environment:
 
 
 def _commit(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
-    """Commits, durably; an error of the disk while the pages are written leaves the outcome open."""
+    """Commits durably; a disk error while the pages are written leaves the outcome unknown."""
     number = txn.id()
     try:
         txn.commit()
-        if env.info()["last_txnid"] == number:  # smaller: nothing was changed; larger: a later one did it
+        if env.info()["last_txnid"] == number:  # smaller: no change; larger: a later commit has synced it
             env.sync(True)
     except lmdb.MapFullError:
         raise
@@ -291,13 +290,13 @@ def _damaged(path: Path, error: Exception) -> CorruptionError:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Without a catalog, a directory that holds anything is somebody else's, or has lost it."""
+    """Refuses a directory that has files but no catalog: it is not a store, or has lost its catalog."""
     parent = path.parent
     if parent.exists() and not parent.is_dir():
         raise FormatError(f"{parent}: expected a directory, found a file", path=str(parent))
     foreign = [name for name in _names(parent) if name != path.name]
     foreign += [f"{path.name}/{name}" for name in _names(path) if name not in (DATA_FILE, _LOCK_FILE)]
-    # Asked last: another process that makes this store writes its catalog before anything else.
+    # Read last: another process that creates this store writes its catalog first.
     if not foreign or _size(path / DATA_FILE):
         return
     raise FormatError(
@@ -327,7 +326,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _check_length(env: lmdb.Environment, path: Path) -> None:
-    """Step 2 of opening."""
+    """Runs step 2 of opening."""
     file = path / DATA_FILE
     found = _size(file)
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
@@ -338,7 +337,7 @@ def _check_length(env: lmdb.Environment, path: Path) -> None:
     except OSError as error:
         raise UnavailableError(f"{file}: cannot be opened: {error}", kind="catalog") from error
     try:
-        os.posix_fallocate(descriptor, 0, needed)  # never shortens: another process may be writing
+        os.posix_fallocate(descriptor, 0, needed)  # never shortens the file of a concurrent writer
         try:
             _read_all(env)
         except (lmdb.Error, StoreError, ValueError) as error:

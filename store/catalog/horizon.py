@@ -1,10 +1,11 @@
-"""What a table remembers about its past: the first version that can be read, and the floor of its tombstones.
+"""The limits of a table's past: the first readable version, and the tombstone watermark.
 
 One catalog record per table, `{oldest, open, floor, floor_type}`. Vacuum moves `open`, the first version that
-may still be opened, by time alone, and `oldest`, the first that is still whole, as far as no process holds
-an earlier one: else readers that open the oldest version, one before the other ends, would keep all that
-came after it for ever. Compaction moves `floor`. All three only rise. A floor counts for sequences of its
-type: RESTORE may bring back a schema of before the table had one.
+may still be opened, by time alone. It moves `oldest`, the first version that is still whole, as far as no
+process holds an earlier one. With one limit only, overlapping readers of the oldest version would keep all
+later data for ever.
+Compaction moves `floor`, the tombstone watermark. All three only rise. A watermark applies to sequences of
+its type `floor_type`: RESTORE may restore a schema from before the table had a sequence.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from seqstore.store.schema.table_schema import TableSchema
 
 
 def oldest_readable(tx: CatalogTransaction, table: int) -> int:
-    """The first version of a table of which nothing is gone: who holds it can read it."""
+    """Returns the first version of a table that is still whole: its holders can read it."""
     return int((tx.get("horizons", catalog.table_key(table)) or {}).get("oldest", 1))
 
 
 def oldest_open(tx: CatalogTransaction, table: int) -> int:
-    """The first version of a table that who does not hold it yet can read."""
+    """Returns the first version of a table that readers without a lease on it can open."""
     record = tx.get("horizons", catalog.table_key(table)) or {}
     return max(int(record.get("oldest", 1)), int(record.get("open", 1)))
 
@@ -34,7 +35,7 @@ def close_before(tx: CatalogTransaction, table: int, version: int) -> None:
 
 
 def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
-    """Makes a version the first that is whole, unless a later one is already; returns which it is."""
+    """Makes a version the first that is whole, unless a later one is already; returns the resulting one."""
     key = catalog.table_key(table)
     record = tx.get("horizons", key) or {}
     version = max(version, int(record.get("oldest", 1)))
@@ -43,14 +44,14 @@ def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
 
 
 def read_watermark(tx: CatalogTransaction, table: int, schema: TableSchema) -> int | None:
-    """The table's floor, None before any tombstone with a time went."""
+    """Returns the table's tombstone watermark, None before any tombstone with a time was removed."""
     record = tx.get("horizons", catalog.table_key(table)) or {}
     watermark: int | None = record.get("floor")
     return watermark if record.get("floor_type", "") in ("", _type_name(schema)) else None
 
 
 def raise_watermark(tx: CatalogTransaction, table: int, schema: TableSchema, watermark: int) -> None:
-    """Remembers the largest sequence of tombstones that go with the version being published."""
+    """Stores the largest sequence of the tombstones that the version being published removes."""
     key = catalog.table_key(table)
     record = tx.get("horizons", key) or {}
     known = read_watermark(tx, table, schema)
@@ -63,9 +64,9 @@ def _type_name(schema: TableSchema) -> str:
 
 
 def version_at(tx: CatalogTransaction, table: int, newest: int, time_ms: int) -> int:
-    """The newest version that was there at a time, 0 when the table is younger.
+    """Returns the newest version at a time, 0 when the table is younger.
 
-    Versions whose record is gone were older than every record that is left.
+    Versions whose record is gone were older than every remaining record.
     """
     low, high = oldest_record(tx, table) - 1, newest
     while low < high:  # times of versions never decrease (publish.publish)
@@ -78,7 +79,7 @@ def version_at(tx: CatalogTransaction, table: int, newest: int, time_ms: int) ->
 
 
 def oldest_record(tx: CatalogTransaction, table: int) -> int:
-    """The first version of which the catalog still has a record."""
+    """Returns the first version that still has a record in the catalog."""
     for key, _ in tx.items("versions", catalog.table_key(table)):
         return int.from_bytes(key[8:])
     raise AssertionError("a table has at least one version")

@@ -1,7 +1,7 @@
-"""Records of jobs that outlive a call: broker loads, routine loads. What they mean is their owner's business.
+"""Records of jobs that outlive a call: broker loads, routine loads. Their owners define their content.
 
-A job is a msgpack record in the catalog under a number that is never given twice. A record that moves with
-data is changed in the transaction that publishes the data.
+A job is a msgpack record in the catalog under a number that is never reused. A record that changes with data
+is updated in the transaction that publishes the data.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Jobs:
         self._kind = kind
 
     def add(self, record: Record) -> int:
-        """Keeps a new job; returns its number."""
+        """Stores a new job; returns its number."""
         with self._catalog.write() as tx:
             return self.add_within(tx, record)
 
     def get(self, job_id: int) -> Record:
-        """One job.
+        """Returns one job.
 
         Raises:
             NotFoundError: there is no such job.
@@ -42,37 +42,37 @@ class Jobs:
             return self._read(tx, job_id)
 
     def all(self) -> dict[int, Record]:
-        """Every job by its number, oldest first."""
+        """Returns every job by its number, oldest first."""
         with self._catalog.read() as tx:
             return self.all_within(tx)
 
     def change(self, job_id: int, change: Callable[[Record], Record | None]) -> Record:
-        """Replaces a job's record by what a function makes of it, all at once.
+        """Replaces a job's record by the result of a function, atomically.
 
         Args:
-            change: gets the record as it is; None leaves it.
+            change: receives the current record; None leaves it unchanged.
 
         Returns:
-            The record as it is now.
+            The record afterwards.
         """
         with self._catalog.write() as tx:
             return self.change_within(tx, job_id, change)
 
     def add_within(self, tx: CatalogTransaction, record: Record) -> int:
-        """`add` as a part of a larger transaction."""
+        """Works as `add`, as a part of a larger transaction."""
         job_id = tx.next_id("job")
         tx.put("jobs", txn_key(job_id), {"kind": self._kind, "job": record})
         return job_id
 
     def all_within(self, tx: CatalogTransaction) -> dict[int, Record]:
-        """Every job by its number, oldest first."""
+        """Returns every job by its number, oldest first."""
         found = [(int.from_bytes(key), unpack(raw)) for key, raw in tx.items("jobs")]
         return {job_id: stored["job"] for job_id, stored in found if stored["kind"] == self._kind}
 
     def change_within(
         self, tx: CatalogTransaction, job_id: int, change: Callable[[Record], Record | None]
     ) -> Record:
-        """`change` as a part of a larger transaction."""
+        """Works as `change`, as a part of a larger transaction."""
         before = self._read(tx, job_id)
         after = change(dict(before))
         if after is None:
@@ -81,17 +81,17 @@ class Jobs:
         return after
 
     def mark_within(self, tx: CatalogTransaction, job_id: int, name: str, value: Any) -> None:
-        """Keeps something beside a job's record, so that keeping more of it costs no more."""
+        """Stores a value beside a job's record, at a cost that does not grow with their number."""
         tx.put("job_marks", app_key(job_id, name), {"name": name, "value": value})
 
     def marks(self, job_id: int) -> dict[str, Any]:
-        """What is kept beside a job's record, by name."""
+        """Returns the values beside a job's record, by name."""
         with self._catalog.read() as tx:
             found = [unpack(raw) for _, raw in tx.items("job_marks", table_key(job_id))]
         return {mark["name"]: mark["value"] for mark in found}
 
     def remove(self, job_id: int) -> None:
-        """Forgets a job."""
+        """Removes a job."""
         with self._catalog.write() as tx:
             for key, _ in list(tx.items("job_marks", table_key(job_id))):
                 tx.delete("job_marks", key)

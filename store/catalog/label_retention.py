@@ -1,13 +1,13 @@
-"""Labels and transactions that are over, and when they are forgotten (X16, X18).
+"""Labels and ended transactions, and the time of their removal (X16, X18).
 
-1. A transaction that ended `label_keep_seconds` ago goes, and its label with it, unless the label names a
-   later transaction by now. The label can then be used as if it never had been.
-2. One that began so long ago and was abandoned (its process ended, or nobody committed it within its term)
-   is aborted first, and goes as long after that.
+1. A transaction that ended `label_keep_seconds` ago is removed, and its label with it, unless the label names
+   a later transaction by now. The label can then be reused.
+2. A transaction that began so long ago and was abandoned (its process ended, or no commit followed within its
+   term) is aborted first, and removed as long after that.
 
-Ids are given in the order in which transactions begin, so the walk ends at the first that began later: it
-costs what there is to forget. Doris also forgets labels by their number; a busy table would then load again
-what its source repeats an hour later, so that rule is not taken over.
+Ids are assigned in the order in which transactions begin, so the walk ends at the first that began later; its
+cost is the number of removed records. Doris also limits labels by their number. On a busy table, a source's
+repetition an hour later would then be loaded again; this store therefore does not apply that limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from seqstore.store.catalog.transaction_record import (
 )
 from seqstore.store.runtime.records import unpack
 
-_BATCH: Final = 2_000  # records per transaction of the catalog, so that no load waits long
+_BATCH: Final = 2_000  # records per transaction of the catalog, so that loads wait briefly
 
 
 def forget_transactions(store_catalog: Catalog, keep_seconds: int, *, dry_run: bool = False) -> int:
-    """Forgets transactions of all databases that ended long ago, and their labels; returns how many."""
+    """Removes transactions of all databases that ended long ago, and their labels; returns how many."""
     before_ms = now_ms() - keep_seconds * 1000
     with store_catalog.read() as tx:
         old = list(_begun_before(tx, before_ms))
@@ -63,7 +63,7 @@ def _is_over(record: TransactionRecord, before_ms: int) -> bool:
 
 
 def _end(tx: CatalogTransaction, record: TransactionRecord, before_ms: int) -> None:
-    """Forgets a transaction that is over; aborts one that was abandoned."""
+    """Removes an ended transaction; aborts an abandoned one."""
     if not _is_over(record, before_ms):
         abort_abandoned(tx, record)
         return

@@ -1,15 +1,16 @@
-"""Versions that processes hold: what vacuum must leave alone.
+"""Leases: the versions that processes hold and vacuum must keep.
 
 Each process has one small file, `DATA_DIR/readers/<pid>-<start time>`, mapped and shared: an array of slots,
-(table id, version) each, version 0 meaning free. Taking or leaving a version is a store into memory, so
-reading costs no commit and never waits for a writer. Who reads the files (vacuum) leaves out those of
-processes that are gone and removes them: a dead reader holds nothing.
+(table id, version) each, version 0 meaning free. To acquire or release a lease is a store into memory, so a
+read costs no commit and never waits for a writer. Vacuum, which reads the files, ignores and removes those of
+processes that have ended.
 
-How a reader and a vacuum cannot miss each other:
+A reader and a vacuum cannot miss each other:
 
-1. The reader takes the version, then asks the catalog whether it can still be read, and gives up if not.
-2. Vacuum reads the slots, moves the first version that can be read, and reads the slots again before it
-   deletes a file. Whoever took an older version in between either finds it gone in 1, or is found in 2.
+1. The reader acquires the lease, then reads from the catalog whether the version is still readable, and
+   releases it if not.
+2. Vacuum reads the slots, moves the first readable version, and reads the slots again before it deletes a
+   file. A reader of an older version in between either finds the version gone in 1, or is found in 2.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _of_directory: dict[Path, Leases] = {}
 
 
 class Lease:
-    """A version held by this process until the last reference goes, or `release`."""
+    """Holds a version for this process until its last reference is dropped, or `release`."""
 
     __slots__ = ("_key", "_leases", "_pid")
 
@@ -43,13 +44,13 @@ class Lease:
         self._pid = os.getpid()
 
     def release(self) -> None:
-        """Lets go of the version."""
+        """Releases the version."""
         leases, self._leases = self._leases, None
         if leases is not None and self._pid == os.getpid():  # a forked child holds nothing of its parent
             leases.release(self._key)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # at the interpreter's end modules may be gone, and so is this process
+        with suppress(Exception):  # modules may be gone when the interpreter and its process end
             self.release()
 
 
@@ -66,7 +67,7 @@ class Leases:
         self._released: deque[tuple[int, int]] = deque()
 
     def acquire(self, table: int, version: int) -> Lease:
-        """Holds a version; ask afterwards whether it can be read.
+        """Holds a version; check afterwards whether it is readable.
 
         Raises:
             UnavailableError: this process holds too many versions.
@@ -92,12 +93,15 @@ class Leases:
         return Lease(self, key)
 
     def holds(self, table: int, version: int) -> bool:
-        """Whether this process holds a version."""
+        """Returns whether this process holds a version."""
         return self._pid == os.getpid() and (table, version) in self._slots
 
     def release(self, key: tuple[int, int]) -> None:
-        """Counts one holder of a version less. Never waits: the garbage collector may call it anywhere,
-        also in a thread that holds the lock; then whoever has the lock does it before letting go."""
+        """Decrements the number of holders of a version. Never waits.
+
+        The garbage collector may call it at any point, even in a thread that holds the lock. The holder of
+        the lock then processes the release before it unlocks.
+        """
         self._released.append(key)
         while self._released and self._lock.acquire(blocking=False):
             try:
@@ -106,7 +110,7 @@ class Leases:
                 self._lock.release()
 
     def _settle(self) -> None:
-        """Does the releases that are waiting; with the lock held."""
+        """Processes the queued releases; the caller holds the lock."""
         while self._released:
             key = self._released.popleft()
             held = self._slots.get(key)
@@ -119,7 +123,7 @@ class Leases:
                 del self._slots[key]
 
     def held(self, table: int) -> set[int]:
-        """Versions of a table that live processes hold."""
+        """Returns the versions of a table that live processes hold."""
         found: set[int] = set()
         for path in sorted(self._directory.glob("*-*")) if self._directory.is_dir() else ():
             pid, _, started = path.name.partition("-")
@@ -128,12 +132,12 @@ class Leases:
             if not is_alive((int(pid), int(started))):
                 path.unlink(missing_ok=True)
                 continue
-            with suppress(FileNotFoundError):  # a process that ends takes its file along
+            with suppress(FileNotFoundError):  # another vacuum removed it
                 found |= {v for t, v in _SLOT.iter_unpack(path.read_bytes()) if t == table and v}
         return found
 
     def _open(self) -> None:
-        """This process's file, made before its first lease; after a fork the child's own."""
+        """Opens this process's file, before its first lease; after a fork the child's own."""
         pid, started = this_process()
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{pid}-{started}"
@@ -150,7 +154,7 @@ class Leases:
 
 
 def leases_of(data_dir: Path) -> Leases:
-    """The leases of a data directory, by its real path; one object per process and directory."""
+    """Returns the leases of a data directory, by its real path; one object per process and directory."""
     with _lock:
         found = _of_directory.get(data_dir)
         if found is None:

@@ -1,14 +1,15 @@
-"""The turnstile before the catalog's write lock: of many processes one gets ready while another commits.
+"""The prepare lock before the catalog's write lock: one of several processes prepares while another commits.
 
-A writer's plan must be one for the newest version. Who makes it before waiting for the write lock finds it
-outdated by everybody who was ahead; who makes it under the lock keeps all the others from theirs. So:
+A writer's plan must fit the newest version. A plan that is made before the wait for the write lock is
+outdated by every writer ahead in the queue. A plan that is made under the write lock delays all other
+writers. So:
 
-1. A writer passes the turnstile; others wait before it.
-2. Inside, it brings its plan up to date while the process before it still writes and waits for the disk.
-3. It takes the write lock, leaves the turnstile to the next, and has one version to catch up with at most.
+1. A writer acquires the prepare lock; others wait for it.
+2. With the prepare lock, it updates its plan while the process before it still writes and waits for the disk.
+3. It acquires the write lock, releases the prepare lock, and has to catch up with one version at most.
 
-Nothing depends on it but speed: who cannot use the file goes on without, and so do writers with no plan. The
-lock goes with the process that held it, however that ends.
+Only speed depends on the lock: a process that cannot use the file continues without it, and so do writers
+without a plan. The system releases the lock when its process ends in any way.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _of_process: Final[weakref.WeakSet[PrepareLock]] = weakref.WeakSet()
 
 
 class PrepareLock:
-    """The turnstile of one catalog. Use from one thread at a time.
+    """The prepare lock of one catalog. Use from one thread at a time.
 
     Args:
-        path: of the lock file; made when absent.
+        path: of the lock file; created when absent.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,13 +40,13 @@ class PrepareLock:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Keeps other processes out for the length of a block."""
+        """Excludes other processes for the length of a block."""
         try:
             with suppress(OSError):
                 fcntl.flock(self._opened(), fcntl.LOCK_EX)
             yield
         finally:
-            with suppress(OSError):  # expressly: a child forked meanwhile has the file open as well
+            with suppress(OSError):  # explicit, because a child forked meanwhile has the file open too
                 fcntl.flock(self._opened(), fcntl.LOCK_UN)
 
     def _opened(self) -> int:
@@ -56,7 +57,7 @@ class PrepareLock:
         return self._file
 
     def forget(self) -> None:
-        """In a forked child, which may have been forked while its parent was inside: lets go of the file."""
+        """Closes the file in a forked child, whose parent may hold the lock."""
         if self._close is not None:
             self._close()
             self._close = None

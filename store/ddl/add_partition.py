@@ -1,4 +1,4 @@
-"""ADD PARTITION: declared partitions more, as one change of the schema. Rows stay as they are."""
+"""ADD PARTITION: declares more partitions in one change of the schema. Rows are unchanged."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def add_partitions(
     table: VersionedTable, partitions: Sequence[Partition], *, if_not_exists: bool = False
 ) -> None:
-    """Declares partitions, all or none; those that others declare meanwhile stay.
+    """Declares partitions, all or none; partitions that other sessions declare meanwhile stay.
 
     Args:
-        if_not_exists: leaves alone the ones whose name is taken.
+        if_not_exists: skips partitions whose name is taken.
 
     Raises:
         InvalidInputError: the table is not partitioned, partitions overlap, or a bound does not fit.

@@ -1,12 +1,11 @@
-"""Changes of a table's schema and properties: light ones, a new revision and no file touched (SC1). Those of
-columns are in ddl.column_changes.
+"""Light changes of a table's schema and properties: a new revision that touches no file (SC1).
 
-Columns are known by their ids, so files written under earlier revisions are read through the newest: a column
-that is younger than a file reads as its default, one that was dropped is not read, a renamed one is found,
-a widened one is cast. An id is never given twice.
+Changes of columns are in ddl.column_changes. Ids identify columns, so files written under earlier revisions
+are read through the newest: a column younger than a file has its default, a dropped one is not read, a
+renamed one is found, a widened one is cast. Ids are never reused.
 
-Every change makes a version without rows. Whoever began before and commits after it fails: with
-`MetadataChangedException`, or `ProtocolChangedException` when table features came or went.
+Every change makes a version without rows. A transaction that began before and commits after it fails: with
+`MetadataChangedException`, or `ProtocolChangedException` when table features were added or removed.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
 
 @dataclass(frozen=True)
 class Altered:
-    """A new revision, and what later losers are told about it.
+    """A new revision, and its description for later conflicts.
 
     Attributes:
-        changes: what changed, in words.
-        features: table features that came (`+name`) or went (`-name`).
+        changes: the changes, in words.
+        features: table features that were added (`+name`) or removed (`-name`).
     """
 
     schema: TableSchema
@@ -65,12 +64,12 @@ def alter(
     check: Callable[[records.CatalogTransaction], None] | None = None,
     operation: str = ALTER_TABLE,
 ) -> int:
-    """Applies changes one after another, all or none; returns the version they made.
+    """Applies changes one after another, all or none; returns the version that they made.
 
     Args:
-        expected_revision: the revision they were thought out for; None means the newest.
-        check: looks at the table within the switch; what it raises undoes everything.
-        operation: what history calls it.
+        expected_revision: the revision that the changes were made for; None means the newest.
+        check: inspects the table within the transaction; its error undoes everything.
+        operation: its name in the history.
 
     Raises:
         InvalidInputError: a change that is not possible.
@@ -96,19 +95,19 @@ def _alter(
         )
     schema = table.loader.schema(tx, revision)
     require_writable(schema.features)
-    said: list[str] = []
+    texts: list[str] = []
     features: list[str] = []
     for change in changes:
         altered = change(schema)
         schema = altered.schema
-        said += altered.changes
+        texts += altered.changes
         features += altered.features
     schema = replace(schema, revision=revision + 1)
     tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
     record = TransactionRecord(
         tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, operation, now_ms()
     )
-    commit_info = CommitInfo(is_blind=True, changes=said, features=features)
+    commit_info = CommitInfo(is_blind=True, changes=texts, features=features)
     write = TableWrite(table.id, table.name, schema.revision, Plan(version), commit_info=commit_info)
     put_version(tx, record, write, version + 1)
     return version + 1
@@ -122,7 +121,7 @@ def add_constraint(
     *,
     validated: Callable[[], None] | None = None,
 ) -> int:
-    """Adds a CHECK constraint that every row satisfies; returns the version it made.
+    """Adds a CHECK constraint that every row satisfies; returns the version that it made.
 
     Args:
         sql: the condition as written, for display.
@@ -130,7 +129,7 @@ def add_constraint(
 
     Raises:
         InvalidInputError: a row breaks it, or the name is taken.
-        ConcurrentAppendException: somebody brought a row that breaks it meanwhile.
+        ConcurrentAppendException: another transaction added a row that breaks it meanwhile.
     """
     state, lease = table.hold()
     constraint = Constraint.of(name, sql, expression)
@@ -163,7 +162,7 @@ def _with_constraint(constraint: Constraint) -> Change:
 
 
 def drop_constraint(name: str) -> Change:
-    """Takes a CHECK constraint away."""
+    """Removes a CHECK constraint."""
 
     def change(schema: TableSchema) -> Altered:
         kept = tuple(known for known in schema.constraints if known.name.lower() != name.lower())
@@ -175,8 +174,11 @@ def drop_constraint(name: str) -> Change:
 
 
 def set_properties(given: Mapping[str, str]) -> Change:
-    """Sets properties; `delta.feature.<name>` = `supported` lists a table feature, and so does switching on
-    what a feature is for."""
+    """Sets properties.
+
+    `delta.feature.<name>` = `supported` lists a table feature, and so does the property that switches a
+    feature on.
+    """
 
     def change(schema: TableSchema) -> Altered:
         features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
@@ -210,7 +212,7 @@ def set_properties(given: Mapping[str, str]) -> Change:
 
 
 def unset_properties(names: Sequence[str]) -> Change:
-    """Brings properties back to their defaults."""
+    """Resets properties to their defaults."""
 
     def change(schema: TableSchema) -> Altered:
         missing = [name for name in names if name not in schema.properties]
@@ -244,7 +246,7 @@ def add_feature(name: str) -> Change:
 
 
 def enable_sequence_load(properties: Mapping[str, str]) -> Change:
-    """Gives a table its hidden sequence; rows that are there have NULL, the smallest (SD8-SD10)."""
+    """Adds a hidden sequence to a table; existing rows have NULL, the smallest (SD8-SD10)."""
 
     def change(schema: TableSchema) -> Altered:
         declared = properties.get(props.SEQUENCE_TYPE)
@@ -270,7 +272,7 @@ def enable_sequence_load(properties: Mapping[str, str]) -> Change:
 
 
 def enable_flexible_updates() -> Change:
-    """Lets a table take flexible updates by loads (F3); rows that are there need nothing for it."""
+    """Enables flexible updates by loads (F3); existing rows need no change."""
 
     def change(schema: TableSchema) -> Altered:
         if schema.properties.get(props.SKIP_BITMAP) == "true":

@@ -1,6 +1,7 @@
-"""ALTER TABLE's changes of columns: added, dropped, renamed, made wider.
+"""ALTER TABLE's changes of columns: add, drop, rename, widen.
 
-Each is a `Change` of a schema (ddl.alter): no file is touched, for files know columns by their ids (SC1).
+Each is a `Change` of a schema (ddl.alter): no file is touched, because files refer to columns by their ids
+(SC1).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from seqstore.store.types.column_types import ColumnType, is_wider
 
 
 def add_column(column: Column, *, after: str | None = None) -> Change:
-    """Adds a value column; rows that are there read its default.
+    """Adds a value column; existing rows have its default.
 
     Args:
-        after: the column it stands behind; None means at the end.
+        after: the column before it; None means at the end.
     """
 
     def change(schema: TableSchema) -> Altered:
@@ -65,29 +66,31 @@ def add_column(column: Column, *, after: str | None = None) -> Change:
 
 
 def add_columns(columns: Sequence[Column], properties: Mapping[str, str]) -> Change:
-    """Adds value columns at the end, and the column groups they make (SM7).
+    """Adds value columns at the end, and the column groups that they form (SM7).
 
     Args:
         properties: `sequence_mapping.<column>` for each new group of a table that has groups.
     """
 
     def change(schema: TableSchema) -> Altered:
-        grown, said = replace(schema, groups=()), list[str]()
+        grown, texts = replace(schema, groups=()), list[str]()
         for column in columns:
             altered = add_column(column)(grown)
-            grown, said = altered.schema, [*said, *altered.changes]
+            grown, texts = altered.schema, [*texts, *altered.changes]
         if not schema.groups and not properties:
-            return Altered(grown, tuple(said))
+            return Altered(grown, tuple(texts))
         groups = with_added(schema.groups, grown.columns, grown.key, properties)
         declared = {**schema.properties, **group_properties(groups)}
-        return Altered(replace(grown, groups=groups, properties=declared), tuple(said))
+        return Altered(replace(grown, groups=groups, properties=declared), tuple(texts))
 
     return change
 
 
 def drop_column(name: str) -> Change:
-    """Takes a value column away; its id is not given again. A partition column stays, as Delta has it: the
-    conflicts of its partitions could no longer be told apart."""
+    """Removes a value column; its id is not reused.
+
+    As in Delta, a partition column stays: without it, conflicts could not be separated by partition.
+    """
 
     def change(schema: TableSchema) -> Altered:
         column = _value_column(schema, name, "dropped")
@@ -119,8 +122,9 @@ def drop_column(name: str) -> Change:
 
 
 def rename_column(name: str, new_name: str) -> Change:
-    """Gives a column another name; what names it follows: a sequence that mirrors it (SD7), the property of
-    partition columns."""
+    """Renames a column, and the references to it: a sequence that mirrors it (SD7), the property of partition
+    columns.
+    """
 
     def change(schema: TableSchema) -> Altered:
         column = schema.column(name)
@@ -157,11 +161,12 @@ def rename_column(name: str, new_name: str) -> Change:
 
 
 def restate_column(declared: Column, *, nullable: bool | None) -> Change:
-    """MODIFY COLUMN as Doris has it: the column is declared anew, wider, nullable or with another comment; a
-    default that is not repeated stays, another one is refused.
+    """Implements MODIFY COLUMN of Doris: declares the column anew, wider, nullable or with another comment.
+
+    A default that is not repeated stays; another default is refused.
 
     Args:
-        nullable: None when the statement does not say: then a value column may be NULL.
+        nullable: None when the statement does not state it: then a value column may be NULL.
     """
 
     def change(schema: TableSchema) -> Altered:
@@ -177,7 +182,7 @@ def restate_column(declared: Column, *, nullable: bool | None) -> Change:
 
 
 def _refuse_other_values(column: Column, declared: Column) -> None:
-    """What a column takes where a row has no value stays as it was declared, as in Doris."""
+    """Refuses another default: as in Doris, the value of a column in rows without one cannot change."""
     none = Default("null")
     if declared.default is not None and declared.default != (column.default or none):
         raise InvalidInputError(
@@ -196,10 +201,10 @@ def _refuse_other_values(column: Column, declared: Column) -> None:
 def modify_column(
     name: str, kind: ColumnType, *, nullable: bool | None = None, comment: str | None = None
 ) -> Change:
-    """Widens a column's type, or lets it be NULL; rows are read through the new type.
+    """Widens a column's type, or makes it nullable; rows are read through the new type.
 
     Args:
-        nullable, comment: None leaves it as it is.
+        nullable, comment: None leaves it unchanged.
     """
 
     def change(schema: TableSchema) -> Altered:
@@ -224,8 +229,8 @@ def modify_column(
             raise InvalidInputError(
                 f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
             )
-        said = column.comment if comment is None else comment
-        changed = replace(column, type=kind, nullable=may_be_null, comment=said)
+        text = column.comment if comment is None else comment
+        changed = replace(column, type=kind, nullable=may_be_null, comment=text)
         columns = tuple(changed if c.id == column.id else c for c in schema.columns)
         return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
 
@@ -242,7 +247,7 @@ def _refuse_constrained(schema: TableSchema, column: Column) -> None:
 
 
 def _redistributed(distribution: str, name: str, new_name: str) -> str:
-    """The clause SHOW CREATE TABLE prints, with a column's new name: what it prints can be run."""
+    """Renames a column in the distribution clause, so that the output of SHOW CREATE TABLE stays valid."""
     quoted = re.compile(re.escape(f"`{name}`"), re.IGNORECASE)  # as the user wrote it
     return quoted.sub(lambda _: f"`{new_name}`", distribution)
 
@@ -252,7 +257,9 @@ def _next_id(schema: TableSchema) -> int:
 
 
 def _frozen(column: Column) -> Default | None:
-    """What rows older than the column read for ever: a default that tells the time is told once."""
+    """Returns the default of a new column for older rows: a default that is the current time is evaluated
+    once.
+    """
     if column.default is None or not column.default.is_current_time:
         return column.default
     return Default("constant", str(default_scalar(column, datetime.now().replace(microsecond=0)).as_py()))

@@ -1,17 +1,17 @@
-"""DROP FEATURE (ISO15): off, its traces rewritten, then taken off the list.
+"""DROP FEATURE (ISO15): switches a feature off, rewrites its traces, then removes it from the list.
 
 | feature | switched off | traces that are rewritten |
 | --- | --- | --- |
 | appendOnly | `delta.appendOnly` is unset | none |
 | deletionVectors | `delta.enableDeletionVectors` = false | segments with hidden rows |
 | columnMapping | - | segments written under other columns than today's |
-| icebergCompatV1, -V2 | - | none: the Iceberg table stays as it was written |
-| sequenceLoad | refused: which row of a key counts is told by its sequence | |
+| icebergCompatV1, -V2 | - | none: the Iceberg table stays unchanged |
+| sequenceLoad | refused: the sequence decides which row of a key counts | |
 
-Rewriting is a compaction: readers notice nothing. The list is changed in a switch that looks for traces once
-more: if a load has made new ones in between, those are rewritten too. Rows that are replaced later are hidden
-by delete bitmaps even so, for a keyed table has no other way; what the property decides is whether writers
-meet by row.
+The rewrite is a compaction: readers see no difference. The transaction that changes the list looks for traces
+once more: if a load has made new ones in between, those are rewritten too. Delete bitmaps still hide rows
+that are replaced later, for a keyed table has no other way; the property decides whether writers conflict by
+row.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _TRIES: Final = 5
 
 
 class _TracesLeft(Exception):
-    """A load has made new ones."""
+    """A load has made new traces."""
 
 
 def drop_feature(table: VersionedTable, name: str) -> int:
-    """Drops a feature; returns the version that lists it no more.
+    """Drops a feature; returns the version whose list lacks it.
 
     Raises:
         InvalidInputError: the table has no such feature, or cannot be without it.
@@ -48,7 +48,7 @@ def drop_feature(table: VersionedTable, name: str) -> int:
     """
     schema = table.schema
     change = _without(name)
-    change(schema)  # refuses at once what cannot be
+    change(schema)  # raises before any rewrite
     traces = _TRACES.get(name, _none)
 
     def check(tx: records.CatalogTransaction) -> None:
@@ -77,7 +77,7 @@ def _hidden(state: TableState) -> list[LiveSegment]:
 
 
 def _mapped(state: TableState) -> list[LiveSegment]:
-    """Segments whose columns are not today's by name, type and order."""
+    """Returns segments whose columns differ from today's by name, type or order."""
     wanted = [(column.id, column.name, column.type) for column in state.schema.columns]
     return [
         live

@@ -1,11 +1,12 @@
-"""DROP PARTITION: a declared partition and its rows go in one version.
+"""DROP PARTITION: removes a declared partition and its rows in one version.
 
-1. What to hide is planned against the newest state (publish.replace_where), outside the switch.
-2. The switch stores a schema revision without the partition and a version of it that hides those rows. If the
-   head moved since, the plan is made anew; after a few tries under the writer lock, so that it always gets
-   through.
+1. The rows to hide are planned against the newest state (publish.replace_where), before the commit's
+   transaction.
+2. That transaction stores a schema revision without the partition and a version of it that hides those rows.
+   If the head moved since, the plan is made anew; after a few attempts under the writer lock, so that it
+   always succeeds.
 
-Loads that began before find another schema and fail, so no row can come into what is gone.
+Loads that began before find another schema and fail, so no row can enter the dropped partition.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _OPERATION: Final = "DROP PARTITION"
 
 
 def drop_partition(table: VersionedTable, partition: Partition) -> int:
-    """Takes a declared partition and its rows away; returns the version that lacks them.
+    """Removes a declared partition and its rows; returns the version that lacks them.
 
     Raises:
         NotFoundError: it was dropped meanwhile.
-        InvalidInputError: it has rows and the table only grows.
+        InvalidInputError: it has rows and the table is append-only.
     """
     for _ in range(TRIES_BEFORE_LOCK):
         state, lease = table.hold()
@@ -48,18 +49,20 @@ def drop_partition(table: VersionedTable, partition: Partition) -> int:
         lease.release()
         try:
             with table.catalog.write() as tx:
-                return _switch(tx, table, partition, plan)
+                return _put_version_without(tx, table, partition, plan)
         except HeadMoved:
             continue
     with table.catalog.write() as tx:
-        return _switch(tx, table, partition, _plan(table.advance(tx, None), partition))
+        return _put_version_without(tx, table, partition, _plan(table.advance(tx, None), partition))
 
 
 def _plan(state: TableState, partition: Partition) -> Plan:
     return plan_replace_where(state, [], ReplaceWhere(partition_filter(state.schema, partition)))
 
 
-def _switch(tx: records.CatalogTransaction, table: VersionedTable, partition: Partition, plan: Plan) -> int:
+def _put_version_without(
+    tx: records.CatalogTransaction, table: VersionedTable, partition: Partition, plan: Plan
+) -> int:
     version, revision = records.head(tx, table.id, table.name)
     if version != plan.version:
         raise HeadMoved

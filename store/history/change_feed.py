@@ -1,15 +1,16 @@
-"""The change feed: which rows versions changed, derived from segments and delete bitmaps. No second copy.
+"""The change feed: the rows that versions changed, derived from segments and delete bitmaps without a second
+copy.
 
 For each version, given the state before and after it:
 
-1. Gone are the rows that it hid, and the live rows of segments that it dropped; come are the live rows of
-   segments that it added. A compaction only moves rows and is left out.
-2. Bring gone and come rows of one key together. Two rows of the same row version are the same row (a RESTORE
-   brings back what is there already): no change.
-3. Tombstones are no rows to a reader. What is left has a kind: `+I` a key that was not there, `-U` and `+U`
-   the row before and after, `-D` the row a delete took.
+1. Removed rows are the rows that it hid, and the live rows of segments that it dropped. Added rows are the
+   live rows of segments that it added. A compaction only moves rows and is skipped.
+2. Match removed and added rows by key. Two rows of the same row version are the same row (a RESTORE may
+   restore a row that still exists): no change.
+3. Readers do not see tombstones. The rest has a kind: `+I` for a new key, `-U` and `+U` for the row before
+   and after an update, `-D` for a deleted row.
 
-Rows of a load that lost to larger sequences are never in the feed: no reader ever saw them.
+The feed never has rows of a load that lost to larger sequences: no reader ever saw them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _NONE: Final = -1
 
 
 def changes(table: VersionedTable, first: int, last: int | None = None) -> pa.RecordBatchReader:
-    """What versions `first` to `last` changed; see `Table.changes`."""
+    """Returns the changes of versions `first` to `last`; see `Table.changes`."""
     last = table.version if last is None else last
     first = max(first, 2)  # version 1 is the creation
     if last < first - 1:
@@ -64,8 +65,10 @@ def changes(table: VersionedTable, first: int, last: int | None = None) -> pa.Re
 
 
 def _widest(table: VersionedTable, first: int, schema: TableSchema) -> TableSchema:
-    """A schema with types that hold the rows of every revision from the first one on: a RESTORE can make a
-    column narrower again than rows that it took away."""
+    """Returns a schema with types that hold the rows of every revision from the first one on.
+
+    A RESTORE can make a column narrower than the rows that it removed.
+    """
     with table.catalog.read() as tx:
         revisions = [table.loader.schema(tx, number) for number in range(first, schema.revision)]
     columns = list(schema.columns)
@@ -73,19 +76,19 @@ def _widest(table: VersionedTable, first: int, schema: TableSchema) -> TableSche
         for other in (known for revision in revisions for known in revision.columns if known.id == column.id):
             if is_wider(columns[i].type, other.type):
                 columns[i] = replace(column, type=other.type)
-    # Another revision's number: files written under the schema itself may need a cast too.
+    # Revision 0 differs from all: files written under the schema itself may need a cast too.
     return replace(schema, columns=tuple(columns), revision=0) if columns != list(schema.columns) else schema
 
 
 def feed_schema(schema: TableSchema) -> pa.Schema:
-    """Columns of the feed of a table."""
+    """Returns the columns of a table's feed."""
     return pa.schema([*(field.with_nullable(True) for field in schema.arrow), *FEED_FIELDS])
 
 
 def _feed(
     table: VersionedTable, before: TableState, last: int, schema: TableSchema, _lease: Lease
 ) -> Iterator[pa.RecordBatch]:
-    """Version by version; the lease holds the first of them as long as somebody reads on."""
+    """Yields the changes version by version; the lease holds the first version until the last batch."""
     for version in range(before.version + 1, last + 1):
         with table.catalog.read() as tx:
             after = table.loader.advance(tx, before, version)
@@ -110,11 +113,11 @@ def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -
 
 
 def changes_between(before: TableState, after: TableState, schema: TableSchema) -> pa.Table:
-    """Steps 1 to 3 for one version: the columns of `schema` and the kind of each row."""
-    gone, came = _gone(before, after), _came(before, after)
+    """Runs steps 1 to 3 for one version; returns the columns of `schema` and the kind of each row."""
+    removed, added = _removed(before, after), _added(before, after)
     names = [*schema.names, DELETE_SIGN, VERSION_COL]
-    old = replace(before, schema=schema).take(gone, names)
-    new = replace(after, schema=schema).take(came, names)
+    old = replace(before, schema=schema).take(removed, names)
+    new = replace(after, schema=schema).take(added, names)
     rows = pa.concat_tables([old, new]).combine_chunks()
     if not len(rows):
         return rows.select(schema.names).append_column(FEED_FIELDS[0], pa.array([], pa.string()))
@@ -134,7 +137,7 @@ def changes_between(before: TableState, after: TableState, schema: TableSchema) 
     )
     key = np.tile(np.arange(len(old_of)), 4)
     is_change = chosen[1] != _NONE
-    order = np.argsort(key[is_change], kind="stable")  # the row before and after stand side by side
+    order = np.argsort(key[is_change], kind="stable")  # the row before and the row after are adjacent
     picked, kinds = chosen[0][is_change][order], chosen[1][is_change][order]
     visible = rows.select(schema.names).take(pa.array(picked))
     return visible.append_column(FEED_FIELDS[0], _KINDS.take(pa.array(kinds)))
@@ -143,7 +146,7 @@ def changes_between(before: TableState, after: TableState, schema: TableSchema) 
 def _by_key(
     rows: pa.Table, old_rows: int, schema: TableSchema
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """For each key the row that went and the one that came, -1 where there is none."""
+    """Returns for each key the removed row and the added row, -1 where there is none."""
     keys = [rows.column(column.name).combine_chunks() for column in schema.key_columns]
     codes = encode_keys(keys, schema.key_columns)
     groups = group_rows(codes, keys, exact=is_exact(schema.key_columns))
@@ -155,8 +158,8 @@ def _by_key(
     return old_of, new_of
 
 
-def _gone(before: TableState, after: TableState) -> Matches:
-    """Rows that counted before and do not any more where they were."""
+def _removed(before: TableState, after: TableState) -> Matches:
+    """Returns rows that counted before and no longer count at their place."""
     parts = []
     for slot, live in before.segments.items():
         later = after.slot_of.get(live.segment.meta.id)
@@ -169,8 +172,8 @@ def _gone(before: TableState, after: TableState) -> Matches:
     return _matches(parts)
 
 
-def _came(before: TableState, after: TableState) -> Matches:
-    """Rows of segments that were not there before."""
+def _added(before: TableState, after: TableState) -> Matches:
+    """Returns the live rows of segments that did not exist before."""
     parts = []
     for slot, live in after.segments.items():
         if live.segment.meta.id not in before.slot_of:

@@ -1,4 +1,4 @@
-"""Histories as rows: of a table, what made each version; of a key, what became of each write."""
+"""Histories as rows: of a table, the origin of each version; of a key, the outcome of each write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqstore.store.history.key_history import key_history
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable, VersionInfo
 
-_FIGURES: Final = (
+_METRICS: Final = (
     "rows_total",
     "rows_loaded",
     "rows_filtered",
@@ -28,7 +28,9 @@ _FIGURES: Final = (
 
 
 def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Table:
-    """One row per version: time (UTC), operation, label, figures, and the facts that isolation goes by."""
+    """Returns one row per version: time (UTC), operation, label, metrics, and the commit info that isolation
+    uses.
+    """
     versions = table.history()
     if newest_first:
         versions.reverse()
@@ -40,7 +42,7 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
         "label": pa.array([v.label for v in versions], pa.string()),
         "txn_id": pa.array([v.txn_id for v in versions], pa.int64()),
     }
-    for name in _FIGURES:
+    for name in _METRICS:
         columns[name] = pa.array([getattr(v, name) for v in versions], pa.int64())
     columns["readable"] = pa.array([v.version >= oldest for v in versions], pa.bool_())
     columns["data_change"] = pa.array([v.has_data_change for v in versions], pa.bool_())
@@ -55,7 +57,7 @@ def _fact(version: VersionInfo, name: str) -> Any:
 
 
 def key_history_table(table: VersionedTable, key: Mapping[str, Any]) -> pa.Table:
-    """One row per write of a key; see `history.key_history.KeyEvent`."""
+    """Returns one row per write of a key; see `history.key_history.KeyEvent`."""
     events = key_history(table, key)
     times = [event.timestamp.replace(tzinfo=None) if event.timestamp else None for event in events]
     sequences = [None if event.sequence is None else str(event.sequence) for event in events]

@@ -1,14 +1,16 @@
-"""The history of one key: which load wrote it with which sequence, what became of each write, and why.
+"""The history of one key: the loads that wrote it, their sequences, and the outcome of each write with its
+reason.
 
-A load stores the rows that lose as well, hidden from the start, so the answer is exact as far back as
+A load also stores the rows that lose, hidden from the start. The history is therefore exact as far back as
 versions can be read:
 
-1. Find the key's rows in every segment that some version has. A row that a compaction or a restore moved is
-   the same row: it is known by its row version.
+1. Find the key's rows in every segment of any version. A row that a compaction or a restore moved is the same
+   row: its row version identifies it.
 2. At each version that wrote the key (and at each restore) find the row that counts.
-3. Tell of every write whether it counted, until when, and what decided: sequence, tie, delete, or lateness.
+3. Report for every write whether it counted, until when, and the deciding rule: sequence, tie, delete, or
+   lateness.
 
-Rows that lost and were compacted away long ago are not known any more.
+Losing rows that a compaction removed long ago are unknown.
 """
 
 from __future__ import annotations
@@ -54,11 +56,12 @@ class KeyEvent:
     """One write of a key.
 
     Attributes:
-        version, timestamp (UTC), operation, label, txn_id: the load that wrote it; no time when forgotten.
+        version, timestamp (UTC), operation, label, txn_id: the load that wrote it; no time if its record is
+        gone.
         sequence: of the row, None without one.
         outcome: `live`; `replaced` or `deleted` by a later write; `tombstone` (it deleted the key); `late` (a
             stored row had a larger sequence); `superseded` (another row of its load was later); `too late`
-            (older than what is remembered of deleted keys).
+            (below the tombstone watermark).
         until: the version that ended it, None while it counts or if it never did.
         explanation: the same in a sentence.
         row: its visible columns, those of a tombstone only by key.
@@ -78,7 +81,7 @@ class KeyEvent:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a row stands: a segment, the versions that have it, and the position."""
+    """The place of a row: a segment, the versions that have it, and the position."""
 
     segment: str
     created: int
@@ -88,7 +91,7 @@ class _Place:
 
 @dataclass
 class _Write:
-    """One row that was written."""
+    """One written row."""
 
     version: int
     sequence: Any
@@ -98,15 +101,15 @@ class _Write:
 
 
 def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]:
-    """What became of every write of a key, oldest first; see the module."""
+    """Returns the outcome of every write of a key, oldest first; see the module."""
     state, lease = table.hold()
     arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
     with table.catalog.read() as tx:
         oldest = oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)
         resets = [number for number, record in version_records(tx, table.id) if record.is_restore]
-        teller = _Teller(table, tx, writes, oldest, state.version, resets)
-        events = [teller.event(write) for write in writes]
+        outcomes = _Outcomes(table, tx, writes, oldest, state.version, resets)
+        events = [outcomes.event(write) for write in writes]
     lease.release()
     return events
 
@@ -114,7 +117,7 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
 def _writes(
     table: VersionedTable, tx: CatalogTransaction, state: TableState, arrays: list[pa.Array]
 ) -> list[_Write]:
-    """Step 1."""
+    """Runs step 1."""
     originals: list[_Write] = []
     moved: dict[int, list[tuple[_Write, _Place]]] = {}
     code = encode_keys(arrays, state.schema.key_columns)
@@ -131,7 +134,7 @@ def _writes(
             else:
                 moved.setdefault(write.version, []).append((write, place))
     for version, copies in moved.items():
-        # A row that was moved had won: of several rows of its version it is the last.
+        # A moved row was a winner: it is the last of several rows of its version.
         same = [w for w in originals if w.version == version and w.sequence == copies[0][0].sequence]
         if same:
             same[-1].places += [place for _, place in copies]
@@ -142,7 +145,7 @@ def _writes(
 
 
 def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]:
-    """Where a segment has the key: at most one place but for hash collisions."""
+    """Returns the places of the key in a segment: at most one, apart from hash collisions."""
     found = Run(segment.index, 0).probe(code)
     if found is None:
         return []
@@ -163,8 +166,8 @@ def _read(state: TableState, live: LiveSegment, place: _Place) -> _Write:
     return _Write(version, sequence, sign, visible, [place])
 
 
-class _Teller:
-    """Steps 2 and 3."""
+class _Outcomes:
+    """Runs steps 2 and 3."""
 
     def __init__(
         self,

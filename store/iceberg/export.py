@@ -1,21 +1,23 @@
-"""A version of a table as an Iceberg table beside it: what REORG ... APPLY (UPGRADE UNIFORM(...)) leaves.
+"""A version of a table as an Iceberg table beside it: the output of REORG ... APPLY (UPGRADE UNIFORM(...)).
 
 Under `iceberg/<table>` of the data directory:
 
-    data/v<version>-<n>-<token>.parquet       the rows that count at that version, about a million a file
+    data/v<version>-<n>-<token>.parquet       the live rows, about a million a file
     metadata/v<version>-files.avro            the manifest: every data file with its counts and bounds
     metadata/v<version>-manifests.avro        the manifest list: that one manifest
     metadata/v<version>.metadata.json         schema, snapshot, location
     metadata/version-hint.text                the newest version
 
-1. Rows are read as any reader reads them, so hidden rows, renamed and added columns need no explanation;
+1. Rows are read through an ordinary scan, so hidden rows, renamed and added columns need no special case;
    Iceberg's field ids are the ids of our columns.
-2. Each file is durable before the next names it; the hint goes last, and by renaming. Readers find one
-   version or the other.
-3. Then what neither this version nor the one before needs is removed: who reads that one may finish.
+2. Each file is durable before the next names it; the hint is written last, and renamed into place. Readers
+   find one version or the other.
+3. Files that neither this version nor the one before needs are then removed: readers of the version before
+   may finish.
 
-The Iceberg table has its own files: compaction and vacuum here do not touch it, and it costs the space of
-its rows. Needs the package pyiceberg, which writes the manifests.
+The Iceberg table has its own files: compaction and vacuum of this store do not touch it, and its rows need
+their own space. The package pyiceberg describes the data files and writes the manifests; its transactions are
+not used, because they choose file names and snapshot ids themselves, and step 3 goes by both.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 _FIELD_ID: Final = b"PARQUET:field_id"
 _FORMAT_VERSION: Final = 2
 _COMPRESSION: Final = "zstd"
-_NESTED_IDS: Final = 1 << 16  # ids for what is nested in one column
+_NESTED_IDS: Final = 1 << 16  # ids for the nested fields of one column
 _DECIMAL_DIGITS_MAX: Final = 38
 _OF_VERSION: Final = re.compile(r"v(\d+)[-.].*")
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
@@ -72,11 +74,11 @@ _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
 
 @dataclass(frozen=True)
 class IcebergVersion:
-    """What was written.
+    """A written version.
 
     Attributes:
-        version: the table version it shows.
-        metadata: where a reader starts.
+        version: its table version.
+        metadata: the file at which a reader starts.
         files, rows, bytes: data files.
     """
 
@@ -88,7 +90,7 @@ class IcebergVersion:
 
 
 def check_types(schema: TableSchema, compatibility: int) -> None:
-    """Refuses columns that Iceberg has no type for.
+    """Checks that Iceberg has a type for every column.
 
     Raises:
         InvalidInputError: names the column.
@@ -127,7 +129,7 @@ def write_iceberg(table: VersionedTable) -> IcebergVersion:
 
 @contextmanager
 def _alone(disk: Disk, table: int) -> Iterator[None]:
-    """Keeps others from writing the same table's; also after a crash of ours."""
+    """Locks a table's Iceberg directory against other writers; the system releases the lock after a crash."""
     directory = disk.path("locks")
     directory.mkdir(exist_ok=True)
     with (directory / f"iceberg-{table}").open("w") as file:
@@ -150,7 +152,7 @@ class _Writer:
             disk.path(f"{directory}/{part}").mkdir(parents=True, exist_ok=True)
 
     def write_rows(self, number: int, task: ScanTask) -> DataFile | None:
-        """The rows of a task as a data file, None when there are none."""
+        """Writes the rows of a task as a data file; returns None when there are none."""
         name = f"{self._directory}/data/v{self._version}-{number}-{self._token}.parquet"
         rows = 0
         with (
@@ -166,7 +168,9 @@ class _Writer:
         return self._data_file(_location(self._disk.path(name)))
 
     def _data_file(self, location: str) -> DataFile:
-        """Counts and bounds of a data file. Times before the year 1 have none: Python has no such dates."""
+        """Returns the counts and bounds of a data file. Times before the year 1 have none: Python has no such
+        dates.
+        """
         try:
             return parquet_file_to_data_file(self._io, self._metadata, location)
         except OverflowError:
@@ -176,7 +180,7 @@ class _Writer:
             return parquet_file_to_data_file(self._io, metadata, location)
 
     def finish(self, files: list[DataFile]) -> IcebergVersion:
-        """Names the data files, and makes them what readers find."""
+        """Writes the metadata of the data files, and makes it the version that readers find."""
         self._disk.sync_directory(f"{self._directory}/data")
         metadata = self._with_snapshot(self._write_manifests(files))
         text = metadata.model_dump_json(by_alias=True, exclude_none=True)
@@ -194,7 +198,7 @@ class _Writer:
         )
 
     def _write_manifests(self, files: list[DataFile]) -> Path:
-        """The manifest and the list of it, which is empty when there is no row."""
+        """Writes the manifest and the list of it, which is empty when there is no row."""
         listed = []
         if files:
             path = self._path("files.avro")
@@ -220,7 +224,7 @@ class _Writer:
         return path
 
     def _with_snapshot(self, manifests: Path) -> TableMetadata:
-        """The metadata with the version as the only snapshot."""
+        """Returns the metadata with the version as the only snapshot."""
         snapshot = Snapshot(
             snapshot_id=self._version,
             sequence_number=self._version,
@@ -237,7 +241,7 @@ class _Writer:
         return self._disk.path(f"{self._directory}/metadata/v{self._version}-{self._token}-{name}")
 
     def _put(self, name: str, data: bytes) -> None:
-        """Writes a small file whole, in the place of one that may be there."""
+        """Writes a small file atomically, and replaces an existing one."""
         with self._disk.create(f"{name}.{self._token}") as file:
             file.write(data)
         os.replace(self._disk.path(f"{name}.{self._token}"), self._disk.path(name))
@@ -267,7 +271,10 @@ def _location(path: Path) -> str:
 
 
 def _metadata(location: str, schema: Schema) -> TableMetadata:
-    """A table without rows. pyiceberg's `new_table_metadata` would give the columns ids of its own."""
+    """Returns the metadata of a table without rows.
+
+    pyiceberg's own `new_table_metadata` would assign new column ids.
+    """
     return TableMetadataV2(
         location=location,
         table_uuid=uuid.uuid5(uuid.NAMESPACE_URL, location),
@@ -292,7 +299,7 @@ def _with_id(name: str, kind: pa.DataType, number: int, nullable: bool = True) -
 
 
 def _exported(kind: ColumnType, ids: Iterator[int]) -> pa.DataType:
-    """The Arrow type of a column in a data file: Iceberg has no integers below 32 bits."""
+    """Returns the Arrow type of a column in a data file: Iceberg has no integers below 32 bits."""
     if kind.name in ("TINYINT", "SMALLINT"):
         return pa.int32()
     if kind.name == "ARRAY":
@@ -307,7 +314,7 @@ def _exported(kind: ColumnType, ids: Iterator[int]) -> pa.DataType:
 
 
 def _iceberg_schema(schema: TableSchema, arrow: pa.Schema) -> Schema:
-    """The key is told where Iceberg can have it: none of its columns may be NULL."""
+    """Builds the Iceberg schema; it has the key if none of its columns may be NULL, as Iceberg requires."""
     fields = pyarrow_to_schema(arrow).fields
     key = [column for column in schema.key_columns if not column.nullable]
     ids = [column.id for column in key] if len(key) == len(schema.key_columns) else []

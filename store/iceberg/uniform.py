@@ -1,12 +1,12 @@
-"""UPGRADE UNIFORM: a table that Iceberg readers can read, as it was when it was last upgraded.
+"""UPGRADE UNIFORM: an Iceberg copy of a table at the time of its last upgrade.
 
-1. What Iceberg has no type for is refused before anything is done.
-2. Rows that do not count are purged, as REORG ... APPLY (PURGE) does.
-3. The feature `icebergCompatV<n>` is listed. Whoever began before and commits after that meets a changed
-   protocol (ISO10).
+1. Column types that Iceberg lacks are refused first.
+2. Dead rows are purged, as REORG ... APPLY (PURGE) does.
+3. The feature `icebergCompatV<n>` is listed. A transaction that began before and commits after that finds a
+   changed protocol (ISO10).
 4. The newest version is written as an Iceberg table (iceberg.export).
 
-Versions that come later are shown to Iceberg readers by the next upgrade, not by themselves.
+Later versions reach Iceberg readers with the next upgrade, not automatically.
 """
 
 from __future__ import annotations

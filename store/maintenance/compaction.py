@@ -1,15 +1,16 @@
-"""Compaction: a table's segments made fewer and free of dead rows, without changing an answer.
+"""Compaction: merges a table's segments into fewer ones without dead rows, and changes no query result.
 
-1. Choose segments of the newest version s (maintenance.compaction_policy, or what the caller asks for).
-2. Merge their live rows into new segments (segment_merge); nothing is locked, loads and readers go on.
-3. Publish at head + 1, like any writer: the new segments come in, the old ones are dropped, and rows of the
-   old ones that were hidden since s are hidden in the new ones (K5). Planned when it is the next to publish
-   (catalog.prepare_lock); under the writer lock only if somebody came in between.
-4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; when none is left, nothing
-   is committed. A Z-order gives up instead, for its order is that of all rows together.
+1. Choose segments of the newest version s (maintenance.compaction_policy, or the caller's choice).
+2. Merge their live rows into new segments (segment_merge) without any lock; loads and readers continue.
+3. Publish at head + 1, like any writer: the new segments are added, the old ones are dropped, and rows of the
+   old ones that were hidden since s are hidden in the new ones (K5). The plan is made when this process is
+   the next to publish (catalog.prepare_lock), and again under the writer lock only if another writer
+   committed in between.
+4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; if none is left, there is
+   no commit. A Z-order fails instead, because it orders all rows together.
 
-Versions before the new one keep reading the old segments, which stay until no version that can be read has
-them (maintenance.retention). Dying before 3 leaves files that nobody names; the next opening sweeps them.
+Versions before the new one continue to read the old segments, which stay until no readable version has them
+(maintenance.retention). A crash before 3 leaves files that no version names; the next opening removes them.
 """
 
 from __future__ import annotations
@@ -46,22 +47,21 @@ if TYPE_CHECKING:
 
 OPTIMIZE: Final = "OPTIMIZE"
 PURGE: Final = "REORG PURGE"
-# What the version record of a compaction says to everybody who looks for changed rows.
 
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What a compaction did.
+    """The outcome of a compaction.
 
     Attributes:
-        version: it made, or the newest one when there was nothing to do.
-        segments_before, segments_after: that it took away and brought.
+        version: the version that it made, or the newest one when there was nothing to merge.
+        segments_before, segments_after: removed and added.
         segments_lost: inputs that another writer had dropped meanwhile, left out.
         rows: rows written.
-        rows_removed: hidden rows that were not taken over.
-        tombstones_removed: old enough to be forgotten.
+        rows_removed: hidden rows that were not copied.
+        tombstones_removed: old enough to be removed.
         bytes_read, bytes_written: of data and key indexes.
-        milliseconds: from beginning to end.
+        milliseconds: from start to end.
     """
 
     version: int
@@ -77,7 +77,7 @@ class CompactionResult:
 
     @property
     def made_version(self) -> bool:
-        """Whether anything was rewritten."""
+        """Whether any segment was rewritten."""
         return self.segments_before > 0
 
 
@@ -92,12 +92,12 @@ def optimize(
     zorder_by: Sequence[str] = (),
     full: bool = False,
 ) -> CompactionResult:
-    """OPTIMIZE: merges small segments and those with dead rows.
+    """Runs OPTIMIZE: merges small segments and those with dead rows.
 
     Args:
-        where: only segments that may hold a matching row, as their zone maps tell.
+        where: only segments that may hold a matching row, by their zone maps.
         zorder_by: columns to order rows by; every chosen segment is rewritten.
-        full: rewrite every chosen segment, whether it would gain or not.
+        full: rewrite every chosen segment, whether that improves it or not.
 
     Raises:
         InvalidInputError: an unknown column.
@@ -117,7 +117,7 @@ def optimize(
 
 
 def purge(table: VersionedTable) -> CompactionResult:
-    """REORG TABLE ... APPLY (PURGE): rewrites every segment that has rows or tombstones nobody needs."""
+    """Runs REORG TABLE ... APPLY (PURGE): rewrites every segment with removable rows or tombstones."""
 
     def choose(state: TableState) -> list[LiveSegment]:
         return rewritable(state, purge_rule(table, state))
@@ -132,7 +132,7 @@ def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bo
 
 
 def purge_rule(table: VersionedTable, state: TableState) -> Purge:
-    """Which tombstones of a state may go now."""
+    """Returns the rule for the tombstones of a state that may be removed now."""
     seconds = MaintenancePolicy.of(state.schema, table.settings).tombstone_retention_seconds
     with table.catalog.read() as tx:
         return tombstones.old_enough(tx, table.id, state.version, state.schema, now_ms(), seconds)
@@ -143,9 +143,9 @@ class Compaction:
 
     Args:
         operation: its name in the history.
-        choose: inputs, given the state it begins at.
+        choose: returns the inputs, given the state at its start.
         order_by: columns of a Z-order.
-        is_cancelled: asked now and then.
+        is_cancelled: called between parts.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Compaction:
         return CompactionResult(state.version, segments_lost=self._lost, milliseconds=self._elapsed())
 
     def merge(self, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
-        """Step 2."""
+        """Runs step 2."""
         stager = Stager(
             state.schema, self._table.loader.disk, self._table.loader.directory, self._table.settings
         )
@@ -206,20 +206,20 @@ class Compaction:
         return merged
 
     def publish(self, state: TableState, merged: Merged, rule: Purge) -> CompactionResult:
-        """Step 3. The files are removed when it did not happen.
+        """Runs step 3; removes the files if it failed.
 
         Raises:
             InputsDropped: step 4.
         """
         try:
-            version = self._switched(state, merged, rule)
+            version = self._commit(state, merged, rule)
         except CommitUnknownError:
             raise
         except BaseException:
             remove_unpublished(self._table, merged.outputs)
             raise
         failpoint.hit("compaction.after_switch")
-        self._table.state()  # the handle follows at once
+        self._table.state()  # advances the handle at once
         return CompactionResult(
             version,
             segments_before=len(merged.inputs),
@@ -233,7 +233,7 @@ class Compaction:
             milliseconds=self._elapsed(),
         )
 
-    def _switched(self, state: TableState, merged: Merged, rule: Purge) -> int:
+    def _commit(self, state: TableState, merged: Merged, rule: Purge) -> int:
         write = self._write_for(self._table.state(), state, merged)
 
         def catch_up() -> None:
@@ -246,7 +246,7 @@ class Compaction:
             now = self._table.advance(tx, None)
             if now.version != write.plan.version:
                 write = self._write_for(now, state, merged)
-            return self._switch(tx, write, merged, rule)
+            return self._put_version(tx, write, rule)
 
     def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
         if not merged.inputs.keys() <= now.slot_of.keys():
@@ -266,8 +266,8 @@ class Compaction:
             has_data_change=False,
         )
 
-    def _switch(self, tx: CatalogTransaction, write: TableWrite, merged: Merged, rule: Purge) -> int:
-        """Within the writer lock; the plan is for the head."""
+    def _put_version(self, tx: CatalogTransaction, write: TableWrite, rule: Purge) -> int:
+        """Writes the version within the writer lock; the plan must fit the head."""
         transaction = TransactionRecord(
             0, self._table.database_id, self._table.name, "", VISIBLE, self._operation, now_ms()
         )

@@ -1,19 +1,20 @@
-"""Which segments to merge, and when: the policy of automatic compaction in five rules.
+"""The policy of automatic compaction: which segments to merge, and when, in five rules.
 
 1. A segment with fewer live rows than half of `segment_rows` is small, one with fewer rows than a tenth tiny.
-   Tiny ones are one piece of work, all others another; both go on beside each other.
-2. More than `compaction_segments_max` tiny ones, or half as many small ones: merge the smallest of them, and
-   go on to the next larger as long as it has no more rows than all before it together.
+   Tiny ones are one kind of work, all others another; both kinds run side by side.
+2. With more than `compaction_segments_max` tiny ones, or half as many small ones: merge the smallest of them,
+   and add the next larger as long as it has no more rows than all before it together.
 3. A larger segment of which `compaction_deleted_percent` of the rows are dead is rewritten.
-4. So is one with a hundredth dead, at leisure: when it is older than a minute, and than rewriting the whole
-   table takes at `compaction_bytes_per_second`. One in 10,000 is enough when all segments are that old.
+4. A segment with a hundredth of dead rows is rewritten at leisure: when it is older than a minute, and older
+   than a rewrite of the whole table takes at `compaction_bytes_per_second`. One in 10,000 suffices when all
+   segments are that old.
 5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
 
-Merged segments double in size, so by rule 2 a row is written again a few times at most; by rule 3 about
-once for every `compaction_deleted_percent` of the table that are replaced; what rule 4 writes is bounded by
-the clock. While loads go on, nearly every batch has some dead row again soon, whatever is done; when they
-pause, few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small
-segments and one per `segment_rows` rows.
+Merged segments double in size, so by rule 2 a row is rewritten a few times at most. By rule 3 it is rewritten
+about once for every `compaction_deleted_percent` of the table that are replaced. The clock limits rule 4.
+While loads continue, nearly every batch soon has some dead row again, despite any rewrite. After a pause,
+even few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments
+and one per `segment_rows` rows.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.settings import Settings
 
 _LEISURE_SHARE: Final = 100  # one row of so many is dead
-_IDLE_SHARE: Final = 10_000  # the same, of a table that nobody loads
+_IDLE_SHARE: Final = 10_000  # the same, of a table without loads
 _LEISURE_SECONDS_MIN: Final = 60.0
 _SEGMENTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True)
 class MaintenancePolicy:
-    """What one table wants, from its properties and the settings of the store.
+    """The limits of one table, from its properties and the settings of the store.
 
     Attributes:
-        is_automatic: compaction after loads, without being asked.
+        is_automatic: compaction runs after loads.
         segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
         version_retention_seconds: how long versions can be read.
-        tombstone_retention_seconds: how late a row may come.
+        tombstone_retention_seconds: how late a row may arrive.
     """
 
     is_automatic: bool
@@ -63,7 +64,7 @@ class MaintenancePolicy:
 
     @classmethod
     def of(cls, schema: TableSchema, settings: Settings) -> MaintenancePolicy:
-        """The properties of a table win over the settings."""
+        """Returns the policy of a table; its properties override the settings."""
         given = schema.properties
         return cls(
             is_automatic=bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
@@ -80,10 +81,10 @@ class MaintenancePolicy:
 
 
 def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
-    """What the quick half of automatic compaction merges next, empty when there is nothing to do."""
+    """Returns the next inputs of the fast kind of compaction, empty when there is nothing to merge."""
     tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
     rows = sum(live.segment.rows for live in tiny)
-    if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has make no reader wait
+    if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has delay no reader
         leisure = _Leisure.of(state, policy)
         largest = max(tiny, key=lambda live: live.segment.rows)
         if leisure.has_come(largest, sum(live.deletes.hidden for live in tiny), rows):
@@ -92,7 +93,7 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
 
 
 def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
-    """What the slow half merges next: segments with most dead rows first, and not too many at once."""
+    """Returns the next inputs of the slow kind: segments with most dead rows first, a limited number."""
     guards, small, dirty = [], [], []
     leisure = _Leisure.of(state, policy)
     for live in state.segments.values():
@@ -112,8 +113,10 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
 
 
 def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
-    """What OPTIMIZE rewrites: every small segment, every one with dead rows, and what is in the catalog; a
-    lone small file without dead rows gains nothing."""
+    """Returns the segments that OPTIMIZE rewrites: small ones, ones with dead rows, and ones in the catalog.
+
+    A single small file without dead rows is left out: a rewrite would not improve it.
+    """
     chosen = [
         live
         for live in segments
@@ -127,12 +130,12 @@ def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[
 
 
 def rewritable(state: TableState, purge: Purge) -> list[LiveSegment]:
-    """Segments with rows that nobody needs: hidden ones, and tombstones that may go."""
+    """Returns the segments with removable rows: hidden ones, and tombstones that may be removed."""
     return [live for live in state.segments.values() if live.deletes.hidden or _has_leaving(live, purge)]
 
 
 def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
-    """Whether a merge would take tombstones out of a segment."""
+    """Returns whether a merge would remove tombstones from a segment."""
     segment = live.segment
     if not segment.meta.tombstones:
         return False
@@ -153,7 +156,7 @@ def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
 
 
 def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
-    """What tombstones of one batch are judged by."""
+    """Returns the columns of one batch that decide on its tombstones."""
     names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
     names += [SEQUENCE_COL] if schema.has_sequence else []
     first = number * live.segment.meta.batch_rows
@@ -163,7 +166,7 @@ def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
 
 
 def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
-    """Rule 2."""
+    """Applies rule 2."""
     if len(segments) <= limit:
         return []
     ascending = sorted(segments, key=lambda live: live.deletes.live_count)
@@ -178,7 +181,7 @@ def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
 
 
 def _first(segments: Sequence[LiveSegment], rows_max: int) -> list[LiveSegment]:
-    """As many as have so many rows together, one at least."""
+    """Returns the leading segments that have so many rows together, at least one."""
     rows = np.cumsum([live.segment.rows for live in segments])
     return list(segments[: max(int(np.searchsorted(rows, rows_max, side="right")), 1)])
 
@@ -188,7 +191,9 @@ def _is_small(live: LiveSegment, settings: Settings) -> bool:
 
 
 def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
-    return live.segment.rows * 10 < settings.segment_rows  # never changes, so the two halves never meet
+    return (
+        live.segment.rows * 10 < settings.segment_rows
+    )  # never changes, so the two kinds of work never share a segment
 
 
 def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:
@@ -218,7 +223,7 @@ class _Leisure:
         return cls(before, _IDLE_SHARE if is_idle else _LEISURE_SHARE)
 
     def has_come(self, live: LiveSegment, dead: int, rows: int) -> bool:
-        """Whether a segment is old enough, and so many dead rows are worth a rewrite."""
+        """Returns whether a segment is old enough, and so many dead rows are worth a rewrite."""
         return dead * self.share >= rows and made_at(live.segment.meta.id) <= self.before
 
 

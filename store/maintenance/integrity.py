@@ -1,7 +1,7 @@
-"""The full check of a table: reads everything the newest version consists of and lists what is wrong.
+"""The full check of a table: reads all parts of the newest version and lists its faults.
 
 For each live segment: every batch and the key index match their checksums; the index is ascending, has one
-entry per row, and its codes and sequences are those of the rows; the counted tombstones are there. Over all
+entry per row, and its codes and sequences are those of the rows; the counted tombstones exist. Over all
 segments: no key has two live rows.
 """
 
@@ -23,9 +23,9 @@ from seqstore.store.segment.sequence import SequenceVector
 
 
 def check_table(state: TableState) -> list[str]:
-    """Findings, one sentence each; empty when the state is sound.
+    """Returns the findings, one sentence each; empty when the state is sound.
 
-    What the state's segments have read before is not read again: give it one that was just loaded.
+    Parts that the state's segments have cached are not read again: pass a state that was just loaded.
     """
     findings: list[str] = []
     for live in state.segments.values():
@@ -58,7 +58,7 @@ def _check_segment(live: LiveSegment) -> Iterator[str]:
 
 
 def _fresh_index(segment: Segment) -> KeyIndex:
-    """The index as it is stored, not the copy that a writer may have left in memory."""
+    """Returns the index from its file, not the copy that a writer may have left in memory."""
     if segment.meta.home == INLINE:
         return segment.index
     return segment.read_index()
@@ -90,7 +90,7 @@ def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[
 
 
 def _check_unique(state: TableState) -> Iterator[str]:
-    """Two live rows of one key would both be read: the one thing that must never be."""
+    """Finds keys with two live rows; readers would see both."""
     codes, slots, positions = [], [], []
     for slot, live in state.segments.items():
         index = live.segment.index

@@ -1,10 +1,12 @@
-"""Segment files that no version names: what a crash leaves. Opening a store removes them, and so does VACUUM.
+"""Removal of segment files that no version names, which a crash leaves. It runs when a store is opened, and
+in VACUUM.
 
-A process writes segment files before it publishes them. If it died in between they are nobody's. A file is
-removed when the process that made it (its name tells) is gone and neither the catalog's segments nor a
-pre-committed transaction name it; the catalog is asked last, so what was published just before the maker
-ended is kept. Files of living processes are left alone, but for those of a table that was dropped, and of
-loads that several processes staged and that have ended (segment.load_marker).
+A process writes segment files before it publishes them. Files of a process that died in between have no
+owner. A file is removed when the process that made it (its name contains the process) has ended and neither
+the catalog's segments nor a pre-committed transaction name it. The catalog is read last, so files that were
+published just before their process ended are kept.
+Files of living processes are kept, except those of a dropped table, and those of ended loads that several
+processes staged (segment.load_marker).
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 _LOG: Final = logging.getLogger(__name__)
-# What `staging.new_segment_id` gives, and the suffixes of what loads leave.
+# The names of `load_marker.new_segment_id`, and the suffixes of files that loads leave.
 _SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|feed|load)")
 
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     """Removes orphaned segment files of all tables; returns their names."""
-    # Listed before the catalog is read: a table made in between is not taken for a dropped one.
+    # Listed before the catalog is read: a table created in between must not look like a dropped one.
     directories = [f"{TABLES}/{name}" for name in disk.list(TABLES)]
     with store_catalog.read() as tx:
         tables = {int.from_bytes(key): unpack(raw)["directory"] for key, raw in tx.items("tables")}
-    store_catalog.make_durable()  # a drop that another process has just committed may not be yet
+    store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values())):
         dropped = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
@@ -72,8 +74,8 @@ def sweep_table(
     unknown = _unknown(store_catalog, table_id, _abandoned(names, listed))
     if not unknown:
         return []
-    # The loads of some may have been published, and ended, since the catalog was read. Their announcements
-    # are looked for once more; who saw one within a switch has published when the writer lock is free.
+    # Some of their loads may have been published, and ended, since the catalog was read. Their markers are
+    # read again; a publisher that saw its marker has committed when the writer lock is free.
     unknown = _abandoned(unknown, _listed(disk, directory))
     with store_catalog.write():
         pass
@@ -88,8 +90,10 @@ def sweep_table(
 
 
 def begun_loads(disk: Disk, directory: str, newest: StagingId) -> list[StagingId]:
-    """A load and those before it of the same owner and purpose that have not ended. For an owner that lives
-    on and does not remember what it began."""
+    """Returns a load and earlier ones of the same owner and purpose that have not ended.
+
+    For an owner that is still alive and has no record of its loads.
+    """
     return [
         load
         for load in map(StagingId.marked_by, _listed(disk, directory))
@@ -100,11 +104,12 @@ def begun_loads(disk: Disk, directory: str, newest: StagingId) -> list[StagingId
 
 
 def end_loads(table: VersionedTable, loads: Collection[StagingId]) -> list[str]:
-    """Ends loads that tasks stage, published or not, and removes the files of theirs that no version names;
-    returns the names. See segment.load_marker.
+    """Ends loads that tasks stage, published or not, and removes their files that no version names.
+
+    Returns the names of the files. See segment.load_marker.
 
     Raises:
-        StoreError, OSError: a file could not be removed; sweeping finds it later.
+        StoreError, OSError: a file could not be removed; a later sweep finds it.
     """
     disk, directory = table.loader.disk, table.loader.directory
     for load in loads:
@@ -114,12 +119,14 @@ def end_loads(table: VersionedTable, loads: Collection[StagingId]) -> list[str]:
 
 @contextmanager
 def ending(table: VersionedTable, *loads: StagingId) -> Iterator[None]:
-    """Ends loads when the block that publishes them does. What cannot be removed then is told in the log
-    only: sweeping finds it later, and what the block came to stays."""
+    """Ends loads at the end of the block that publishes them.
+
+    A failed removal is only logged: a later sweep finds the files, and the outcome of the block stands.
+    """
     try:
         yield
     except CommitUnknownError:
-        raise  # the version may be there: nothing is decided by what can be seen now
+        raise  # the version may exist: its files must stay until the outcome is known
     except BaseException:
         _end_quietly(table, loads)
         raise
@@ -134,26 +141,26 @@ def _end_quietly(table: VersionedTable, loads: Collection[StagingId]) -> None:
 
 
 def _listed(disk: Disk, directory: str) -> list[str]:
-    """Files of loads; no others are touched."""
+    """Lists the files of loads; sweeps ignore all other files."""
     return [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
 
 
 def _abandoned(names: list[str], listed: list[str]) -> list[str]:
-    """Files whose maker is gone, or whose load has ended.
+    """Returns files whose maker has ended, or whose load has ended.
 
     Args:
         listed: all files of the directory.
     """
-    announced = {load.job for load in map(StagingId.marked_by, listed) if load is not None}
+    marked = {load.job for load in map(StagingId.marked_by, listed) if load is not None}
     makers = {name: maker_of(name.rpartition(".")[0]) for name in names}
     living = {maker for maker in set(makers.values()) if is_alive(maker)}
     jobs = {name: job_of(name) for name in names}
-    ended = {job for job in jobs.values() if job is not None and job not in announced}
+    ended = {job for job in jobs.values() if job is not None and job not in marked}
     return [name for name in names if makers[name] not in living or jobs[name] in ended]
 
 
 def _unknown(store_catalog: Catalog, table_id: int, names: list[str]) -> list[str]:
-    """Files that no version and no pre-committed transaction names."""
+    """Returns files that no version and no pre-committed transaction names."""
     if not names:
         return []
     with store_catalog.read() as tx:
@@ -164,7 +171,7 @@ def _unknown(store_catalog: Catalog, table_id: int, names: list[str]) -> list[st
 
 
 def _delete(disk: Disk, name: str) -> StoreError | OSError | None:
-    """What the removal failed with, so that the others go."""
+    """Removes a file; returns its error, so that the caller can continue with the others."""
     try:
         disk.delete(name)
     except (StoreError, OSError) as error:
@@ -173,7 +180,7 @@ def _delete(disk: Disk, name: str) -> StoreError | OSError | None:
 
 
 def _file_ids(tx: catalog.CatalogTransaction, table_id: int) -> set[str]:
-    """Whose files the segments of a table use, and those that vacuum has still to delete."""
+    """Returns the ids of files that a table's segments use, and of those that vacuum has yet to delete."""
     return {
         SegmentMeta.from_record(unpack(raw)["meta"]).file_id
         for database in ("segments", "trash")

@@ -1,15 +1,16 @@
 """RESTORE: an earlier version becomes the newest again, as a version of its own.
 
-1. Hold the version that is asked for, so that vacuum leaves its files alone.
-2. Each of its segments gets a second description under a new id: the same files (`SegmentMeta.file`), inline
-   ones a copy of their bytes. Rows keep their versions; where a segment does not store them, the new
-   description says which version wrote them (`written`).
-3. Publish at head + 1: every segment of the newest version is dropped, the described ones come in, and rows
-   that the old version did not count are hidden. No row is copied. A table that is append-only now keeps its
-   rows: a version that lacks one of them, or has another in its place, is refused.
+1. Hold the requested version, so that vacuum keeps its files.
+2. Describe each of its segments again under a new id: the same files (`SegmentMeta.file`), or a copy of the
+   bytes of inline segments. Rows keep their versions; where a segment does not store them, the new
+   description states the version that wrote them (`written`).
+3. Publish at head + 1: every segment of the newest version is dropped, the new descriptions are added, and
+   rows that were hidden in the old version are hidden. No row is copied. A table that is append-only now
+   keeps its rows: a version that lacks one of them, or has another in its place, is refused.
+4. If the old version has another schema revision, store its schema as a new revision.
 
-The record says `reset`: what changed is not told by row versions, so whoever planned against an earlier
-version plans anew. Every version before stays as it was, so a restore can be restored from.
+The record has `reset`: row versions do not show the changes, so a writer with a plan for an earlier version
+must plan anew. Every version before stays unchanged, so a restore can itself be undone by a restore.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ OPERATION: Final = "RESTORE"
 
 
 def restore(table: VersionedTable, version: int) -> int:
-    """Makes the rows of a version the newest ones; returns the version that this makes.
+    """Makes the rows of a version the newest ones; returns the new version.
 
     Raises:
         VersionExpiredError: the version cannot be read.
-        InvalidInputError: rows would go, and the table is append-only.
+        InvalidInputError: rows would be removed, and the table is append-only.
     """
     started = time.monotonic()
     state, lease = table.hold(version)
@@ -97,7 +98,7 @@ def _publish(
 def _restored_revision(
     tx: CatalogTransaction, table: VersionedTable, now: TableSchema, then: TableSchema
 ) -> int:
-    """Step 4; the revision the restored version has."""
+    """Runs step 4; returns the revision of the restored version."""
     if now.revision == then.revision:
         return now.revision
     require_writable([*now.features, *then.features])
@@ -108,17 +109,17 @@ def _restored_revision(
 
 
 def _schema_facts(now: TableSchema, then: TableSchema) -> CommitInfo | None:
-    """What loads are told that began under the schema of before."""
+    """Returns the commit info for loads that began under the earlier schema."""
     if now.revision == then.revision:
         return None
-    came = [f"+{name}" for name in then.features if name not in now.features]
-    went = [f"-{name}" for name in now.features if name not in then.features]
+    added = [f"+{name}" for name in then.features if name not in now.features]
+    removed = [f"-{name}" for name in now.features if name not in then.features]
     changes = [f"the schema (that of revision {then.revision} again)"]
-    return CommitInfo(is_blind=True, changes=changes, features=[*came, *went])
+    return CommitInfo(is_blind=True, changes=changes, features=[*added, *removed])
 
 
 def _described_again(live: LiveSegment) -> Segment:
-    """Another description of a segment's files."""
+    """Returns another description of a segment's files."""
     old = live.segment
     meta = replace(old.meta, id=new_segment_id(), file=old.meta.file_id, written=live.row_version)
     return old.described_by(meta)

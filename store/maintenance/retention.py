@@ -1,18 +1,18 @@
-"""Retention: which versions can be read, and the only place that takes old ones away.
+"""Retention: which versions can be read, and the only module that removes old ones.
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
-horizon of a table, the first version that must stay whole, is that one, or the smallest that a live process
-holds (catalog.leases).
+horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
+process holds (catalog.leases).
 
 Vacuum then:
 
-1. In one transaction: earlier versions can no longer be opened, but by processes that hold them.
-   In the next: the horizon moves. Segments dropped at it or before leave `segments` for `trash`. Bitmap
-   records before it that no later version's chain needs go, and what the kept ones say of those segments
-   (K6). Version records older than `history_retention_seconds` go.
-2. Deletes the files of what lies in the trash, unless a version is held that still has them or a segment
-   restored from it uses the same files; then the trash records go.
-3. Deletes files that processes left which died before they published them (maintenance.recovery), and forgets
+1. In one transaction: closes earlier versions, except for processes that hold them. In the next: moves the
+   horizon. Segments dropped at it or before move from `segments` to `trash`. Bitmap records before it that no
+   later version's chain needs are deleted, and so are the entries of those segments in the kept records (K6).
+   Version records older than `history_retention_seconds` are deleted.
+2. Deletes the files of segments in the trash, unless a held version has them or a segment restored from one
+   uses the same files; then deletes the trash records.
+3. Deletes files of processes that ended before they published them (maintenance.recovery), and removes
    transactions and labels that ended long ago (catalog.label_retention).
 
 A crash between the first two leaves trash, which the next vacuum finds.
@@ -41,21 +41,21 @@ from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_BATCH: Final = 2_000  # records per transaction, so that no load waits long
+_BATCH: Final = 2_000  # records per transaction, so that loads wait briefly
 
 
 @dataclass(frozen=True)
 class VacuumResult:
-    """What a vacuum took away, or would.
+    """The removals of a vacuum, or of a dry run.
 
     Attributes:
         oldest: the first version that can be opened afterwards.
         versions: how many can no longer be opened.
-        segments: that no version has that can be opened or is held.
+        segments: those that no openable or held version has.
         files, bytes: deleted, and their size.
         held: versions that live processes hold.
         orphans: files of dead processes that no version names, deleted.
-        transactions: of the whole store, ended so long ago that they and their labels are forgotten.
+        transactions: of the whole store, removed with their labels because they ended long ago.
     """
 
     oldest: int
@@ -71,11 +71,11 @@ class VacuumResult:
 def vacuum(
     table: VersionedTable, *, retention_seconds: int | None = None, dry_run: bool = False
 ) -> VacuumResult:
-    """Takes away what no version within the retention needs; see the module.
+    """Removes everything that no version within the retention needs; see the module.
 
     Args:
         retention_seconds: instead of the table's own.
-        dry_run: only tell what would go.
+        dry_run: only report the removals.
     """
     leases = leases_of(table.catalog.data_dir)
     held = leases.held(table.id)
@@ -115,7 +115,7 @@ def vacuum(
 
 
 def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
-    """Segments that no version from `oldest` on has, by catalog key."""
+    """Returns segments that no version from `oldest` on has, by catalog key."""
     found = {}
     for key, raw in tx.items("segments", catalog.table_key(table)):
         record = unpack(raw)
@@ -131,10 +131,10 @@ def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
 def _forget(
     table: VersionedTable, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]
 ) -> None:
-    """Step 1, in transactions of bounded size.
+    """Runs step 1, in transactions of bounded size.
 
-    Whoever took an older version since the slots were read keeps it: they are read again with the writer
-    lock.
+    A process that acquired an older version since the slots were read keeps it: the slots are read again
+    under the writer lock.
     """
     with table.catalog.write() as tx:
         oldest = move_oldest(tx, table.id, min([oldest, *held_now()]))
@@ -152,11 +152,11 @@ def _forget(
 
 
 def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
-    """Keeps of the records before the horizon those in its chain: no later version's chain has another.
+    """Keeps, of the records before the horizon, those in its chain: no later version's chain has another.
 
-    A chain goes down by clearing the lowest octal digit of the version by ones. Two chains meet at the
-    first digit in which their versions differ, and below there the smaller version's chain contains what
-    the other needs.
+    A chain descends by decrements of the lowest non-zero octal digit of the version. Two chains meet at the
+    first digit in which their versions differ. Below it, the smaller version's chain contains the records
+    that the other needs.
     """
     needed = set(chain(oldest))
     for key, _ in list(tx.items("bitmaps", catalog.table_key(table))):
@@ -196,7 +196,7 @@ def _forget_versions(table: VersionedTable, oldest: int) -> None:
 
 
 def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]:
-    """Step 2; returns the files that went, with their sizes."""
+    """Runs step 2; returns the deleted files, with their sizes."""
     with table.catalog.read() as tx:
         waiting = _trash(tx, table.id)
         used = {
@@ -227,7 +227,7 @@ def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]
 
 
 def _files(table: VersionedTable, records: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
-    """Names and sizes of the files of some segments."""
+    """Returns names and sizes of the files of some segments."""
     files: dict[str, int] = {}
     for record in records:
         meta = SegmentMeta.from_record(record["meta"])

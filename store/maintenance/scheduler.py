@@ -1,14 +1,14 @@
-"""Maintenance without being asked: compaction after loads, and vacuum now and then.
+"""Automatic maintenance: compaction after loads, and vacuum from time to time.
 
-1. A load that was published looks at the table's segments (compaction_policy); when there is something
-   to merge, the table is put on a list of its store handle. The load's reply does not wait.
+1. After its publish, a load inspects the table's segments (compaction_policy). If there is work, the table is
+   put on a list of its store handle. The load's reply does not wait.
 2. There are two lists, for tiny segments and for large ones, so that small loads do not pile up while a large
-   segment is rewritten. One thread each works its list off, table by table, and ends when it is empty. A file
-   lock makes it one compaction per table and list at a time over all processes; who finds it taken leaves the
-   table alone.
-3. After a compaction old versions are taken away, at most every few minutes.
+   segment is rewritten. One thread per list processes it, table by table, and ends when it is empty. A file
+   lock permits one compaction per table and list at a time over all processes; a process that finds the lock
+   held skips the table.
+3. After a compaction old versions are removed, at most every few minutes.
 
-A failure changes nothing and is kept in `last_failure`; the next load tries again. When the store is closed
+A failure changes no data and is kept in `last_failure`; the next load tries again. When the store is closed
 or the process ends, a compaction stops between two segments. `Store.maintain` does the same at once, for
 servers and schedules.
 """
@@ -37,21 +37,20 @@ if TYPE_CHECKING:
 
 _ROUNDS_MAX: Final = 4
 _VACUUM_EVERY_SECONDS: Final = 300.0
-_LEFT_ALONE_SECONDS: Final = 0.1  # after somebody else was found at work on a table
-
+_LEFT_ALONE_SECONDS: Final = 0.1  # after another process was found at work on a table
 
 Choose = Callable[[TableState, MaintenancePolicy, Settings], list[LiveSegment]]
 
 
 @dataclass(frozen=True)
 class Work:
-    """One of the two kinds of compaction that go on beside each other."""
+    """One of the two kinds of compaction, which run side by side."""
 
     name: str
     choose: Choose
 
     def chosen(self, table: VersionedTable, state: TableState) -> list[LiveSegment]:
-        """What there is to merge in a state of a table."""
+        """Returns the segments to merge in a state of a table."""
         return self.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
 
 
@@ -62,14 +61,14 @@ LARGE: Final = Work("large", choose_large)
 def maintain(
     table: VersionedTable, *, is_cancelled: Callable[[], bool] = lambda: False
 ) -> list[CompactionResult]:
-    """Compacts a table as its policy says, until it is in order; nothing when another process is at it."""
+    """Compacts a table by its policy until there is no work; no-op while another process compacts it."""
     return [result for work in (TINY, LARGE) for result in _compact(table, work, is_cancelled) or ()]
 
 
 def _compact(
     table: VersionedTable, work: Work, is_cancelled: Callable[[], bool]
 ) -> list[CompactionResult] | None:
-    """None when somebody else is at it."""
+    """Runs compactions; returns None when another process holds the lock."""
     done: list[CompactionResult] = []
     with _alone(table, work) as is_alone:
         if not is_alone:
@@ -90,8 +89,10 @@ def _compact(
 
 @contextmanager
 def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
-    """Whether nobody else does this work on the table; keeps others away meanwhile, also after a crash of
-    ours."""
+    """Locks this work on the table against other processes; yields whether the lock was free.
+
+    The system releases the lock when this process crashes.
+    """
     directory = table.catalog.path.parent / "locks"
     directory.mkdir(exist_ok=True)
     with (directory / f"maintain-{table.id}-{work.name}").open("w") as file:
@@ -107,11 +108,11 @@ def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
 
 
 class Maintainer:
-    """The lists of tables to maintain of one store handle, and the threads that work them off.
+    """The lists of tables to maintain of one store handle, and the threads that process them.
 
     Attributes:
-        last_failure: what went wrong last, empty if nothing did.
-        compactions: how many it made.
+        last_failure: the last failure, empty if there was none.
+        compactions: the number of compactions that it made.
     """
 
     def __init__(self) -> None:
@@ -122,13 +123,13 @@ class Maintainer:
         self._threads: dict[Work, threading.Thread] = {}
         self._is_closed = False
         self._vacuumed: dict[int, float] = {}
-        self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is
+        self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is skipped
 
     def after_load(self, table: VersionedTable, state: TableState) -> None:
         """Puts a table on the lists when a load made it need maintenance.
 
-        A compaction disturbs the loads beside it, so small segments wait for half as many more than the
-        policy lets stand: then there is a merge after every dozen of loads, not after every few.
+        A compaction slows the loads beside it, so small segments may exceed the policy's limit by half: then
+        there is a merge after every dozen of loads, not after every few.
         """
         policy = MaintenancePolicy.of(state.schema, table.settings)
         if not policy.is_automatic:
@@ -146,19 +147,19 @@ class Maintainer:
                 return
             self._waiting[work][table.id] = table
             thread = self._threads.get(work)
-            if thread is None or not thread.is_alive():  # in a forked child it is not
+            if thread is None or not thread.is_alive():  # a forked child has no such thread
                 name = f"seqstore-maintenance-{work.name}"
                 thread = threading.Thread(target=self._work_off, args=(work,), name=name)
                 self._threads[work] = thread
                 thread.start()
 
     def wait(self) -> None:
-        """Until the lists are worked off."""
-        while any(self.wait_for(work) for work in (TINY, LARGE)):  # one may leave work for the other
+        """Waits until the lists are empty."""
+        while any(self.wait_for(work) for work in (TINY, LARGE)):  # one list may add work to the other
             pass
 
     def wait_for(self, work: Work) -> bool:
-        """Until one list is worked off; whether there was anything to wait for."""
+        """Waits until one list is empty; returns whether its thread ran."""
         thread = self._threads.get(work)
         if thread is None or thread is threading.current_thread():
             return False
@@ -166,7 +167,7 @@ class Maintainer:
         return True
 
     def close(self) -> None:
-        """Takes nothing more; waits until the compaction at work has stopped."""
+        """Accepts no more tables; waits until the running compaction has stopped."""
         with self._lock:
             self._is_closed = True
             for waiting in self._waiting.values():
@@ -174,7 +175,7 @@ class Maintainer:
         self.wait()
 
     def vacuum(self, table: VersionedTable) -> None:
-        """Takes old versions away unless that was done a moment ago."""
+        """Removes old versions, unless that happened a moment ago."""
         now = time.monotonic()
         with self._lock:
             last = self._vacuumed.get(table.id)
@@ -189,7 +190,7 @@ class Maintainer:
         open_table: Callable[[str], VersionedTable],
         is_cancelled: Callable[[], bool],
     ) -> dict[str, int]:
-        """Looks at every table, whoever loads it; see `Store.maintain`."""
+        """Maintains every table, whichever process loads it; see `Store.maintain`."""
 
         def stops() -> bool:
             return self._is_closed or is_cancelled()
@@ -234,6 +235,6 @@ class Maintainer:
                 self.compactions += len(done)
                 if done and not self._is_cancelled():
                     self.vacuum(table)
-                    self.after_load(table, table.state())  # what this left may be work for the other
+                    self.after_load(table, table.state())  # the result may be work for the other list
             except (StoreError, OSError) as error:
                 self.last_failure = f"{table.name}: {error}"

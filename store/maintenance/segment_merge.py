@@ -3,16 +3,17 @@
 Given segments as one version sees them:
 
 1. The range of key codes is cut into parts of about `segment_rows` rows, or `segment_bytes_max` bytes when
-   rows are wide. Parts are merged one after the other, so memory is that of one part, whatever the table has.
-2. Of each segment take the entries of its key index that fall into the part and are live. No two of them have
-   the same key, so nothing is compared: codes are brought together in order.
-3. Rows come with everything a reader may ask for, each with its own `__VERSION_COL__`: that is what keeps
-   answers at later versions the same (K1). Tombstones that may go are left out (publish.tombstones).
+   rows are wide. Parts are merged one after the other, so the memory is that of one part, however large the
+   table is.
+2. From each segment, take the live entries of its key index within the part. No two of them have the same
+   key, so no keys are compared: only the codes are sorted.
+3. Rows are copied with all columns that a reader may request, each with its own `__VERSION_COL__`: that keeps
+   the results at later versions the same (K1). Removable tombstones are left out (publish.tombstones).
 4. Stored order is by code, by key where the part is large enough for zone maps to pay, or along a Z-order
    curve of some columns. Data and key index are written as files, never into the catalog.
 
-For every row of the inputs the result knows where it went: rows that are hidden while the merge runs are
-hidden in the outputs by that map, without a look-up by key (K5).
+The result maps every row of the inputs to its new place. By that map, rows that are hidden while the merge
+runs are hidden in the outputs, without a look-up by key (K5).
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ Origins = npt.NDArray[np.int64]
 
 
 class MergeCancelled(Exception):
-    """The merge was asked to stop; what it had written is removed. Never leaves the engine."""
+    """The merge was cancelled; its files are removed. Never leaves the engine."""
 
 
 @dataclass
 class Merged:
-    """What a merge wrote, and where every row went.
+    """The outputs of a merge, and the new place of every row.
 
     Attributes:
         inputs: by segment id, as they were when the merge began.
         outputs: new segments; their files are durable.
         places: segment id -> for each of its rows output number and position in one integer, -1 when the row
-            was not taken over.
+            was not copied.
         rows: rows written.
     """
 
@@ -70,7 +71,7 @@ class Merged:
     rows: int = 0
 
     def hidden_since(self, now: TableState) -> dict[str, Positions]:
-        """Rows of the outputs whose origin was hidden since the merge began, by output id."""
+        """Returns rows of the outputs whose origin was hidden since the merge began, by output id."""
         gone: list[Origins] = []
         for segment_id, before in self.inputs.items():
             positions = now.segments[now.slot_of[segment_id]].deletes.hidden_since(before.deletes)
@@ -84,7 +85,7 @@ class Merged:
         }
 
     def delete_files(self) -> None:
-        """Removes what was written; only while no catalog names it."""
+        """Removes the outputs' files; only while no catalog names them."""
         for segment in self.outputs:
             segment.delete_files()
 
@@ -105,13 +106,13 @@ def merge(
     """Writes the live rows of some segments of a state as new ones; see the module.
 
     Args:
-        stager: where to write, under which schema and sizes.
-        order_by: columns of a Z-order curve; none means stored order as loads have it.
-        purge: which tombstones may go; None keeps all.
-        is_cancelled: asked between parts.
+        stager: the place, schema and sizes of the outputs.
+        order_by: columns of a Z-order curve; none means the stored order of loads.
+        purge: the rule for removable tombstones; None keeps all.
+        is_cancelled: called between parts.
 
     Raises:
-        MergeCancelled: it said so.
+        MergeCancelled: `is_cancelled` returned True.
     """
     merging = _Merging(state, inputs, stager, tuple(order_by), purge)
     try:
@@ -134,7 +135,7 @@ class _Part:
     Attributes:
         rows: stored columns.
         codes: of each row.
-        inputs, positions: which input a row comes from, and where it was.
+        inputs, positions: the input that a row is from, and its position there.
     """
 
     rows: pa.Table
@@ -171,7 +172,7 @@ class _Merging:
             self.merged.places[live.segment.meta.id] = np.full(live.segment.rows, _GONE, dtype=np.int64)
 
     def _stored_names(self) -> list[str]:
-        """Visible columns, then the hidden ones that rows may differ in."""
+        """Returns the visible columns, then the hidden ones whose values may differ between rows."""
         names = list(self.schema.names)
         if any(live.segment.meta.tombstones for live in self.inputs):
             names.append(DELETE_SIGN)
@@ -185,7 +186,7 @@ class _Merging:
         return [*names, VERSION_COL]
 
     def parts(self) -> list[tuple[int, int]]:
-        """Step 1: ranges [low, high) of codes."""
+        """Runs step 1: returns ranges [low, high) of codes."""
         rows = sum(live.deletes.live_count for live in self.inputs)
         size = sum(
             live.segment.meta.data_bytes * live.deletes.live_count // max(live.segment.rows, 1)
@@ -198,7 +199,7 @@ class _Merging:
         return list(itertools.pairwise([*bounds, 1 << 64]))
 
     def merge_part(self, low: int, high: int) -> None:
-        """Steps 2 to 4 for one range of codes."""
+        """Runs steps 2 to 4 for one range of codes."""
         part = self._gather(low, high)
         if part is None:
             return
@@ -228,7 +229,7 @@ class _Merging:
         self._write(part.rows, index, order, is_guard=is_guard)
 
     def _gather(self, low: int, high: int) -> _Part | None:
-        """The live rows of all inputs in a range of codes."""
+        """Collects the live rows of all inputs in a range of codes."""
         tables, codes, inputs, positions = [], [], [], []
         for number, live in enumerate(self.inputs):
             index = live.segment.index
@@ -252,7 +253,9 @@ class _Merging:
         return _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
 
     def _without_tombstones(self, part: _Part, purge: Purge) -> tuple[_Part, _Part]:
-        """Rows and young tombstones; and the old ones that stay as guards, values taken off."""
+        """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards
+        without values.
+        """
         signs = np.asarray(part.rows.column(DELETE_SIGN).combine_chunks()) == 1
         nothing = np.zeros(len(signs), dtype=np.bool_)
         if not signs.any():
@@ -282,7 +285,7 @@ class _Merging:
         return SequenceVector.encode(column, self.schema.sequence_type)
 
     def _stored_order(self, part: _Part) -> npt.NDArray[np.intp] | None:
-        """Step 4, None for the order of codes."""
+        """Runs step 4; returns None for the order of codes."""
         if self.order_by:
             return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
         if len(part.codes) < self.stager.settings.clustered_rows_min:

@@ -3,7 +3,7 @@
 1. Each column's values become ranks from 0 (NULL first), scaled to as many bits as fit into 64 together.
 2. The bits of the ranks are interleaved, highest first, and rows are ordered by the result.
 
-Ranks instead of values make the curve even, whatever the types and however skewed the values are.
+With ranks instead of values, the curve is even for all types and however skewed the values are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NULLS_FIRST: Final = [("", "ascending", "at_start")]
 
 
 def z_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.intp]:
-    """Row numbers in the order of the curve; ties in the order they come in."""
+    """Returns row numbers in the order of the curve; ties in input order."""
     bits = min(_BITS // len(columns), _BITS_MAX)
     scaled = [_scaled_ranks(column, bits) for column in columns]
     code = np.zeros(len(columns[0]), dtype=np.uint64)

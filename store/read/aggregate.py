@@ -1,14 +1,14 @@
-"""Counts and extremes of the rows of a version, with no more of them read than zone maps leave open.
+"""Counts and extremes of the rows of a version; zone maps limit the rows that are read.
 
 Counting, batch by batch:
 
-1. where zone maps tell that every row of a segment satisfies the conditions, its live rows count;
-2. of other segments, batches that zone maps rule out count nothing;
-3. of batches in which every row satisfies the conditions, the live rows count: nothing is read;
-4. of the rest the columns of the conditions are compared in place, and hidden rows left out by their bits.
+1. Segments in which zone maps prove that every row satisfies the conditions contribute their live rows.
+2. In other segments, batches that zone maps rule out contribute no rows.
+3. Batches in which every row satisfies the conditions contribute their live rows, unread.
+4. In the rest, the columns of the conditions are compared in place, and hidden rows are masked out.
 
-For a smallest or largest value, batches are read in the order of their bounds, until no bound is better
-than what was found: mostly one.
+For a smallest or largest value, batches are read in the order of their bounds, until no bound is better than
+the found value: mostly one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from seqstore.store.segment.segment import INLINE
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch that may count.
+    """A batch that may contribute rows.
 
     Attributes:
-        is_certain: zone maps tell that all its rows satisfy the conditions.
+        is_certain: zone maps prove that all its rows satisfy the conditions.
     """
 
     asked: LiveBatch
@@ -51,7 +51,7 @@ class _Batch:
 
 
 def count_rows(state: TableState, conditions: Sequence[Condition], *, deleted: bool = False) -> int:
-    """How many rows satisfy all conditions.
+    """Counts the rows that satisfy all conditions.
 
     Args:
         deleted: tombstones that are their key's winner count too (T8).
@@ -70,8 +70,10 @@ def count_rows(state: TableState, conditions: Sequence[Condition], *, deleted: b
 
 
 def has_bounds(state: TableState, column: str) -> bool:
-    """Whether zone maps cover a column so that `extreme` can go by them; segments in the catalog are small
-    enough to be looked at."""
+    """Returns whether zone maps cover a column well enough for `extreme`.
+
+    Segments in the catalog need no zone maps: they are small enough to read.
+    """
     for live in state.segments.values():
         if live.segment.meta.home == INLINE or not live.deletes.live_count:
             continue
@@ -89,7 +91,8 @@ def extreme(
     largest: bool,
     deleted: bool = False,
 ) -> pa.Scalar:
-    """The smallest or largest value of a column among rows that satisfy all conditions; NULL without any.
+    """Returns the smallest or largest value of a column among rows that satisfy all conditions; NULL without
+    any.
 
     Args:
         column: one that has bounds, and no NaN.
@@ -130,7 +133,7 @@ def _always(state: TableState, live: LiveSegment, conditions: Sequence[Condition
 def _chosen(
     state: TableState, batch: _Batch, conditions: Sequence[Condition], *, deleted: bool
 ) -> pa.BooleanArray | None:
-    """Which rows of a batch count, None when all do."""
+    """Returns which rows of a batch count, None when all do."""
     live, number = batch.asked
     if batch.is_certain:
         return live_rows(live, number, deleted=deleted)
@@ -138,7 +141,7 @@ def _chosen(
 
 
 def _bound(state: TableState, batch: _Batch, column: str, *, largest: bool) -> pa.Scalar:
-    """The best value a batch may have, NULL when it has none."""
+    """Returns the best value that a batch may have, NULL when it has none."""
     live, number = batch.asked
     if live.segment.meta.home == INLINE:
         values = project(live, number, batch.rows, Projection(state.schema, (column,))).column(0)

@@ -1,4 +1,4 @@
-"""How a reader's column is found in a segment: by column id, by hidden name, or as one value for all rows."""
+"""The source of a reader's column in a segment: by column id, by hidden name, or one value for all rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seqstore.store.segment.segment import Segment
 
 
 def column_source(schema: TableSchema, segment: Segment, name: str) -> str | None:
-    """The stored column that holds a reader's column, None when all rows share one value.
+    """Returns the stored column that holds a reader's column, None when all rows share one value.
 
     Args:
         schema: the reader's revision.
@@ -40,8 +40,9 @@ def column_source(schema: TableSchema, segment: Segment, name: str) -> str | Non
 
 
 def constant_column(schema: TableSchema, created: int, name: str, rows: int, arrow: pa.DataType) -> pa.Array:
-    """A column that a segment does not store: row version, sign 0, no sequence, or a younger column's
-    default."""
+    """Builds a column that a segment does not store: row version, sign 0, no sequence, or a younger column's
+    default.
+    """
     if name == VERSION_COL:
         return pa.array(np.full(rows, created, dtype=np.int64))
     if name == DELETE_SIGN:
@@ -63,7 +64,7 @@ def take_columns(
     names: Sequence[str],
     arrow: pa.Schema,
 ) -> pa.Table:
-    """Some rows of a segment with a reader's columns.
+    """Returns some rows of a segment with a reader's columns.
 
     Args:
         created: the version that added the segment.

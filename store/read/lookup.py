@@ -2,8 +2,8 @@
 
 1. Cast the given keys to the key columns' types, code them, order them by code.
 2. Probe the state; hashed keys are compared with the stored key columns.
-3. Take the wanted columns of each matched row from its segment, tombstones left out, in the order the keys
-   were given.
+3. Read the wanted columns of each matched row from its segment, without tombstones, in the order of the given
+   keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqstore.store.types.cast import try_cast
 
 
 def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted: bool = False) -> pa.Table:
-    """Rows of the given keys; keys without a row are left out.
+    """Returns the rows of the given keys; keys without a row are omitted.
 
     Args:
         keys: the key columns by name, other columns are ignored; n rows, duplicates allowed.
@@ -66,7 +66,7 @@ def _take_slot(
     *,
     deleted: bool,
 ) -> tuple[pa.Table, npt.NDArray[np.intp]]:
-    """The rows found in one segment, and which of the given keys each belongs to."""
+    """Returns the rows found in one segment, and the given key of each."""
     slot, rows = group
     live = state.segments[slot]
     positions = matches.positions[rows]
@@ -81,7 +81,7 @@ def _take_slot(
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
-    """The key columns of a caller's table with their exact types.
+    """Returns the key columns of a caller's table with their exact types.
 
     Raises:
         InvalidInputError: a key column is missing, given twice, or a value cannot be cast.
@@ -115,7 +115,7 @@ def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
 
 
 def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
-    """Live rows of some keys: for each match the row number of its key, and the match."""
+    """Returns the live rows of some keys: for each match the row number of its key, and the match."""
     key_columns = state.schema.key_columns
     codes = encode_keys(arrays, key_columns)
     order = argsort_codes(codes)

@@ -1,7 +1,7 @@
 """Rows of one version that another version of the same table does not have.
 
-A row is known by its key and the version that wrote it. Rows of a file that both versions count need no
-look-up; those of other files, such as compaction's, are looked for by their keys.
+A row is identified by its key and the version that wrote it. Live rows of a file that both versions use need
+no look-up; rows of other files, such as a compaction's, are looked up by their keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqstore.store.segment.key_index import Matches
 
 
 def rows_lost(now: TableState, then: TableState) -> int:
-    """How many rows a reader of `now` sees that `then` lacks, or has as another version of the row."""
+    """Counts the rows of `now` that `then` lacks, or has as another version of the row."""
     known = {live.segment.meta.file_id: live for live in then.segments.values()}
     return sum(
         _lost_of(now, then, live, known.get(live.segment.meta.file_id)) for live in now.segments.values()

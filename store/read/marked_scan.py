@@ -1,10 +1,10 @@
-"""Batches in place with a mark on the rows that count, for DuckDB, which filters anyway.
+"""Batches in place with a mark on the rows that count, for DuckDB, which filters in any case.
 
-1. Batches that zone maps rule out are left out before.
-2. Columns are handed over as they are stored, rows that do not count included; texts that a query groups by
-   as codes, where a value stands in many rows.
-3. One more column says which rows count and satisfy the conditions that the scan decides.
-4. Where conditions leave few rows of a batch, those are copied out instead.
+1. Batches that zone maps rule out are skipped first.
+2. Columns are delivered as they are stored, hidden rows included. Texts by which a query groups are delivered
+   as codes, if each value occurs in many rows.
+3. One more column marks the rows that count and satisfy the scan's conditions.
+4. If conditions leave few rows of a batch, those rows are copied instead.
 """
 
 from __future__ import annotations
@@ -23,22 +23,20 @@ from seqstore.store.read.table_state import LiveSegment
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, widened
 
-# Where no more than one row in so many is wanted, a scan that marks rows copies them out: numbers and codes
-# sooner than texts.
+# If at most one row in so many is wanted, a marked scan copies the rows: numbers and codes sooner than texts.
 _COPIED_FROM: Final = 4
 _NUMBERS_COPIED_FROM: Final = 2
 LIVE: Final = "__LIVE__"
 
 
 class MarkedScan:
-    """Batches in place, with a column that says which of their rows count and satisfy some conditions: for a
-    reader that filters anyway.
+    """Batches in place, with a column that marks the rows that count and satisfy some conditions.
 
-    Copying the rows that count out of every batch costs more than handing all of them over with one bit
-    each, unless few of them are wanted.
+    For readers that filter in any case: a copy of the counting rows of every batch costs more than all rows
+    with one bit each, unless few of them are wanted.
 
     Args:
-        grouped: columns that the reader groups by. Texts among them come as codes, where that is worth it.
+        grouped: columns by which the reader groups. Texts among them are delivered as codes, if that pays.
 
     Attributes:
         schema: of the batches: the projection, and `LIVE` where some row may not count.
@@ -78,7 +76,7 @@ class MarkedScan:
             self.schema = self.schema.append(pa.field(LIVE, pa.bool_()))
 
     def open(self) -> pa.RecordBatchReader:
-        """Reads from the start; as often as needed."""
+        """Reads from the start; may be called repeatedly."""
         rows = read_ahead(self._batches, self._read, self._takes_work)
         return pa.RecordBatchReader.from_batches(self.schema, rows)
 
@@ -92,7 +90,7 @@ class MarkedScan:
         return not all(source is None or is_encoded(live.segment, number, source) for source in sources)
 
     def _columns(self, live: LiveSegment, number: int) -> pa.RecordBatch:
-        """A batch as it is stored, hidden rows included."""
+        """Returns a batch as it is stored, hidden rows included."""
         rows = batch_rows(live, number)
         if not self._encoded:
             return project(live, number, rows, self._projection)
@@ -116,15 +114,16 @@ class MarkedScan:
         return self._of_one_type([*batch.columns, marks])
 
     def _of_one_type(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Codes take as few bytes as their batch allows until here: fewer to copy."""
+        """Widens codes to the scan's type; until here they are as narrow as their batch allows, for cheaper
+        copies.
+        """
         if self._encoded:
             columns = [widened(c) if isinstance(c, pa.DictionaryArray) else c for c in columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def is_worth_encoding(batches: Iterable[LiveBatch], schema: TableSchema, name: str) -> bool:
-    """Whether a column holds texts that are worth handing over as codes, as the first batch of some rows
-    tells."""
+    """Returns whether a column holds texts whose codes pay off, judged by the first larger batch."""
     if schema.arrow_of([name]).field(0).type != pa.string():
         return False
     first = next((asked for asked in batches if batch_rows(*asked) > FEW_ROWS), None)
@@ -140,5 +139,5 @@ def _encoded_column(schema: TableSchema, live: LiveSegment, number: int, name: s
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values have a fixed width, so that DuckDB reads them where they lie; codes of texts do too."""
+    """Returns whether values have a fixed width and DuckDB reads them in place; codes of texts do too."""
     return bool(pa.types.is_primitive(kind) or pa.types.is_dictionary(kind))

@@ -1,7 +1,7 @@
-"""Batches in order, those that take work made ready by other threads while the consumer uses the one before.
+"""Batches in order; other threads prepare the expensive ones while the consumer uses earlier ones.
 
-The first batch is read by who asks: a query that wants a few rows starts no thread. Batches used in place
-are not worth handing over either.
+The consumer's thread reads the first batch, so a query for a few rows starts no thread. Batches that are used
+in place are not worth a thread either.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_ahead(
     read: Callable[[_Task], pa.RecordBatch],
     takes_work: Callable[[_Task], bool],
 ) -> Iterator[pa.RecordBatch]:
-    """What `read` makes of each task, without empty batches."""
+    """Yields the result of `read` for each task, without empty batches."""
     if not tasks:
         return
     yield from _non_empty(read(tasks[0]))

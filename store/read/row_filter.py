@@ -1,15 +1,15 @@
-"""Leaving rows out of a batch: Arrow's filter, with other ways for the columns that are slow in it.
+"""Removes rows from a batch: Arrow's filter, with faster ways for the columns that it filters slowly.
 
-Arrow filters numbers at the speed of memory as long as few rows go, but bits one at a time and texts value
-by value. So
+Arrow filters numbers at the speed of memory as long as few rows are removed, but bits one at a time and texts
+value by value. Therefore:
 
-1. booleans are filtered as bytes and packed again;
-2. texts of one length (codes, digests, dates) are filtered as numbers or blocks of that many bytes; their
-   offsets are a row of multiples, made anew;
-3. where more than one row in ten goes, numbers are taken by position, found once for all columns: that
-   takes the same time whatever the share of rows, where the filter takes four times as long for a third.
+1. Booleans are filtered as bytes and packed again.
+2. Texts of one length (codes, digests, dates) are filtered as numbers or blocks of that many bytes; their
+   offsets are multiples, built anew.
+3. If more than one row in ten is removed, numbers are taken by position, computed once for all columns. That
+   takes the same time whatever the share of rows; the filter takes four times as long for a third.
 
-What comes out are the values Arrow would give, without NULLs where there were none.
+The results are the values that Arrow would return, without NULLs where there were none.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# Fewer rows than this are not worth a look at how long their texts are.
+# For fewer rows, a test of the lengths of their texts does not pay.
 _ROWS_MIN: Final = 1_024
-# One row in so many may go before positions are faster than a filter.
+# If more than one row in so many is removed, positions are faster than a filter.
 _TAKEN_FROM: Final = 10
 Positions = npt.NDArray[np.intp]
 _INTEGERS: Final = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32(), 8: pa.uint64()}
 
 
 def rows_where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    """Rows where the mask, without NULLs, is true.
+    """Returns the rows where the mask, without NULLs, is true.
 
-    Column by column: of whole batches Arrow takes rows by position, and that is slow for texts.
+    It filters column by column: Arrow takes rows of whole batches by position, which is slow for texts.
     """
     if not batch.num_columns:
         return batch.filter(mask)
@@ -45,10 +45,10 @@ def rows_where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
 
 
 def _positions(mask: pa.BooleanArray) -> Positions | None:
-    """Of the rows that stay, None where so few go that a filter is as fast."""
+    """Returns the positions of the remaining rows, None if so few are removed that a filter is as fast."""
     if (len(mask) - mask.true_count) * _TAKEN_FROM <= len(mask):
         return None
-    return np.flatnonzero(_bytes(mask).view(np.bool_))  # of truth values NumPy finds them ten times as fast
+    return np.flatnonzero(_bytes(mask).view(np.bool_))  # NumPy is ten times as fast with booleans
 
 
 def _filtered(array: pa.Array, mask: pa.BooleanArray, positions: Positions | None) -> pa.Array:
@@ -73,14 +73,14 @@ def _is_number(arrow: pa.DataType) -> bool:
 def _taken(array: pa.Array, positions: Positions) -> pa.Array:
     width = array.type.bit_width // 8
     values = np.frombuffer(array.buffers()[1], f"u{width}", offset=array.offset * width, count=len(array))
-    # Arrow's memory is used again and again, where NumPy's of this size would come new from the system.
+    # Arrow's allocator reuses memory; NumPy would request this size from the system every time.
     taken = pa.allocate_buffer(len(positions) * width)
     values.take(positions, out=np.frombuffer(taken, values.dtype), mode="clip")
     return pa.Array.from_buffers(array.type, len(positions), [None, taken])
 
 
 def _bytes(bits: pa.BooleanArray) -> npt.NDArray[np.uint8]:
-    """A byte per value, which are not NULL."""
+    """Returns a byte per value; no value may be NULL."""
     first, start = bits.offset // 8, bits.offset % 8
     packed = np.frombuffer(bits.buffers()[1], np.uint8)[first:]
     return np.unpackbits(packed, count=start + len(bits), bitorder="little")[start:]
@@ -93,7 +93,7 @@ def _filtered_bits(array: pa.BooleanArray, mask: pa.BooleanArray) -> pa.BooleanA
 
 
 def _filtered_blocks(array: pa.Array, mask: pa.BooleanArray) -> pa.Array | None:
-    """Texts of one length, None when they are not."""
+    """Filters texts of one length; returns None for texts of several lengths."""
     _, offsets_buffer, data = array.buffers()
     rows = len(array)
     offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset : array.offset + rows + 1]
@@ -116,5 +116,5 @@ def _filtered_blocks(array: pa.Array, mask: pa.BooleanArray) -> pa.Array | None:
 
 @lru_cache(maxsize=16)
 def _multiples(width: int, rows: int) -> npt.NDArray[np.int32]:
-    """Offsets of texts of one length; batches mostly have as many rows as the one before."""
+    """Returns the offsets of texts of one length; cached, because most batches have as many rows."""
     return np.arange(0, width * rows + 1, width, dtype=np.int32)

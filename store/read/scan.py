@@ -1,16 +1,16 @@
-"""Scanning: the rows a reader sees at one version, as record batches.
+"""Scanning: the rows of one version, as record batches.
 
 For each live segment, batch by batch (64 Ki rows):
 
 1. Skip batches whose zone maps rule the filter out.
-2. Take the columns asked for, by column id; columns younger than the segment read as their default. Buffers
-   of plain Arrow segments are used in place.
-3. Drop rows that are hidden (one mask per batch, in place from the delete vector) and tombstones. A batch
-   without either passes through untouched.
-4. Apply the filter to what is left, in Arrow's own scanner.
+2. Read the requested columns, by column id; columns younger than the segment have their default. Buffers of
+   plain Arrow segments are used in place.
+3. Remove hidden rows (one mask per batch, in place from the delete vector) and tombstones. A batch without
+   either passes through untouched.
+4. Apply the filter to the rest, in Arrow's own scanner.
 
-Rows come segment by segment; no order is promised. Batches that are copied or decoded are prepared by a few
-threads ahead of the consumer (read.read_ahead).
+Rows are delivered segment by segment; no order is promised. A few threads prepare batches that must be copied
+or decoded ahead of the consumer (read.read_ahead).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, 
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.segment import Segment
 
-FEW_ROWS: Final = 4096  # up to so many, handing them to other threads costs more than it saves
+FEW_ROWS: Final = 4096  # up to so many rows, another thread costs more than it saves
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns a reader wants, canonical names in the order asked for."""
+    """The columns that a reader wants, canonical names in the requested order."""
 
     schema: TableSchema
     names: tuple[str, ...]
@@ -86,11 +86,12 @@ def scan_state(
     *,
     deleted: bool = False,
 ) -> pa.RecordBatchReader:
-    """Rows of a state.
+    """Reads the rows of a state.
 
     Args:
         predicate: over visible and hidden columns; None keeps all rows.
-        conditions: the same as the predicate, told so that it is decided with what hides rows, in one copy.
+        conditions: equivalent to the predicate; they are evaluated together with the delete mask, in one
+            copy.
         deleted: tombstones that are their key's winner are returned too (T8).
     """
     batches = unpruned(state, predicate)
@@ -101,7 +102,7 @@ def scan_state(
 
 
 def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBatch]:
-    """Batches of a state that may hold a row that counts and satisfies the predicate.
+    """Returns the batches of a state that may hold a row that counts and satisfies the predicate.
 
     Raises:
         InvalidInputError: the predicate does not fit the table.
@@ -119,7 +120,7 @@ def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBat
 def scan_batches(
     batches: Sequence[LiveBatch], projection: Projection, predicate: pc.Expression | None, *, deleted: bool
 ) -> pa.RecordBatchReader:
-    """Rows of some batches; arguments as in `scan_state`."""
+    """Reads the rows of some batches; arguments as in `scan_state`."""
     if predicate is None:
         read = _read_all(batches, projection, deleted=deleted)
         return pa.RecordBatchReader.from_batches(projection.arrow, read)
@@ -141,7 +142,7 @@ def scan_batches(
 def _filtered(
     reader: pa.RecordBatchReader, names: list[str], predicate: pc.Expression
 ) -> Iterator[pa.RecordBatch]:
-    """Rows that satisfy the predicate; errors of the store's own pass through Arrow unchanged."""
+    """Yields rows that satisfy the predicate; errors of the store's own pass through Arrow unchanged."""
     try:
         yield from ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
     except pa.ArrowException as error:
@@ -172,7 +173,7 @@ def _selected(batch: pa.RecordBatch, projection: Projection) -> pa.RecordBatch:
 
 
 def _no_columns(rows: int) -> pa.RecordBatch:
-    """A batch of nothing but its number of rows."""
+    """Builds a batch without columns that has a number of rows."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
 
 
@@ -211,20 +212,20 @@ def read_batch(
     *,
     deleted: bool,
 ) -> pa.RecordBatch:
-    """Rows of one batch that count and satisfy all conditions, with the projection's columns."""
+    """Returns the rows of one batch that count and satisfy all conditions, with the projection's columns."""
     mask = chosen_rows(live, number, projection.schema, conditions, deleted=deleted)
     batch = project(live, number, batch_rows(live, number), projection)
     return batch if mask is None else rows_where(batch, mask)
 
 
 def batch_rows(live: LiveSegment, number: int) -> int:
-    """How many rows a batch has, hidden ones included."""
+    """Returns the number of rows of a batch, hidden ones included."""
     meta = live.segment.meta
     return min(meta.batch_rows, live.segment.rows - number * meta.batch_rows)
 
 
 def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArray | None:
-    """Which rows of a batch count, None when all of them do."""
+    """Returns which rows of a batch count, None when all of them do."""
     segment = live.segment
     mask = live.deletes.live_mask(number * segment.meta.batch_rows, batch_rows(live, number))
     if segment.meta.tombstones and not deleted:
@@ -237,7 +238,7 @@ def live_rows(live: LiveSegment, number: int, *, deleted: bool) -> pa.BooleanArr
 def chosen_rows(
     live: LiveSegment, number: int, schema: TableSchema, conditions: Sequence[Condition], *, deleted: bool
 ) -> pa.BooleanArray | None:
-    """Which rows of a batch count and satisfy all conditions, None when all of them do; never NULL."""
+    """Returns which rows of a batch count and satisfy all conditions, None when all do; never NULL."""
     mask = live_rows(live, number, deleted=deleted)
     if not conditions or (mask is not None and not mask.true_count):
         return mask
@@ -251,7 +252,7 @@ def chosen_rows(
 
 
 def _may_hide(live: LiveSegment, number: int, *, deleted: bool) -> bool:
-    """Whether `live_rows` may leave rows out; nothing is read to tell."""
+    """Returns whether `live_rows` may remove rows, without reading any."""
     if live.segment.meta.tombstones and not deleted:
         return True
     return live.deletes.live_mask(number * live.segment.meta.batch_rows, batch_rows(live, number)) is not None
@@ -259,12 +260,12 @@ def _may_hide(live: LiveSegment, number: int, *, deleted: bool) -> bool:
 
 @dataclass(frozen=True)
 class ScanMetrics:
-    """What a scan with some filter will read.
+    """The amount of data that a scan with some filter will read.
 
     Attributes:
-        segments, batches: how many the version has; `*_read` those that zone maps do not rule out.
-        rows_read: in those batches, rows that do not count included.
-        rows_hidden: of `rows_read`, replaced or deleted ones; tombstones are not among them.
+        segments, batches: their numbers in the version; `*_read` those that zone maps do not rule out.
+        rows_read: in those batches, hidden rows included.
+        rows_hidden: of `rows_read`, replaced or deleted rows; tombstones are not among them.
     """
 
     segments: int
@@ -276,7 +277,7 @@ class ScanMetrics:
 
 
 def scan_metrics(state: TableState, predicate: pc.Expression | None) -> ScanMetrics:
-    """Tells what a scan will read, without reading rows."""
+    """Predicts the amount of data that a scan will read, without reading rows."""
     batches = unpruned(state, predicate)
     masks = [live_rows(live, number, deleted=True) for live, number in batches]
     return ScanMetrics(
@@ -290,7 +291,7 @@ def scan_metrics(state: TableState, predicate: pc.Expression | None) -> ScanMetr
 
 
 def project(live: LiveSegment, number: int, rows: int, projection: Projection) -> pa.RecordBatch:
-    """The projection's columns of one batch, hidden rows included."""
+    """Returns the projection's columns of one batch, hidden rows included."""
     segment = live.segment
     sources = {name: column_source(projection.schema, segment, name) for name in projection.names}
     stored = list(dict.fromkeys(source for source in sources.values() if source is not None))

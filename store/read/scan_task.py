@@ -1,12 +1,12 @@
-"""Reading a snapshot in pieces, anywhere: what a Spark executor needs to read its share of a version.
+"""A snapshot in pieces that any process can read, such as a Spark executor.
 
-A `ScanTask` is a picklable value. It names some record batches of some segments with everything it takes to
-read them (description, schema, hidden rows, the bytes of inline segments), so reading opens files and never
-the catalog. Planning, in the process that has the catalog:
+A `ScanTask` is a picklable value. It names some record batches of some segments with everything that their
+reader needs (description, schema, hidden rows, the bytes of inline segments). Its reader opens files and
+never the catalog. Planning, in the process that has the catalog:
 
-1. Batches that the filter's zone maps rule out are left out, as are segments without a live row.
-2. What is left is cut, in the order of segments, into tasks of about `rows_per_task` rows. Small segments
-   share a task, large ones fill several.
+1. Batches that the filter's zone maps rule out are skipped, as are segments without a live row.
+2. The rest is cut, in the order of segments, into tasks of about `rows_per_task` rows. Small segments share a
+   task, large ones fill several.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SegmentSlice:
     Attributes:
         meta, written, payload: the segment's description, the revision that wrote it, its bytes when inline.
         created: the version that added it.
-        hidden: rows that do not count within the batches named, a serialised Roaring bitmap.
+        hidden: hidden rows within the named batches, a serialised Roaring bitmap.
         batches: their numbers, ascending.
     """
 
@@ -51,7 +51,7 @@ class SegmentSlice:
         return sum(min(meta.batch_rows, meta.rows - number * meta.batch_rows) for number in self.batches)
 
     def open(self, disk: Disk, directory: str) -> LiveSegment:
-        """The segment as the version sees it; right for the batches named only."""
+        """Opens the segment at the version; valid for the named batches only."""
         segment = Segment(disk, directory, self.meta, self.written, self.payload)
         deletes = DeleteVector(self.meta.rows).hide(positions_of(BitMap.deserialize(self.hidden)))
         return LiveSegment(0, segment, self.created, deletes)
@@ -62,11 +62,11 @@ class ScanTask:
     """A share of the rows of one version; made by `plan_scan`.
 
     Attributes:
-        disk, directory: where the segment files are.
+        disk, directory: the place of the segment files.
         projection: columns to read.
         filter: as in `Snapshot.scan`.
         deleted: return tombstones too.
-        slices: what to read.
+        slices: the batches to read.
     """
 
     disk: Disk
@@ -82,10 +82,10 @@ class ScanTask:
         return sum(piece.rows for piece in self.slices)
 
     def read(self) -> pa.RecordBatchReader:
-        """The rows of this share.
+        """Reads the rows of this share.
 
         Raises:
-            CorruptionError: a file is missing or has other bytes than were written.
+            CorruptionError: a file is missing or differs from the written bytes.
         """
         batches = [
             (live, number)
@@ -106,7 +106,7 @@ def plan_scan(
     deleted: bool,
     rows_per_task: int,
 ) -> list[ScanTask]:
-    """Cuts a state into tasks; see the module. Together they return what `scan` does."""
+    """Cuts a state into tasks; see the module. Together they return the rows of `scan`."""
     tasks: list[ScanTask] = []
     chosen: list[SegmentSlice] = []
     empty = ScanTask(disk, directory, projection, predicate, deleted, ())
@@ -123,8 +123,10 @@ def plan_scan(
 
 
 def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[SegmentSlice]:
-    """Neighbouring batches of a segment together, as many as hold `rows_per_task` rows: a segment of just so
-    many rows is one piece, and not one and a rest of a few rows."""
+    """Groups neighbouring batches of a segment, as many as hold `rows_per_task` rows.
+
+    A segment of exactly so many rows is one piece, and not one piece and a rest of a few rows.
+    """
     start = 0
     while start < len(batches):
         live = batches[start][0]

@@ -1,4 +1,4 @@
-"""A version of a table held open for reading. Nothing that is published later changes what it shows."""
+"""A version of a table held open for reading. Later versions do not change its rows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Snapshot:
     """Reads one version; made by `Table.snapshot`.
 
     Attributes:
-        version: the table version it shows.
+        version: its table version.
         schema: the schema of that version.
     """
 
     def __init__(self, state: TableState, lease: Lease | None = None) -> None:
         self._state = state
-        self._lease = lease  # what reads rows holds it too: the version stays until the last of them is done
+        self._lease = lease  # readers of rows hold it too: the version stays until the last of them ends
 
     @property
     def version(self) -> int:
-        """The table version it shows."""
+        """Its table version."""
         return self._state.version
 
     @property
@@ -53,12 +53,12 @@ class Snapshot:
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
-        """Rows as record batches, in no promised order.
+        """Returns rows as record batches, in no promised order.
 
         Args:
             columns: names in any case, hidden ones in either spelling; None means all visible columns.
             filter: a `pyarrow.compute` expression over visible and hidden columns; zone maps prune by it.
-            conditions: say the same as `filter`, when it is made of them; that is faster.
+            conditions: equivalent to `filter`, if it consists of conditions; that is faster.
             hidden: with `columns=None`, add the hidden columns in the order of T4.
             deleted: return tombstones too (T8).
 
@@ -79,8 +79,9 @@ class Snapshot:
         deleted: bool = False,
         grouped: Collection[str] = (),
     ) -> MarkedScan:
-        """Batches in place with a mark on the rows that count and satisfy all conditions; `filter` only rules
-        out whole batches, texts of `grouped` columns may come as codes.
+        """Returns batches in place with a mark on the rows that count and satisfy all conditions.
+
+        `filter` only rules out whole batches; texts of `grouped` columns may be delivered as codes.
 
         Raises:
             InvalidInputError: unknown column.
@@ -91,25 +92,25 @@ class Snapshot:
         )
 
     def is_worth_encoding(self, column: str) -> bool:
-        """Whether `marked` hands over texts of a column as codes when it is grouped."""
+        """Returns whether `marked` delivers texts of a grouped column as codes."""
         batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)
         return is_worth_encoding(batches, self.schema, column)
 
     def metrics(self, filter: pc.Expression | None = None) -> ScanMetrics:
-        """What a scan with a filter will read."""
+        """Predicts the amount of data that a scan with a filter will read."""
         return scan_metrics(self._state, filter)
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
     ) -> pa.Table:
-        """Rows of some keys.
+        """Returns the rows of some keys.
 
         Args:
             keys: an Arrow table or batch, or an object with the Arrow PyCapsule interface, holding the key
                 columns; n rows, duplicates allowed.
 
         Returns:
-            At most n rows, in the order of `keys`; keys without a live row are left out.
+            At most n rows, in the order of `keys`; keys without a live row are omitted.
 
         Raises:
             InvalidInputError: a key column is missing or cannot be cast.
@@ -118,22 +119,25 @@ class Snapshot:
         return lookup(self._state, as_table(keys), projection, deleted=deleted)
 
     def count(self, conditions: Sequence[Condition] = (), *, deleted: bool = False) -> int:
-        """How many rows a scan returns, or those of them that satisfy all of some conditions."""
+        """Counts the rows of a scan, or those of them that satisfy all of some conditions."""
         return count_rows(self._state, conditions, deleted=deleted)
 
     def has_bounds(self, column: str) -> bool:
-        """Whether zone maps tell the smallest and largest value of a column of each batch."""
+        """Returns whether zone maps know the smallest and largest value of a column for each batch."""
         return has_bounds(self._state, column)
 
     def extreme(
         self, column: str, conditions: Sequence[Condition] = (), *, largest: bool, deleted: bool = False
     ) -> pa.Scalar:
-        """The smallest or largest value of a column that has bounds, among rows that satisfy all of some
-        conditions; NULL without any."""
+        """Returns the smallest or largest value of a column that has bounds, among rows that satisfy all of
+        some conditions.
+
+        The result is NULL without such rows.
+        """
         return extreme(self._state, column, conditions, largest=largest, deleted=deleted)
 
     def close(self) -> None:
-        """Lets go of the version; readers it gave out keep it until they are read or dropped."""
+        """Releases the version; open readers of the snapshot keep it until they are read or dropped."""
         self._lease = None
 
     def __enter__(self) -> Snapshot:
@@ -146,12 +150,12 @@ class Snapshot:
 
 
 def _held(rows: pa.RecordBatchReader, _lease: Lease | None) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, with the version held as long as somebody may ask for the next."""
+    """Yields the batches of a reader and holds the version until the last of them."""
     yield from rows
 
 
 def as_table(data: Any) -> pa.Table:
-    """Rows of a caller as one Arrow table."""
+    """Returns rows of a caller as one Arrow table."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -169,7 +173,9 @@ def as_table(data: Any) -> pa.Table:
 
 
 def _column(values: Any) -> Any:
-    """A column of a dictionary; Arrow guesses no type for integers beyond 64 bits, such as LARGEINT keys."""
+    """Converts a column of a dictionary; Arrow infers no type for integers beyond 64 bits, such as LARGEINT
+    keys.
+    """
     try:
         return pa.array(values) if isinstance(values, list) else values
     except OverflowError:

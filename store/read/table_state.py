@@ -1,16 +1,17 @@
-"""The state of a table at one version, as one immutable value held in memory.
+"""The state of a table at one version, as one immutable value in memory.
 
-A `TableState` is what a reader or a writer works on: the segments that are live at the version, which of
-their rows are hidden, and the runs through which keys are probed. It is loaded from the catalog, or
-advanced from an earlier state by the versions committed since:
+Readers and writers work on a `TableState`: the segments that are live at the version, their hidden rows, and
+the runs that keys are probed in. It is loaded from the catalog, or advanced from an earlier state by the
+versions committed since:
 
-1. segments a version dropped leave, those it added come in (each gets a slot, a small number that matches
-   carry);
-2. rows a version hid are hidden in the delete vectors of their segments (vectors are copied, never changed);
-3. runs, made when first probed: new segments bring one each, small ones are merged; when segments were
-   dropped all runs are taken anew.
+1. Segments that a version dropped leave the state; those that it added join it. Each has a slot, a small
+   number that matches refer to.
+2. Rows that a version hid are hidden in the delete vectors of their segments (vectors are copied, never
+   changed).
+3. Runs are built at the first probe: each new segment adds one, and small ones are merged. After a version
+   that dropped segments all runs are rebuilt.
 
-The catalog is read in one short transaction; segment files are opened later, when rows are asked for.
+One short transaction reads the catalog; segment files are opened later, when rows are read.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LiveSegment:
     """A segment as one version sees it.
 
     Attributes:
-        slot: its number within the state; matches name segments by it.
+        slot: its number within the state; matches refer to segments by it.
         created: the version that added it.
     """
 
@@ -67,7 +68,7 @@ class LiveSegment:
 
     @cached_property
     def live_tombstones(self) -> int:
-        """Tombstones among the rows that count."""
+        """The number of live tombstones."""
         if not self.segment.meta.tombstones:
             return 0
         total = 0
@@ -84,9 +85,10 @@ class TableState:
     """A table at one version. Compare `version` only between states of one table.
 
     Attributes:
-        replaced: the last version known to have taken rows away, not by newer rows (TRUNCATE, RESTORE);
-            what changed since an earlier version is then not told by the versions of rows.
-        floor: rows below it whose key is not stored are too late (publish.tombstones).
+        replaced: the last known version that removed rows other than by newer rows (TRUNCATE, RESTORE); row
+            versions do not show the changes since an earlier version.
+        watermark: the tombstone watermark: rows below it whose key is not stored are too late
+            (publish.tombstones).
     """
 
     table_id: int
@@ -101,8 +103,10 @@ class TableState:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """What is probed: the runs of an earlier state and those of the slots since, merged; not where no row
-        counts any more. Opens key indexes."""
+        """The runs to probe: those of an earlier state and those of the slots since, merged.
+
+        Runs without a live row are omitted. Opens key indexes.
+        """
         prior = (run for run in self.prior_runs if any(map(self._has_live, run.members)))
         fresh = (Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot))
         return merge_runs((*prior, *fresh), self.is_live)
@@ -112,7 +116,9 @@ class TableState:
         return live is not None and live.deletes.live_count > 0
 
     def _index(self, slot: int) -> KeyIndex:
-        """A segment's key index; one older than the table's sequence has NULL for every row (SD10, SD11)."""
+        """Returns a segment's key index; one older than the table's sequence has NULL for every row (SD10,
+        SD11).
+        """
         index = self.segments[slot].segment.index
         if not self.schema.has_sequence or index.sequence is not None:
             return index
@@ -124,11 +130,11 @@ class TableState:
 
     @property
     def row_count(self) -> int:
-        """Rows a reader sees."""
+        """The number of rows that readers see."""
         return sum(live.deletes.live_count - live.live_tombstones for live in self.segments.values())
 
     def is_live(self, slots: npt.NDArray[np.uint32], positions: Positions) -> npt.NDArray[np.bool_]:
-        """Which rows, given by slot and position, count at this version; tombstones do."""
+        """Returns which rows, given by slot and position, count at this version; tombstones do."""
         if len(self.segments) == 1 or not len(slots):
             only = next(iter(self.segments.values()), None)
             return only.deletes.is_live(positions) if only else np.zeros(len(slots), dtype=np.bool_)
@@ -139,7 +145,7 @@ class TableState:
         return result
 
     def probe(self, codes: Codes) -> Matches:
-        """Live rows, tombstones included, whose key code is among some ascending codes.
+        """Returns live rows, tombstones included, whose key code is among some ascending codes.
 
         Equal codes of hashed keys are candidates only; compare the keys.
         """
@@ -150,13 +156,13 @@ class TableState:
         return found if live.all() else found.take(live)
 
     def since(self, before: TableState) -> TableState:
-        """This version with only those segments that an earlier state does not have."""
+        """Returns this version with only those segments that an earlier state does not have."""
         fresh = tuple(slot for slot in self.segments if slot not in before.segments)
         segments = {slot: self.segments[slot] for slot in fresh}
         return replace(self, segments=segments, prior_runs=(), fresh=fresh)
 
     def arrived_after(self, version: int) -> TableState:
-        """This version with only those segments that came after an earlier one."""
+        """Returns this version with only those segments that were added after an earlier one."""
         fresh = tuple(slot for slot, live in self.segments.items() if live.created > version)
         segments = {slot: self.segments[slot] for slot in fresh}
         return replace(self, segments=segments, prior_runs=(), fresh=fresh)
@@ -164,10 +170,10 @@ class TableState:
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
     ) -> TableState:
-        """The state that a load makes of this one, without asking the catalog.
+        """Returns the state after a load, without access to the catalog.
 
         Args:
-            hidden: rows the load hides, all of them live before it.
+            hidden: rows that the load hides, all of them live before it.
         """
         segments = dict(self.segments)
         slot_of = dict(self.slot_of)
@@ -183,12 +189,14 @@ class TableState:
         return _grown(self, version, self.schema, segments, slot_of, added)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
-        """Columns of matched rows, hidden ones too, by this state's names; in the order of the matches."""
+        """Returns columns of matched rows, hidden ones too, by this state's names; in the order of the
+        matches.
+        """
         arrow = self.schema.arrow_of(names)
         groups = list(rows_by_slot(matches.slots))
         if not groups:
             return arrow.empty_table()
-        if len(groups) > 1:  # brought into order once, at the end
+        if len(groups) > 1:  # restored to the order of the matches once, at the end
             groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
 
         def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
@@ -201,7 +209,7 @@ class TableState:
         if len(parts) == 1:
             return parts[0]
         order = np.concatenate([rows for _, rows in groups])
-        if (order[1:] > order[:-1]).all():  # they were asked for slot by slot
+        if (order[1:] > order[:-1]).all():  # the matches were ordered by slot
             return pa.concat_tables(parts).combine_chunks()
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
@@ -216,7 +224,7 @@ def _grown(
     slot_of: dict[str, int],
     added: Sequence[int],
 ) -> TableState:
-    """A later state with all the segments of an earlier one and some more; runs that were made are kept."""
+    """Returns a later state with all the segments of an earlier one and some more; existing runs are kept."""
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
@@ -231,7 +239,7 @@ def _grown(
         state.replaced,
         state.watermark,
     )
-    grown.__dict__["slot_of"] = slot_of  # what is known need not be computed
+    grown.__dict__["slot_of"] = slot_of  # already known, and costs a walk over the segments
     return grown
 
 
@@ -254,7 +262,7 @@ class StateLoader:
 
     Args:
         table_id, directory: of the table.
-        disk: where its segments are.
+        disk: the home of its segments.
     """
 
     def __init__(self, table_id: int, directory: str, disk: Disk) -> None:
@@ -265,11 +273,11 @@ class StateLoader:
         self._schemas: dict[int, TableSchema] = {}
 
     def adopt(self, segment: Segment) -> None:
-        """Remembers a segment this process has just written, so that its index is not read back."""
+        """Keeps a segment that this process has just written, which saves a read of its index."""
         self._segments[segment.meta.id] = segment
 
     def schema(self, tx: catalog.CatalogTransaction, revision: int) -> TableSchema:
-        """A schema revision of the table."""
+        """Returns a schema revision of the table."""
         known = self._schemas.get(revision)
         if known is None:
             record = tx.get("schemas", catalog.schema_key(self.table_id, revision))
@@ -277,7 +285,7 @@ class StateLoader:
         return known
 
     def load(self, tx: catalog.CatalogTransaction, version: int) -> TableState:
-        """The state at a version, from nothing.
+        """Loads the state at a version from the catalog.
 
         Raises:
             VersionExpiredError: no such version.
@@ -309,9 +317,9 @@ class StateLoader:
         )
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
-        """The state at a later version, from an earlier one."""
+        """Returns the state at a later version, from an earlier one."""
         if state.version + 1 < oldest_readable(tx, self.table_id):
-            return self.load(tx, version)  # what came in between is forgotten
+            return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
         added: list[int] = []
@@ -370,7 +378,7 @@ class StateLoader:
         return record
 
     def segment(self, tx: catalog.CatalogTransaction, segment_id: str, stored: dict[str, Any]) -> Segment:
-        """A segment by its record; those that the newest version has are kept open."""
+        """Returns a segment by its record; those of the newest version are kept open."""
         known = self._segments.get(segment_id)
         if known is None:
             meta = SegmentMeta.from_record(stored["meta"])
@@ -392,6 +400,6 @@ class StateLoader:
 
 
 def read_hidden(tx: catalog.CatalogTransaction, table: int, version: int) -> HiddenRows:
-    """The delete bitmap record of a version, empty when it wrote none."""
+    """Reads the delete bitmap record of a version, empty when it wrote none."""
     raw = tx.get_raw("bitmaps", catalog.version_key(table, version))
     return {} if raw is None else delete_bitmap.decode(raw)

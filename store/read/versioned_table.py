@@ -1,8 +1,8 @@
-"""The versions of a table: states of it, which of them somebody holds, what made them.
+"""The versions of a table: their states, their holders, their origin.
 
-A handle keeps the newest state it has seen and advances it when it is used again; states of earlier
-versions are loaded when asked for and a few are kept. Handles are cheap, safe to share between threads, and
-follow a table across processes.
+A handle keeps the newest state that it has seen and advances it at its next use. States of earlier versions
+are loaded on demand, and a few are kept. Handles are cheap, safe to share between threads, and follow a table
+across processes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ class VersionInfo:
     Attributes:
         version: 1 is the table's creation.
         timestamp: when it became visible, UTC.
-        operation, label, txn_id: what made it.
+        operation, label, txn_id: its origin.
         metrics: rows and bytes.
-        commit_info: as `catalog.version_record.CommitInfo` is stored: later transactions are checked
-            against it.
+        commit_info: `catalog.version_record.CommitInfo` as stored: the basis of later conflict checks.
         has_data_change: False for a compaction, which only moves rows.
-        revision: of the schema it was made under.
+        revision: of its schema.
     """
 
     version: int
@@ -64,7 +63,7 @@ class VersionInfo:
 
 
 class VersionedTable:
-    """The part of `store.table.Table` that knows versions.
+    """The part of `store.table.Table` that manages versions.
 
     Attributes:
         name: `database.table`.
@@ -110,8 +109,8 @@ class VersionedTable:
             return records.head(tx, self.id, self.name)[0]
 
     def state(self, version: int | None = None) -> TableState:
-        """The table at a version, the newest when None."""
-        # In this order everywhere: who has the lock never waits for a transaction.
+        """Returns the table at a version, the newest when None."""
+        # The same order everywhere: a holder of the lock never waits for a transaction.
         with self.catalog.read() as tx, self._lock:
             if version is None:
                 return self.advance(tx, self._newest)
@@ -122,14 +121,14 @@ class VersionedTable:
             return self._older_state(tx, version)
 
     def advance(self, tx: CatalogTransaction, state: TableState | None) -> TableState:
-        """The newest state within a transaction; remembers it, unless it may never be committed."""
+        """Returns the newest state within a transaction; keeps it, unless it may never be committed."""
         head, _ = records.head(tx, self.id, self.name)
         if self._newest is not None and (state is None or self._newest.version > state.version):
             state = self._newest
         if tx.states is not None:
-            handed_on: TableState | None = tx.states.get(self.id)
-            if handed_on is not None and (state is None or handed_on.version > state.version):
-                state = handed_on
+            shared: TableState | None = tx.states.get(self.id)
+            if shared is not None and (state is None or shared.version > state.version):
+                state = shared
         if state is None:
             state = self.loader.load(tx, head)
         elif state.version < head:
@@ -141,7 +140,7 @@ class VersionedTable:
         return state
 
     def remember(self, state: TableState) -> None:
-        """Takes a state as the newest, unless a newer one is known."""
+        """Keeps a state as the newest, unless a newer one is known."""
         with self._lock:
             if self._newest is None or self._newest.version < state.version:
                 self._newest = state
@@ -170,13 +169,13 @@ class VersionedTable:
             )
 
     def hold(self, version: int | None = None) -> tuple[TableState, Lease]:
-        """The table at a version, the newest when None, and the lease that keeps vacuum away from it.
+        """Returns the table at a version, the newest when None, and the lease that protects it from vacuum.
 
         Raises:
             VersionExpiredError: the version cannot be read, or never could.
         """
         newest = self._newest
-        if newest is not None and version in (None, newest.version):  # the usual case asks the catalog once
+        if newest is not None and version in (None, newest.version):  # the usual case reads the catalog once
             lease = self.lease(newest.version)
             with self.catalog.read() as tx:
                 head, _ = records.head(tx, self.id, self.name)
@@ -190,10 +189,10 @@ class VersionedTable:
             with self.catalog.read() as tx:
                 if oldest_readable(tx, self.id) <= state.version:
                     return state, lease
-            lease.release()  # a vacuum came in between: the newest version is a later one now
+            lease.release()  # a vacuum ran in between: the newest version is a later one now
 
     def lease(self, version: int) -> Lease:
-        """Holds a version that is known to be readable still."""
+        """Holds a version that is known to be readable."""
         return self._leases.acquire(self.id, version)
 
     @property
@@ -202,12 +201,12 @@ class VersionedTable:
 
     @property
     def oldest_version(self) -> int:
-        """The first version that can be opened. Who holds an older one can go on reading it."""
+        """The first version that can be opened. A holder of an older version can continue to read it."""
         with self.catalog.read() as tx:
             return oldest_open(tx, self.id)
 
     def version_as_of(self, moment: datetime) -> int:
-        """The version that was the newest at a moment (without a zone: UTC).
+        """Returns the version that was the newest at a moment (without a zone: UTC).
 
         Raises:
             VersionExpiredError: the table did not exist yet, or that version cannot be read any more.
@@ -220,8 +219,11 @@ class VersionedTable:
         return version
 
     def only_moved(self, before: int, version: int) -> bool:
-        """Whether versions after `before` up to `version` took no row away and only moved some (compaction),
-        as far as is still known."""
+        """Returns whether no version after `before` up to `version` removed rows, other than by moving them
+        (compaction).
+
+        The result is False where the records are gone.
+        """
         with self.catalog.read() as tx:
             for number in range(before + 1, version + 1):
                 record = read_version_record(tx, self.id, number)
@@ -230,7 +232,7 @@ class VersionedTable:
         return True
 
     def history(self) -> list[VersionInfo]:
-        """What made each version, oldest first."""
+        """Returns the origin of each version, oldest first."""
         with self.catalog.read() as tx:
             lines = list(version_records(tx, self.id))
         return [
@@ -258,10 +260,10 @@ class VersionedTable:
         deleted: bool = False,
         rows_per_task: int = 1_000_000,
     ) -> list[ScanTask]:
-        """A scan cut into picklable pieces that other processes read; see `read.scan_task`.
+        """Cuts a scan into picklable pieces that other processes read; see `read.scan_task`.
 
         Args:
-            rows_per_task: about how many stored rows a piece has.
+            rows_per_task: approximate number of stored rows of a piece.
         """
         state = self.state(version)
         projection = Projection.of(state.schema, columns, hidden=hidden)
@@ -276,7 +278,7 @@ class VersionedTable:
         )
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """A version held open for reading, the newest when None.
+        """Opens a version for reading, the newest when None.
 
         Raises:
             VersionExpiredError: no such version.
@@ -292,7 +294,7 @@ class VersionedTable:
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
-        """Rows at a version, the newest when None; see `Snapshot.scan`."""
+        """Returns the rows at a version, the newest when None; see `Snapshot.scan`."""
         return self.snapshot(version).scan(columns, filter, hidden=hidden, deleted=deleted)
 
     def get(
@@ -304,13 +306,13 @@ class VersionedTable:
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.Table:
-        """Rows of some keys at a version, the newest when None; see `Snapshot.get`."""
+        """Returns the rows of some keys at a version, the newest when None; see `Snapshot.get`."""
         return self.snapshot(version).get(keys, columns, hidden=hidden, deleted=deleted)
 
     def count(self, version: int | None = None) -> int:
-        """How many rows a version shows."""
+        """Counts the rows of a version."""
         return self.snapshot(version).count()
 
     def loaded(self, state: TableState) -> None:
-        """Takes the state that a load of this process made."""
+        """Keeps the state that a load of this process made."""
         self.remember(state)

@@ -1,8 +1,8 @@
 """Table features and the protocol: the abilities that a program needs to read a table, and to write it.
 
 The schema lists a table's features; a property may still switch the behaviour of a listed feature on or off
-(ISO15). A program that lacks a feature needed for reading refuses to read the table. A
-program that lacks any listed feature refuses to write it. Both errors name the features.
+(ISO15). A program that lacks a feature needed for reading refuses to read the table. A program that lacks any
+listed feature refuses to write it. Both errors name the features.
 Tables with features also have a higher protocol version; programs that are older than features refuse by it.
 """
 

@@ -1,4 +1,4 @@
-"""Rows of a load that passed every check, as the stager takes them."""
+"""Rows of a load that passed every check: the stager's input."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CheckedRows:
     Attributes:
         visible: the table's visible columns, in order, with their exact types, one chunk each.
         signs: int8 delete signs, None when no row is a tombstone.
-        sequence: the hidden sequence, None when the table has none or it is the mapped column itself.
-        groups: which column groups each row has, None in tables without.
+        sequence: the hidden sequence, None when the table has none or a visible column is the sequence.
+        groups: the column groups of each row, None in tables without groups.
     """
 
     visible: pa.Table

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_violations(schema: TableSchema, pieces: Sequence[CheckedRows]) -> None:
-    """Raises when a row breaks a constraint of the schema.
+    """Checks rows against the constraints of a schema.
 
     Raises:
         InvalidInputError: names the constraint and the first row's key.
@@ -47,7 +47,7 @@ def _refuse(constraint: Constraint, rows: pa.Table, schema: TableSchema) -> None
 
 
 def broken_rows(expression: pc.Expression, rows: pa.Table) -> pa.Table:
-    """The rows for which a condition is false."""
+    """Returns the rows for which a condition is false."""
     try:
         return ds.dataset(rows).scanner(filter=~expression, use_threads=False).to_table()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:

@@ -2,10 +2,10 @@
 
 Given codes, sequences and key columns of n rows:
 
-1. Order rows by (code, arrival). Only rows that share their code with another are looked at further.
-2. Hashed keys: compare the key columns of neighbours. If all agree, equal codes are equal keys; otherwise
-   the rows of those codes are numbered by their real key (hash collisions: a handful of rows).
-3. Among rows of one key choose by sequence, NULL lowest, then by arrival.
+1. Order rows by (code, input order). Only rows that share their code with another need the next steps.
+2. Hashed keys: compare the key columns of neighbours. If all agree, equal codes are equal keys; otherwise the
+   rows of those codes are numbered by their real key (hash collisions: a handful of rows).
+3. Among rows of one key choose by sequence, NULL lowest, then by input order.
 
 Result: indices of the winning rows in ascending order of their codes.
 """
@@ -30,7 +30,7 @@ _ONE: Final = np.uint64(1)
 
 @dataclass(frozen=True)
 class Winners:
-    """Rows that remain, in ascending order of their codes; `has_equal_codes` if distinct keys share one."""
+    """The remaining rows in ascending order of their codes; `has_equal_codes` if distinct keys share one."""
 
     rows: Rows
     has_equal_codes: bool = False
@@ -38,10 +38,10 @@ class Winners:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows brought together by key.
+    """Rows grouped by key.
 
     Attributes:
-        order: row numbers by (code, key, arrival).
+        order: row numbers by (code, key, input order).
         group: number of each ordered row's group, ascending from 0.
         has_equal_codes: distinct keys share a code.
     """
@@ -52,12 +52,12 @@ class Groups:
 
     @property
     def starts(self) -> Rows:
-        """Where each group begins within `order`."""
+        """The first entry of each group within `order`."""
         return np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
 
 
 def group_rows(codes: Codes, keys: Sequence[pa.Array], *, exact: bool) -> Groups:
-    """Steps 1 and 2 of the module, for at least one row.
+    """Groups at least one row by key: steps 1 and 2 of the module.
 
     Args:
         codes: one per row, in input order.
@@ -67,7 +67,7 @@ def group_rows(codes: Codes, keys: Sequence[pa.Array], *, exact: bool) -> Groups
 
 
 def _by_code(codes: Codes) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Rows in the order of their codes, and which of them have the code of the next."""
+    """Returns rows in the order of their codes, and which of them share the code of the next row."""
     order = argsort_codes(codes)
     ordered = codes[order]
     return order, ordered[1:] == ordered[:-1]
@@ -102,11 +102,11 @@ def choose_winners(
 
 
 def argsort_codes(codes: Codes) -> Rows:
-    """Stable order of codes, faster than a stable argsort.
+    """Sorts codes stably and returns their order, faster than a stable argsort.
 
-    Codes are even, so their leading bits nearly always tell them apart: those bits and the row number are
-    packed into one integer and sorted as values. Where two codes differ only below the cut, the plain sort
-    decides.
+    Codes are even, so their leading bits are nearly always distinct. Those bits and the row number are packed
+    into one integer and sorted as values. If two codes differ only below the cut, a plain stable argsort
+    follows.
     """
     rows = len(codes)
     bits = max(rows - 1, 1).bit_length()
@@ -128,8 +128,9 @@ def equal_keys(
     right: Sequence[pa.Array | pa.ChunkedArray],
     right_rows: Rows | None,
 ) -> npt.NDArray[np.bool_]:
-    """Row by row: are the keys equal, NULL being an ordinary value (T3)? Row lists of None mean "as they
-    are"."""
+    """Compares keys row by row; NULL is an ordinary value (T3). Row lists of None mean all rows in their
+    order.
+    """
     result: npt.NDArray[np.bool_] | None = None
     for a, b in zip(left, right, strict=True):
         x = a if left_rows is None else a.take(pa.array(left_rows))
@@ -161,7 +162,7 @@ def _regroup(
 def _order_by_sequence(
     order: Rows, group: npt.NDArray[np.int64], same: npt.NDArray[np.bool_], sequence: SequenceVector
 ) -> Rows:
-    """Within each group: ascending sequence, ties in input order, so that the last one wins."""
+    """Orders each group by ascending sequence, ties in input order, so that the last row wins."""
     shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
     rows = order[shared]
     columns = sequence.take(rows).columns

@@ -1,19 +1,19 @@
-"""Delete bitmaps: which rows of each segment no longer count, at every version.
+"""Delete bitmaps: the hidden rows of each segment, at every version.
 
 **Stored.** Every version writes one record: for each segment in which rows are hidden, a Roaring bitmap of
-row positions. To find all rows hidden at version v without reading one record per load, the record of
-version v holds the union over the versions (v - span(v), v], where span(v) is the largest power of 8 that
-divides v (a Fenwick tree of radix 8):
+row positions. A reader of version v must find all hidden rows without one record per load. The record of
+version v therefore holds the union over the versions (v - span(v), v], where span(v) is the largest power of
+8 that divides v (a Fenwick tree of radix 8):
 
 1. write(v): unite the version's own rows with the records `children(v)`, which cover (v - span(v), v - 1].
 2. prefix(v): unite the records `chain(v)` = v, v - span(v), ... down to 0; about 3.5 per octal digit of v.
 
 Each addition is rewritten once per octal digit, so a load's share grows with the logarithm of the versions.
-Radix 8 is where writing about three times as much buys reading some fifteen records for a thousand
-versions.
+With radix 8, readers of a thousand versions read some fifteen records, for about three times as many written
+bytes.
 
-**In memory.** A `DeleteVector` is one bit per row (1 = live), so that a scan uses it as an Arrow mask in
-place and a probe tests positions by shifting. It is immutable: `hide` returns another.
+**In memory.** A `DeleteVector` is one bit per row (1 = live). A scan uses it as an Arrow mask in place, and a
+probe tests positions by shifts. It is immutable: `hide` returns another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from seqstore.store.runtime.records import pack, unpack
 Positions = npt.NDArray[np.uint32]
 HiddenRows = dict[str, BitMap]
 _RADIX: Final = 8
-_DENSE: Final = 64  # from one row of so many on a whole vector is made, which is faster than bit by bit
+_DENSE: Final = 64  # at one hidden row of so many, a whole-vector operation is faster than single bits
 
 
 def span(version: int) -> int:
-    """How many versions the record of a version covers, itself included."""
+    """Returns how many versions the record of a version covers, itself included."""
     size = 1
     while version % (size * _RADIX) == 0:
         size *= _RADIX
@@ -44,14 +44,14 @@ def span(version: int) -> int:
 
 
 def chain(version: int) -> Iterator[int]:
-    """Versions whose records together cover (0, version], newest first."""
+    """Yields the versions whose records together cover (0, version], newest first."""
     while version > 0:
         yield version
         version -= span(version)
 
 
 def children(version: int) -> Iterator[int]:
-    """Versions whose records cover what the record of `version` covers beside itself."""
+    """Yields the versions whose records cover the span of `version` except `version` itself."""
     first = version - span(version)
     for earlier in chain(version - 1):
         if earlier <= first:
@@ -60,17 +60,17 @@ def children(version: int) -> Iterator[int]:
 
 
 def encode(hidden: Mapping[str, BitMap]) -> bytes:
-    """A record's bytes."""
+    """Encodes a record."""
     return pack({segment: rows.serialize() for segment, rows in hidden.items()})
 
 
 def decode(data: bytes | memoryview) -> HiddenRows:
-    """What `encode` wrote."""
+    """Decodes a record of `encode`."""
     return {segment: BitMap.deserialize(rows) for segment, rows in unpack(data).items()}
 
 
 def unite(records: Iterable[Mapping[str, BitMap]]) -> HiddenRows:
-    """The union of some records, segment by segment."""
+    """Returns the union of some records, segment by segment."""
     union: HiddenRows = {}
     for record in records:
         for segment, rows in record.items():
@@ -79,13 +79,13 @@ def unite(records: Iterable[Mapping[str, BitMap]]) -> HiddenRows:
 
 
 def bitmap_of(positions: Positions) -> BitMap:
-    """A Roaring bitmap of row positions in any order."""
-    ascending = np.sort(positions)  # Roaring appends to its last container, several times as fast
+    """Builds a Roaring bitmap of row positions in any order."""
+    ascending = np.sort(positions)  # Roaring then appends to its last container, several times as fast
     return BitMap(array("I", ascending.astype(np.uint32, copy=False).tobytes()))
 
 
 def positions_of(rows: BitMap) -> Positions:
-    """Row positions of a bitmap, ascending."""
+    """Returns the row positions of a bitmap, ascending."""
     return np.frombuffer(rows.to_array(), dtype=np.uint32)
 
 
@@ -94,7 +94,7 @@ class DeleteVector:
 
     Attributes:
         rows: rows of the segment.
-        hidden: how many of them do not count.
+        hidden: the number of hidden rows.
     """
 
     __slots__ = ("_live", "hidden", "rows")
@@ -105,10 +105,10 @@ class DeleteVector:
         self._live = live  # None: every row is live
 
     def hide(self, positions: Positions, *, all_live: bool = False) -> DeleteVector:
-        """This vector with more rows hidden.
+        """Returns a vector with more rows hidden.
 
         Args:
-            positions: distinct; some may be hidden already unless `all_live` says that none is.
+            positions: distinct; some may be hidden already unless `all_live`.
         """
         if not len(positions) or self.hidden == self.rows:
             return self
@@ -126,7 +126,7 @@ class DeleteVector:
         return DeleteVector(self.rows, live, self.hidden + newly)
 
     def is_live(self, positions: Positions) -> npt.NDArray[np.bool_]:
-        """Which of some rows are live."""
+        """Returns which of some rows are live."""
         if self._live is None:
             return np.ones(len(positions), dtype=np.bool_)
         shifted = self._live[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
@@ -134,21 +134,21 @@ class DeleteVector:
         return live
 
     def live_mask(self, start: int, length: int) -> pa.BooleanArray | None:
-        """Rows [start, start + length) as an Arrow mask in place, None when all of them are live."""
+        """Returns rows [start, start + length) as an Arrow mask in place, None when all of them are live."""
         if self._live is None:
             return None
         mask = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(self._live)], offset=start)
         return None if mask.true_count == length else mask
 
     def hidden_positions(self) -> Positions:
-        """Rows that do not count, ascending."""
+        """Returns the hidden rows, ascending."""
         if self._live is None:
             return np.empty(0, dtype=np.uint32)
         bits = np.unpackbits(self._live, count=self.rows, bitorder="little")
         return np.flatnonzero(bits == 0).astype(np.uint32)
 
     def hidden_since(self, before: DeleteVector) -> Positions:
-        """Rows that an earlier vector of the same segment still counts and this one does not, ascending."""
+        """Returns rows that are live in an earlier vector of the same segment and hidden here, ascending."""
         if self._live is None or self.hidden == before.hidden:
             return np.empty(0, dtype=np.uint32)
         if before._live is None:

@@ -1,8 +1,8 @@
-"""Texts of a batch as codes and a dictionary, kept in memory for the next query that groups by them.
+"""Texts of a batch as codes and a dictionary, cached for later queries that group by them.
 
-Grouping texts takes DuckDB two to three times as long as grouping codes, and making the codes about as long
-as that difference. So a query that groups makes them once, and the queries after it find them: a byte a row
-where a batch has at most 256 values. The codes used longest ago go when there are too many.
+DuckDB groups texts two to three times as slowly as codes, and encoding costs about as much as that
+difference. The first query that groups by a column encodes it; later queries use the cached codes. Codes need
+a byte per row where a batch has at most 256 values. A full cache evicts the least recently used codes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pyarrow as pa
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.segment.segment import Segment
 
-# How dictionaries are handed over: batches of one scan have one type, however many values each has.
+# The type for consumers: all batches of a scan have one type, however many values each has.
 ENCODED: Final = pa.dictionary(pa.int32(), pa.string())
 _BYTES_MAX: Final = 128 * 2**20
-# Codes are worth it where a value stands in so many rows.
+# Codes pay off if a value occurs in so many rows on average.
 _ROWS_PER_VALUE: Final = 8
 _NARROW: Final = ((2**8, pa.uint8()), (2**16, pa.uint16()))
 _Key: TypeAlias = tuple[str, int, str]
@@ -29,7 +29,7 @@ _bytes = [0]
 
 
 def encoded(segment: Segment, number: int, source: str) -> pa.DictionaryArray:
-    """A column of texts of one batch as codes, of the narrowest type that holds them.
+    """Returns a text column of one batch as codes, of the narrowest type that holds them.
 
     Args:
         source: the stored column.
@@ -46,17 +46,17 @@ def encoded(segment: Segment, number: int, source: str) -> pa.DictionaryArray:
 
 
 def is_encoded(segment: Segment, number: int, source: str) -> bool:
-    """Whether the codes are at hand."""
+    """Returns whether the codes are cached."""
     return (segment.meta.file_id, number, source) in _known
 
 
 def is_worth_it(column: pa.DictionaryArray) -> bool:
-    """Whether a batch has few enough values."""
+    """Returns whether a batch has few enough values."""
     return len(column.dictionary) * _ROWS_PER_VALUE <= len(column)
 
 
 def widened(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same as `ENCODED`."""
+    """Returns the column in the type `ENCODED`."""
     return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
 
 

@@ -1,8 +1,8 @@
-"""Where segment files live: create, sync, map, look for, list, delete. The only module that touches them.
+"""The home of segment files: create, sync, map, look up, list, delete. Only this module accesses them.
 
 Files are written once under their final name and never changed. A file counts only after the catalog names
-it, so no rename is needed (on object stores a rename is a copy); files no catalog names are swept by their
-age and owner.
+it, so no rename is needed (on object stores a rename is a copy). Recovery removes files that no catalog
+names, by age and owner.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class Disk:
         self.root = root
 
     def guarded(self, check: Callable[[], None]) -> Self:
-        """The same files, for somebody who may have to stop: `check` is called as soon as a new file has its
-        name and when all of it is written, and what it raises takes the file away."""
+        """Returns the same files for a writer that may have to stop.
+
+        `check` runs as soon as a new file has its name, and again when the file is complete. An error of
+        `check` removes the file.
+        """
         disk = object.__new__(type(self))
         disk.__dict__.update(self.__dict__, _check=check)
         return disk
@@ -55,8 +58,10 @@ class Disk:
 
     @contextmanager
     def create(self, name: str) -> Iterator[NewFile]:
-        """A new file to be written; its bytes are durable at the end of the block (its name only after
-        `sync_directory`). After an error there is no file.
+        """Creates a file whose bytes are durable at the end of the block; its name is durable after
+        `sync_directory`.
+
+        After an error there is no file.
 
         Raises:
             UnavailableError: no space, no permission.
@@ -89,14 +94,14 @@ class Disk:
         _sync(self.path(name))
 
     def sync_file(self, name: str) -> None:
-        """Makes the bytes of a file durable that others wrote."""
+        """Makes the bytes of a file durable that another library wrote."""
         _sync(self.path(name))
 
     def map(self, name: str) -> pa.Buffer:
-        """A file's bytes, mapped.
+        """Maps a file's bytes.
 
         Raises:
-            CorruptionError: the file is not there.
+            CorruptionError: the file is missing.
             UnavailableError: it cannot be read.
         """
         try:
@@ -111,9 +116,9 @@ class Disk:
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file, whoever made or removed it."""
+        """Returns whether a file exists, even if another host created or removed it."""
         try:
-            # Opened, not only looked up: a network file system may answer that from its cache.
+            # `open`, not `stat`: a network file system may serve `stat` from its cache.
             os.close(os.open(self.path(name), os.O_RDONLY))
         except FileNotFoundError:
             return False
@@ -123,34 +128,34 @@ class Disk:
         return True
 
     def list(self, directory: str) -> list[str]:
-        """Names of the files in a directory, sorted; empty when there is no such directory."""
+        """Returns the names of the files in a directory, sorted; empty when the directory does not exist."""
         path = self.path(directory)
         return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
 
     def age_seconds(self, name: str, now: float) -> float:
-        """Seconds since the file was last written; 0 when it is gone."""
+        """Returns the seconds since the file was last written; 0 when it does not exist."""
         try:
             return now - self.path(name).stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
     def delete(self, name: str) -> None:
-        """Removes a file; it is no error when it is gone already."""
+        """Removes a file, if it exists."""
         self.path(name).unlink(missing_ok=True)
 
 
 class NewFile(io.RawIOBase):
-    """A file that is being written from its first byte to its last, and the checksums of its ranges.
+    """A file that is written from its first byte to its last, and the checksums of its ranges.
 
-    Bytes gather in an aligned buffer of this thread and go to the disk past the page cache, because a new
-    file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past it on
-    the machine this was measured on. What was just loaded is seldom read at once, and then at disk speed.
-    Small files, and all of them where the file system cannot do so, are written through the cache. A thread
-    writes one file at a time.
+    Bytes are buffered in aligned memory of this thread and written to the disk past the page cache, because a
+    new file's pages cost more than the disk: 7 MB took 27 ms with fsync through the cache and 4 ms past it on
+    the measured machine. Freshly loaded rows are seldom read at once, and then at disk speed.
+    Small files are written through the cache, and so are all files where the file system does not support
+    direct writes. A thread writes one file at a time.
 
     Attributes:
         size: bytes written so far.
-        ranges: offset, length and xxh3 of each range that was ended.
+        ranges: offset, length and xxh3 of each ended range.
     """
 
     def __init__(self, path: Path, on_name: Callable[[], None] | None = None) -> None:
@@ -190,14 +195,14 @@ class NewFile(io.RawIOBase):
         return len(given)
 
     def end_range(self) -> None:
-        """Ends a range of bytes that share a checksum; the next byte begins another."""
+        """Ends a range of bytes that share a checksum; the next byte starts another."""
         length = self.size - self._range_start
         self.ranges.append((self._range_start, length, self._checksum.intdigest()))
         self._range_start = self.size
         self._checksum.reset()
 
     def finish(self) -> None:
-        """Writes what is left and makes all bytes durable."""
+        """Writes the buffered rest and makes all bytes durable."""
         if self._filled or self._descriptor is None:
             self._write_buffer(direct=self.size >= _DIRECT_BYTES_MIN)
         assert self._descriptor is not None
@@ -217,7 +222,7 @@ class NewFile(io.RawIOBase):
             os.close(descriptor)
 
     def _write_buffer(self, *, direct: bool) -> None:
-        """Writes the buffer; padded to whole blocks where the page cache is passed by."""
+        """Writes the buffer; direct writes are padded to whole blocks."""
         if self._descriptor is None:
             self._open(direct)
             if self._on_name is not None:
@@ -247,22 +252,25 @@ class NewFile(io.RawIOBase):
         except OSError as error:
             if error.errno != errno.EINVAL or not self._is_direct:
                 raise
-        # The file system opens files so but does not write them.
+        # Some file systems open files with O_DIRECT but refuse direct writes.
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, 0)
         return os.write(self._descriptor, view)
 
 
 def release_pages(buffer: pa.Buffer) -> None:
-    """Takes the pages of a file that `Disk.map` mapped out of this process's memory; touched again they come
-    back from the page cache, or the disk. Of no effect where the system cannot do so."""
+    """Removes the pages of a mapped file from this process's memory.
+
+    A later access maps them again from the page cache or the disk. Has no effect where the system lacks
+    `madvise`.
+    """
     if _madvise is not None and buffer.address % mmap.PAGESIZE == 0:
         _madvise(ctypes.c_void_p(buffer.address), ctypes.c_size_t(buffer.size), mmap.MADV_DONTNEED)
 
 
 def _buffer() -> mmap.mmap:
-    """This thread's buffer: direct writes take page-aligned memory only.
+    """Returns this thread's buffer; direct writes need page-aligned memory.
 
-    Private, or a forked child and its parent would write into one buffer.
+    It is private: with a shared mapping, a forked child and its parent would write into one buffer.
     """
     buffer: mmap.mmap | None = getattr(_buffers, "buffer", None)
     if buffer is None:

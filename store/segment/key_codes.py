@@ -1,16 +1,16 @@
 """Key codes: one 64-bit code per row, computed from its key columns.
 
-Given the key columns of n rows as Arrow arrays, the code of a row is found so:
+Given the key columns of n rows as Arrow arrays:
 
-1. A key of one fixed-width column of up to 8 bytes is *exact*: its value, NULL given a value that the type
-   never takes, goes through a bijection of 64-bit integers. Equal codes mean equal keys.
-2. Any other key is *hashed*: each column gives 64 bits a row (words of 8 bytes folded one after the other,
-   the length first; NULL gives a constant), the columns are folded in key order. Equal codes mean that keys
-   *may* be equal: whoever acts on them compares the key columns as well.
+1. A key of one fixed-width column of up to 8 bytes is *exact*: a bijection of 64-bit integers maps its value;
+   NULL has a value that the type never reaches. Equal codes mean equal keys.
+2. Any other key is *hashed*: each column yields 64 bits a row (words of 8 bytes folded one after the other,
+   the length first; NULL yields a constant), and the columns are folded in key order. Equal codes mean that
+   keys *may* be equal: users of hashed codes must compare the key columns as well.
 3. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a
    fair share of the rows: buckets, tasks and segments split by code range.
 
-Codes are stored in key indexes. What this module computes may never change without a new format number.
+Key indexes store codes. The results of this module may never change without a new format number.
 """
 
 from __future__ import annotations
@@ -45,23 +45,22 @@ _MIX_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _MIX_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT: Final = np.uint64(33)
 _FOLD_SHIFT: Final = np.uint64(29)
-# Strings longer than this are hashed one at a time: a vectorised step per 8 bytes no longer pays for a few
-# rows.
+# Longer strings are hashed one at a time: a vectorised step per 8 bytes does not pay for a few rows.
 _VECTOR_BYTES: Final = 128
 
 
 def is_exact(key_columns: Sequence[Column]) -> bool:
-    """Whether equal codes prove equal keys (step 1)."""
+    """Returns whether equal codes prove equal keys (step 1)."""
     if len(key_columns) != 1:
         return False
     column = key_columns[0]
     width = _EXACT_BYTES.get(column.type.name)
-    # A nullable BIGINT has one value too many for 64 bits.
+    # A nullable BIGINT has 2**64 values and NULL, one too many for 64 bits.
     return width is not None and not (column.nullable and column.type.name == "BIGINT")
 
 
 def encode_keys(arrays: Sequence[pa.Array], key_columns: Sequence[Column]) -> Codes:
-    """Codes of n rows.
+    """Returns the codes of n rows.
 
     Args:
         arrays: the key columns, n rows each, of the columns' Arrow types, without chunks.
@@ -78,12 +77,12 @@ def encode_keys(arrays: Sequence[pa.Array], key_columns: Sequence[Column]) -> Co
 
 
 def finish_hash(folded: Codes) -> Codes:
-    """Last step of hashed codes, apart from exact ones so that tests can force collisions here."""
+    """Finishes hashed codes; separate from exact codes so that tests can force collisions here."""
     return _mix(folded)
 
 
 def _mix(values: Codes) -> Codes:
-    """A bijection of 64-bit integers that spreads them evenly; returns a new array."""
+    """Maps 64-bit integers to evenly spread ones by a bijection; returns a new array."""
     mixed = values ^ (values >> _SHIFT)
     mixed *= _MIX_1
     mixed ^= mixed >> _SHIFT
@@ -93,7 +92,7 @@ def _mix(values: Codes) -> Codes:
 
 
 def fixed_values(array: pa.Array) -> npt.NDArray[np.int64]:
-    """A column of up to 8 bytes as int64, NULL as the smallest int64; always a fresh or read-only view."""
+    """Returns a column of up to 8 bytes as int64, NULL as the smallest; the array is new or read-only."""
     arrow = array.type
     if pa.types.is_boolean(arrow):
         array = array.cast(pa.int8())
@@ -128,7 +127,7 @@ def _column_hash(array: pa.Array) -> Codes:
 
 
 def decimal_words(array: pa.Array) -> Codes:
-    """A decimal column as little-endian 64-bit words, shape (rows, 2 or 4); NULL rows mean nothing."""
+    """Returns a decimal column as little-endian 64-bit words, (rows, 2 or 4); NULL rows hold any bits."""
     width = array.type.byte_width // 8
     data = np.frombuffer(array.buffers()[1], dtype=np.uint64)
     start = array.offset * width

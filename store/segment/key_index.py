@@ -1,16 +1,16 @@
 """Key indexes: from key codes to row positions.
 
-A `KeyIndex` belongs to one segment: its codes in ascending order, for each the row's position in the
-segment and its sequence. Segments hold a key once, so equal codes inside one are hash collisions (rare, and
+A `KeyIndex` belongs to one segment: its codes in ascending order, and for each code the row's position in the
+segment and its sequence. Segments hold a key once, so equal codes within one are hash collisions (rare, and
 flagged). Stored as an uncompressed Arrow IPC file that is mapped, never parsed:
 
     code uint64 | position uint32 (absent: row i has position i) | sequence, sequence_2, sequence_3 int64
     (as needed)
 
-A `Run` is what gets probed: the indexes of one or several segments in one sorted array. Probing costs a
-short search per needle and run (segment.radix_index), so small runs are merged in memory as they pile up
-(`merge_runs`), dead rows left out; the few large runs are the mapped indexes themselves, whose code ranges
-are disjoint after a bulk load or a compaction.
+A `Run` is the unit of probing: the indexes of one or several segments in one sorted array. A probe costs a
+short search per probe key and run (segment.radix_index). Small runs are therefore merged in memory as their
+number grows (`merge_runs`), without their dead rows. The few large runs are the mapped indexes themselves,
+whose code ranges are disjoint after a bulk load or a compaction.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from seqstore.store.segment.sequence import SequenceVector
 Positions = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.intp]
 
-# Four runs of a size class become one of the next, unless there are few runs anyway. Above the limit a run is
-# left alone: merging it would cost more memory than its own segment's mapped index.
+# Four runs of a size class become one of the next, unless there are few runs anyway. Runs above the limit
+# stay: a merged copy would cost more memory than the mapped index of the segment.
 _MERGE_FAN_IN: Final = 4
 _RUNS_MIN: Final = 8
 _MERGE_ROWS_MAX: Final = 2_000_000
 _PARALLEL_PROBE_KEYS: Final = 20_000
-_SWEEP_PROBE_KEYS: Final = 100_000  # so many touch nearly every page of an index
+_SWEEP_PROBE_KEYS: Final = 100_000  # so many probe keys touch nearly every page of an index
 _SEQUENCE_FIELDS: Final = ("sequence", "sequence_2", "sequence_3")
 
 
@@ -53,7 +53,7 @@ class KeyIndex:
         positions: row position of each code; None when they are 0, 1, 2, ...
         sequence: sequence of each row, None in tables without one.
         has_equal_codes: some code occurs twice (a hash collision).
-        file: the mapped file that all of these lie in, None when they are in memory.
+        file: the mapped file that holds all of these, None when they are in memory.
     """
 
     codes: Codes
@@ -66,18 +66,18 @@ class KeyIndex:
         return len(self.codes)
 
     @cached_property
-    def directory(self) -> RadixIndex:
-        """For finding many codes; of an index that is not empty."""
+    def radix_index(self) -> RadixIndex:
+        """The radix index for many probe keys; the index must not be empty."""
         return RadixIndex(self.codes)
 
     def row_positions(self, entries: Rows | slice) -> npt.NDArray[np.uint32]:
-        """Positions in the segment of some entries of the index."""
+        """Returns the positions in the segment of some entries of the index."""
         if self.positions is not None:
             return self.positions[entries]
         return np.arange(len(self.codes), dtype=np.uint32)[entries]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """For the `.keys` file; `from_arrow` reads it back."""
+        """Returns the content of the `.keys` file; `from_arrow` reads it."""
         arrays, names = [pa.array(self.codes)], ["code"]
         if self.positions is not None:
             arrays.append(pa.array(self.positions))
@@ -108,18 +108,20 @@ class KeyIndex:
         return replace(cls.from_arrow(ipc.open_file(pa.BufferReader(buffer)).get_batch(0)), file=buffer)
 
     def release_pages(self) -> None:
-        """Pages of a mapped file count as memory of the process once they were read: after all of them were
-        they are given back."""
+        """Releases the pages of a mapped file after a read of the whole index.
+
+        Pages of a mapped file count as memory of the process from their first access on.
+        """
         if self.file is not None:
             release_pages(self.file)
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Pairs (needle, stored row) with equal codes, and where the rows are.
+    """Pairs of a probe key and a stored row with equal codes, and the places of the rows.
 
     Attributes:
-        needles: index into the probed codes, ascending within one run.
+        probe_keys: index into the probed codes, ascending within one run.
         slots: segment slot of each row.
         positions: row position in that segment.
         sequence: sequence of each row, None without one.
@@ -172,17 +174,17 @@ class Run:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Slots that it may have entries of."""
+        """The slots of which the run may have entries."""
         return (self.slots,) if isinstance(self.slots, int) else self.merged
 
     def __len__(self) -> int:
         return len(self.index)
 
     def probe(self, probe_keys: Codes) -> Matches | None:
-        """Entries whose code is among the needles, None when there are none.
+        """Returns the entries whose code is among the probe keys, None when there are none.
 
         Args:
-            needles: ascending codes, repeats allowed.
+            probe_keys: ascending codes, repeats allowed.
         """
         codes = self.index.codes
         if not len(codes) or not len(probe_keys):
@@ -194,8 +196,8 @@ class Run:
         if int(probe_keys[0]) < first or int(probe_keys[-1]) > last:
             low = int(probe_keys.searchsorted(np.uint64(first)))
             wanted = probe_keys[low : int(probe_keys.searchsorted(np.uint64(last), side="right"))]
-        at = self.index.directory.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
-        hits = (codes[at] == wanted).nonzero()[0]  # `at` stays in range: no needle is above the last code
+        at = self.index.radix_index.find(wanted) if pays(codes, wanted) else codes.searchsorted(wanted)
+        hits = (codes[at] == wanted).nonzero()[0]  # `at` is in range: no probe key exceeds the last code
         found = self._found(wanted, low, hits, at[hits]) if len(hits) else None
         if len(wanted) >= _SWEEP_PROBE_KEYS:
             self.index.release_pages()
@@ -217,7 +219,7 @@ class Run:
         return int(self.index.codes[0]), int(self.index.codes[-1])
 
     def _all_equal(self, wanted: Codes, hits: Rows, entries: Rows) -> tuple[Rows, Rows]:
-        """Every entry of an equal range, not only its first."""
+        """Returns every entry of an equal range, not only its first."""
         ends = np.searchsorted(self.index.codes, wanted[hits], side="right")
         counts = ends - entries
         starts = np.repeat(entries - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
@@ -225,7 +227,7 @@ class Run:
 
 
 def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -> Matches:
-    """All stored rows whose code is among the ascending needles."""
+    """Returns all stored rows whose code is among the ascending probe keys."""
     large = len(probe_keys) >= _PARALLEL_PROBE_KEYS
     probed = map_all(lambda run: run.probe(probe_keys), runs, worth_it=large)
     found = [matches for matches in probed if matches is not None]
@@ -235,11 +237,11 @@ def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -
 def merge_runs(
     runs: Sequence[Run], is_live: Callable[[npt.NDArray[np.uint32], Positions], npt.NDArray[np.bool_]]
 ) -> tuple[Run, ...]:
-    """Merges small runs of like size until fewer than four of each size class, or few at all, are left.
+    """Merges small runs of like size until fewer than four of each size class, or few in total, remain.
 
     Args:
         runs: oldest first.
-        is_live: (slots, positions) -> mask; dead rows are left out of a merged run.
+        is_live: (slots, positions) -> mask; a merged run omits dead rows.
     """
     kept = list(runs)
     while len(kept) > _RUNS_MIN and (chosen := _mergeable(kept)) is not None:
@@ -271,7 +273,7 @@ def _merge(
     positions = np.concatenate([r.index.row_positions(slice(None)) for r in runs])
     live = np.flatnonzero(is_live(slots, positions))
     codes = np.concatenate([r.index.codes for r in runs])[live]
-    order = np.argsort(codes, kind="stable")  # the parts are sorted already: a stable sort only merges them
+    order = np.argsort(codes, kind="stable")  # the parts are sorted, and a stable sort only merges them
     codes, chosen = codes[order], live[order]
     sequences = [r.index.sequence for r in runs if r.index.sequence is not None]
     sequence = SequenceVector.concatenate(sequences).take(chosen) if sequences else None

@@ -1,22 +1,24 @@
-"""Names of the files that loads stage, and how a load that several processes stage comes to its end.
+"""Names of the files that loads stage, and the end of a load that several processes stage.
 
-A file is named after the process that answers for it: while that lives the file is left alone, and when it is
-gone whatever no version names is removed (recovery). That does for the files of one process, which
-knows what it makes. A load's tasks may run anywhere and longer than the load does: one that is still writing
-when its load has failed, or whose share another attempt has brought, makes files behind the back of those who
-clean up. So such a load is announced by a file of its own beside the segments:
+A file's name contains the process that is responsible for it. Recovery keeps the file while that process
+lives; afterwards it removes the file unless a version names it. This rule suffices for files of one process,
+which knows its own files.
+The tasks of a load may run on any host and longer than the load itself. After the load has failed, or another
+attempt has delivered a task's share, that task may still write files that no cleanup expects. Such a load
+therefore has a marker: a file of its own beside the segments.
 
-1. `begin`: its owner makes the announcement before any task runs.
-2. A task that makes a file looks for the announcement as soon as the file has its name, and when it is
-   written (`Disk.guarded`); the file goes when there is none any more.
-3. Whoever publishes shares of the load looks for it within the switch, and refuses when it is gone.
-4. `recovery.end_loads`: whoever ends the load removes the announcement first, waits for the switch that may
-   be on its way, and then removes every file of the load that the catalog does not name.
+1. `begin`: the load's owner creates the marker before any task runs.
+2. A task that creates a file looks for the marker as soon as the file has its name, and again when the file
+   is complete (`Disk.guarded`). Without a marker the task removes its file.
+3. A publisher of the load's shares looks for the marker within the commit point's transaction, and refuses
+   without it.
+4. `recovery.end_loads`: the end of the load removes the marker first, waits for a commit that may be under
+   way, and then removes every file of the load that the catalog does not name.
 
-So a file has its name before 4 lists the directory, which finds it, or after the announcement was gone, which
-2 sees; and 4 removes nothing that is, or will be, published. Files of a task that was killed before its look,
-and those of a load whose end was cut short, are found later: a file without an announcement that the catalog
-does not name belongs to nobody, though its owner lives.
+A file therefore has its name before step 4 lists the directory, which then finds it, or after the marker was
+removed, which step 2 detects. Step 4 removes no file that is published or will be.
+Files of a task that was killed before step 2, and of a load whose end was interrupted, are found later: a
+file without a marker that the catalog does not name has no owner, even if its process lives.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ from seqstore.store.errors import ClosedError
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.segment.disk import Disk
 
-MARKER: Final = "load"  # suffix of announcements
+MARKER: Final = "load"  # suffix of marker files
 _DIGITS: Final = 16
 _serial = itertools.count()
 
 
 @dataclass(frozen=True)
 class StagingId:
-    """Names a load that several processes, perhaps of several hosts, stage together, and its announcement.
+    """Names a load that several processes, perhaps of several hosts, stage together, and its marker.
 
     Attributes:
-        owner: process id and start time of the process that will commit; when it is gone, so is the load.
-        job: 16 hexadecimal digits, the load's own.
-        purpose: 16 hexadecimal digits that whoever wants to find the load again knows, or none.
-        begun: when it was made, in nanoseconds of Unix time.
+        owner: process id and start time of the process that will commit; the load ends with that process.
+        job: 16 hexadecimal digits, unique to the load.
+        purpose: 16 hexadecimal digits by which the load can be found again, or none.
+        begun: the time of its creation, in nanoseconds of Unix time.
     """
 
     owner: tuple[int, int]
@@ -55,7 +57,7 @@ class StagingId:
 
     @classmethod
     def of(cls, owner: tuple[int, int], purpose: str = "") -> StagingId:
-        """A new one.
+        """Creates an id.
 
         Args:
             purpose: any text.
@@ -64,7 +66,9 @@ class StagingId:
 
     @classmethod
     def marked_by(cls, file_name: str) -> StagingId | None:
-        """Of the load that a file announces; None when the file, one of a table's, announces none."""
+        """Returns the id of the load that a marker file names; None when the file, one of a table's, is no
+        marker.
+        """
         name, _, suffix = file_name.rpartition(".")
         if suffix != MARKER:
             return None
@@ -73,14 +77,14 @@ class StagingId:
 
     @property
     def marker(self) -> str:
-        """Name of the file that announces the load."""
+        """Name of the load's marker file."""
         return f"{_name(self.begun, self.owner)}-{self.job}{self.purpose}.{MARKER}"
 
     def attempt(self) -> Attempt:
         return Attempt(self.owner, self.job + _random_digits())
 
     def begin(self, disk: Disk, directory: str) -> None:
-        """Announces the load.
+        """Creates the marker.
 
         Raises:
             UnavailableError: the disk cannot be written.
@@ -89,8 +93,10 @@ class StagingId:
             file.write(self.job.encode())  # not every object store keeps empty objects
 
     def refuse_ended(self, disk: Disk, directory: str) -> None:
-        """Raises:
-        ClosedError: the load has not begun, or has ended.
+        """Checks that the load runs.
+
+        Raises:
+            ClosedError: the load has not begun, or has ended.
         """
         if not disk.exists(f"{directory}/{self.marker}"):
             raise ClosedError(
@@ -101,7 +107,7 @@ class StagingId:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Names the files of a task of such a load that runs once.
+    """Names the files of one run of a task of such a load.
 
     Attributes:
         owner: as of the load.
@@ -115,32 +121,34 @@ class Attempt:
         return f"{_name(time.time_ns(), self.owner)}-{self.digits}{next(_serial):x}"
 
     def remove_files(self, disk: Disk, directory: str) -> None:
-        """Those there are now."""
+        """Removes the attempt's files that exist now."""
         for name in disk.list(directory):
             if _last_part(name).startswith(self.digits):
                 disk.delete(f"{directory}/{name}")
 
 
 def job_of(file_name: str) -> str | None:
-    """`StagingId.job` of the load whose task made a file; None when it is no such file."""
+    """Returns `StagingId.job` of the load whose task made a file; None when it is no such file."""
     digits = _last_part(file_name)
     is_staged = len(digits) > 2 * _DIGITS and not file_name.endswith(f".{MARKER}")
     return digits[:_DIGITS] if is_staged else None
 
 
 def new_segment_id() -> str:
-    """Unique without coordination, ascending in time, and it names its maker: time, process id, its start,
-    serial."""
+    """Returns an id that is unique without coordination and ascends in time.
+
+    It consists of the time, the process id, the process's start time and a serial number.
+    """
     return f"{_name(time.time_ns(), this_process())}-{next(_serial):x}"
 
 
 def made_at(segment_id: str) -> float:
-    """When a segment was made, in seconds of Unix time."""
+    """Returns when a segment was made, in seconds of Unix time."""
     return int(segment_id.partition("-")[0], 16) / 1e9
 
 
 def maker_of(segment_id: str) -> tuple[int, int]:
-    """The process that made a segment, for `transaction.is_alive`."""
+    """Returns the process that made a segment, for `transaction.is_alive`."""
     _, pid, started, _ = segment_id.split("-")
     return int(pid, 16), int(started, 16)
 

@@ -1,13 +1,13 @@
 """Segment files on an object store, such as S3, with a local cache.
 
-Segment files never change, so a local copy is right for ever:
+Segment files never change, so a local copy never becomes stale:
 
-1. A new file is written into the cache, checked and synced like any other, then uploaded; it is durable when
-   the object store has acknowledged it. Nothing is renamed.
-2. A file is read from its copy; when there is none it is fetched first, under a name of its own, and moved
-   into place whole.
-3. When copies take more than `cache_bytes_max` those that were used longest ago go; a mapping of one stays
-   valid.
+1. A new file is written into the cache, checked and synced like any other, then uploaded. It is durable when
+   the object store has acknowledged it. No file is renamed.
+2. A file is read from its copy. A missing copy is fetched first, under a temporary name, and moved into place
+   when it is complete.
+3. When copies exceed `cache_bytes_max`, the least recently used ones are removed; a mapping of a removed copy
+   stays valid.
 
 The catalog stays on the local disk of the host that commits. Other hosts, Spark's executors among them, keep
 their cache in their directory for temporary files.
@@ -42,8 +42,8 @@ class ObjectDisk(Disk):
     Args:
         uri: such as `s3://bucket/prefix?endpoint_override=localhost:8333&scheme=http`; credentials come from
             the environment or the URI.
-        data_dir: of the store; the cache is in it, where it exists.
-        cache_bytes_max: size the cache may have.
+        data_dir: of the store; it contains the cache, where it exists.
+        cache_bytes_max: size limit of the cache.
     """
 
     def __init__(self, uri: str, data_dir: Path, cache_bytes_max: int) -> None:
@@ -104,8 +104,11 @@ class ObjectDisk(Disk):
             self._look(name)
 
     def _look(self, name: str) -> None:
-        """What `guarded` asks for: an object has its name when it is uploaded. Looked for before as well, so
-        that nothing is uploaded in vain."""
+        """Runs the check of `guarded`.
+
+        An object has its name when it is uploaded. The check also runs before the upload, to avoid a needless
+        upload.
+        """
         assert self._check is not None
         try:
             self._check()
@@ -119,7 +122,7 @@ class ObjectDisk(Disk):
             shutil.copyfileobj(source, sink, _COPY_BYTES)
 
     def sync_directory(self, name: str) -> None:
-        """Nothing to do: an object that was acknowledged has its name."""
+        """Does nothing: an acknowledged object has its name."""
 
     def map(self, name: str) -> pa.Buffer:
         path = self.path(name)
@@ -129,7 +132,7 @@ class ObjectDisk(Disk):
             self._fetch(name)
         try:
             return pa.memory_map(str(path)).read_buffer()
-        except FileNotFoundError:  # another process made room between the two
+        except FileNotFoundError:  # another process evicted it between the two steps
             self._fetch(name)
             return pa.memory_map(str(path)).read_buffer()
 
@@ -155,12 +158,12 @@ class ObjectDisk(Disk):
         self._evict(keep=path)
 
     def _evict(self, *, keep: Path) -> None:
-        """Removes the copies used longest ago until the cache has its size."""
+        """Removes the least recently used copies until the cache is within its limit."""
         copies = []
         for path in self.root.rglob("*"):
             try:
                 status = path.stat()
-            except FileNotFoundError:  # another process was faster
+            except FileNotFoundError:  # another process removed it
                 continue
             if path.is_file():
                 copies.append((status.st_mtime_ns, status.st_size, path))
@@ -173,7 +176,7 @@ class ObjectDisk(Disk):
                 excess -= size
 
     def exists(self, name: str) -> bool:
-        """Whether the object store has it; copies do not count."""
+        """Returns whether the object store has the file; copies do not count."""
         filesystem, _ = self._remote
         try:
             found = filesystem.get_file_info(self._object(name))

@@ -1,13 +1,15 @@
-"""A directory into ascending key codes, so that a look-up begins next to where it ends.
+"""A radix index over ascending key codes: a look-up starts next to its result.
 
-Codes are spread evenly, so the code's own leading bits tell about where it stands:
+Codes are spread evenly, so the leading bits of a code predict its place:
 
-1. Cut the range of n codes into n / 64 slices of equal width (a power of two), and note where each begins.
-2. A needle's slice is a subtraction and a shift away; within it, halve the distance for all needles at once.
+1. Cut the range of n codes into n / 64 slices of equal width (a power of two), and store the first entry of
+   each.
+2. A subtraction and a shift yield the slice of a probe key. Within the slices, halve the distance for all
+   probe keys at once.
 
-A binary search over the whole array waits for memory at nearly every step, a needle at a time. This way 100k
-needles take 0.4 of the time in ten arrays of a million codes, and 10k take 0.2. Uneven codes (there are none
-but in tests) only make step 2 longer.
+A binary search over the whole array waits for memory at nearly every step, one probe key at a time. With the
+radix index, 100k probe keys need 0.4 of the time in ten arrays of a million codes, and 10k need 0.2. Uneven
+codes (which only tests have) make step 2 longer.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from seqstore.store.segment.key_codes import Codes
 Entries = npt.NDArray[np.intp]
 
 _SLICE_CODES: Final = 64
-# Below these a plain binary search is as quick.
+# Below these limits a plain binary search is as fast.
 _CODES_MIN: Final = 4_096
 _PROBE_KEYS_MIN: Final = 32
 
 
 class RadixIndex:
-    """Finds needles in codes.
+    """Finds probe keys in codes.
 
     Args:
         codes: ascending, at least one.
@@ -47,10 +49,10 @@ class RadixIndex:
         self._first_step = (1 << longest.bit_length()) >> 1
 
     def find(self, probe_keys: Codes) -> Entries:
-        """For each needle the first entry that is not below it.
+        """Returns for each probe key the first entry that is not below it.
 
         Args:
-            needles: none of them outside the range of the codes.
+            probe_keys: none of them outside the range of the codes.
         """
         at: Entries = self._starts[((probe_keys - self._first) >> self._shift).astype(np.intp)]
         step = self._first_step
@@ -61,5 +63,5 @@ class RadixIndex:
 
 
 def pays(codes: Codes, probe_keys: Codes) -> bool:
-    """Whether a directory is worth its making."""
+    """Returns whether the look-ups outweigh the construction of a radix index."""
     return len(codes) >= _CODES_MIN and len(probe_keys) >= _PROBE_KEYS_MIN

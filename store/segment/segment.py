@@ -1,17 +1,16 @@
 """Segments: the immutable pieces of a table's data, their files and their description.
 
-A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its
-rows. Three homes:
+A segment is a sequence of record batches, `batch_rows` rows each but the last, and the key index of its rows.
+It has one of three homes:
 
 - `arrow`: `<id>.arrow`, an Arrow IPC file (buffers plain, LZ4 or zstd), mapped;
 - `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively;
-- `inline`: one batch in the catalog record itself, for small loads; its key index is computed when it is
-  read.
+- `inline`: one batch in the catalog record itself, for small loads; readers compute its key index.
 
 The file holds the visible columns under the names of the schema revision that wrote them, then those hidden
-columns whose value is not the same for all rows: `__DELETE_SIGN__` if there are tombstones,
-`__SEQUENCE_COL__` if it is not simply the mapped column, `__VERSION_COL__` after a compaction. Bytes are
-verified batch by batch when first read in a process.
+columns whose value differs between rows: `__DELETE_SIGN__` if there are tombstones, `__SEQUENCE_COL__` if it
+is not simply the mapped column, `__VERSION_COL__` after a compaction. A process verifies the bytes of each
+batch at its first read.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"
-# For rows on their way to a file. Arrow's own allocator asks for huge pages; touched for the first time they
-# cost three times as much as these, and a load touches most of its memory for the first time.
+# For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
+# three times as much as that of these pages, and a load accesses most of its memory for the first time.
 BULK_MEMORY: Final = pa.system_memory_pool()
-# Rows brought into order at a time, whatever the size of a batch.
+# Rows that are ordered at a time, whatever the size of a batch.
 _TAKEN_ROWS: Final = 2**18
 _TAKEN_BYTES: Final = 32 * 2**20
 _READ_BYTES: Final = 1 << 20
@@ -54,24 +53,24 @@ _READ_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class SegmentMeta:
-    """What the catalog knows of a segment.
+    """The catalog's description of a segment.
 
     Attributes:
         id: unique name, also of its files.
         home: `arrow`, `parquet` or `inline`.
         compression: none, lz4 or zstd.
-        revision: schema revision whose names the file carries.
+        revision: schema revision whose names the file has.
         rows, batch_rows: all rows; rows of every batch but the last.
         tombstones: rows whose delete sign is 1.
         hidden: hidden columns that are stored.
         data_bytes, keys_bytes: sizes of the two files (of the record when inline).
-        ranges: offset, length and xxh3 of what stands before the first batch, of each batch, and of what
-            follows the last.
+        ranges: offset, length and xxh3 of the bytes before the first batch, of each batch, and of the bytes
+            after the last.
         keys_checksum: xxh3 of the `.keys` file.
         zones: see `segment.zone_map`.
-        file: id of the segment whose files these are, empty for its own (maintenance.restore).
-        written: the version that wrote the rows, where they do not say so and it is not the one that added
-            the segment; else 0.
+        file: id of the segment that owns these files, empty for its own (maintenance.restore).
+        written: the version that wrote the rows, if the rows do not store it and another version added the
+            segment; else 0.
     """
 
     id: str
@@ -113,7 +112,7 @@ class SegmentMeta:
 
 
 def file_names(meta: SegmentMeta) -> list[str]:
-    """Names, without directory, of a segment's files."""
+    """Returns the names, without directory, of a segment's files."""
     return [] if meta.home == INLINE else [f"{meta.id}.{meta.home}", f"{meta.id}.keys"]
 
 
@@ -192,9 +191,11 @@ def write_segment(
 def _ordered(
     rows: pa.Table | pa.RecordBatch, order: Rows | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in stored order, batch by batch. Only a few batches at a time are held in memory; they are
-    taken together, for then Arrow stays longer with each column, and by the shortest integers, for those
-    are read most."""
+    """Yields the rows in stored order, batch by batch.
+
+    Only a few batches at a time are in memory. Arrow takes them together, because it then stays longer with
+    each column, and by the shortest integers, because it reads those most.
+    """
     if isinstance(rows, pa.Table):
         rows = rows.combine_chunks().to_batches(max_chunksize=max(len(rows), 1))[0]
     if order is None:
@@ -215,7 +216,7 @@ def _cut(rows: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
 def inline_segment(
     segment_id: str, batch: pa.RecordBatch, schema: TableSchema, *, tombstones: int
 ) -> tuple[SegmentMeta, bytes]:
-    """A small segment as one batch of bytes for the catalog."""
+    """Encodes a small segment as one batch of bytes for the catalog."""
     payload = batch.serialize().to_pybytes()
     hidden = tuple(batch.schema.names[len(schema.columns) :])
     rows = batch.num_rows
@@ -228,7 +229,7 @@ def inline_segment(
 def _write_arrow(
     file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
 ) -> None:
-    """An Arrow file; its ranges are what stands before the first batch, each batch, and what follows."""
+    """Writes an Arrow file; its ranges are the bytes before the first batch, each batch, and the rest."""
     options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with ipc.new_file(file, schema, options=options) as writer:
         for batch in batches:
@@ -241,7 +242,7 @@ def _write_arrow(
 def _write_parquet(
     file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
 ) -> None:
-    """A Parquet file, a row group per batch; ranges as in `_write_arrow`."""
+    """Writes a Parquet file, a row group per batch; ranges as in `_write_arrow`."""
     strings = [f.name for f in schema if pa.types.is_string(f.type)]
     with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=strings) as writer:
         for batch in batches:
@@ -259,7 +260,7 @@ def _write_keys(file: NewFile, index: KeyIndex) -> None:
 
 
 class Segment:
-    """A segment opened for reading. Safe to share between threads; nothing is read before it is asked for.
+    """A segment opened for reading. Threads may share it; every part is read at its first use.
 
     Args:
         schema: the revision that wrote the segment.
@@ -285,7 +286,7 @@ class Segment:
         return self.meta.rows
 
     def described_by(self, meta: SegmentMeta) -> Segment:
-        """The same bytes under another description."""
+        """Returns the same bytes under another description."""
         return Segment(self._disk, self._directory, meta, self.schema, self.payload)
 
     @cached_property
@@ -299,15 +300,15 @@ class Segment:
         return self._computed_index() if self.meta.home == INLINE else self.read_index()
 
     def forget_index(self) -> None:
-        """Lets go of a key index in memory that its file has too."""
+        """Drops a key index from memory if its file has it too."""
         if self.meta.home != INLINE:
             self.__dict__.pop("index", None)
 
     def read_index(self) -> KeyIndex:
-        """The key index as its file has it.
+        """Reads the key index from its file.
 
         Raises:
-            CorruptionError: the file is missing or not what was written.
+            CorruptionError: the file is missing or differs from the written bytes.
         """
         name = keys_name(self._directory, self.meta)
         buffer = self._disk.map(name)
@@ -319,7 +320,7 @@ class Segment:
         batch = self.batch(0)
         key_columns = self.schema.key_columns
         codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
-        if (codes[1:] > codes[:-1]).all():  # as rows usually lie
+        if (codes[1:] > codes[:-1]).all():  # the usual order of rows
             return KeyIndex(codes, None, self._computed_sequence(batch))
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
@@ -336,10 +337,10 @@ class Segment:
         return SequenceVector.encode(batch.column(name), sequence_type)
 
     def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Record batch i, all stored columns or the named ones in that order, verified.
+        """Returns record batch i, all stored columns or the named ones in that order, verified.
 
         Raises:
-            CorruptionError: file missing, cut, or other bytes than were written.
+            CorruptionError: the file is missing, cut, or differs from the written bytes.
         """
         if self.meta.home == "parquet" or self.meta.compression != "none":
             return self._decoded_batch(i, columns)
@@ -350,7 +351,7 @@ class Segment:
         return whole if columns is None else whole.select(list(columns))
 
     def is_at_hand(self, i: int) -> bool:
-        """Whether batch i is used as it lies in memory, verified: reading it again is no work."""
+        """Returns whether batch i is already verified and in memory, so that another read costs nothing."""
         return self.meta.home == INLINE or i in self._batches
 
     def _plain_batch(self, i: int) -> pa.RecordBatch:
@@ -400,7 +401,7 @@ class Segment:
             raise CorruptionError(f"{name}: {what} does not match its checksum", path=name)
 
     def take(self, positions: npt.NDArray[np.uint32], columns: Sequence[str]) -> pa.Table:
-        """Rows at some positions, in the order given.
+        """Returns rows at some positions, in the given order.
 
         Reads only the batches that hold them.
         """
@@ -432,7 +433,7 @@ class Segment:
         return pa.Table.from_batches([self.batch(number, columns).take(local)])
 
     def pruner(self, schema: TableSchema) -> Pruner:
-        """Prunes batches by zone maps for a reader of that schema revision."""
+        """Returns the pruner of batches by zone maps, for a reader of that schema revision."""
         with self._lock:
             known = self._pruners.get(schema.revision)
             if known is None:
@@ -441,7 +442,7 @@ class Segment:
             return known
 
     def bounds(self, schema: TableSchema) -> ZoneBounds:
-        """Bounds of the columns of each batch for a reader of that schema revision."""
+        """Returns the bounds of the columns of each batch, for a reader of that schema revision."""
         with self._lock:
             known = self._bounds.get(schema.revision)
             if known is None:
@@ -462,8 +463,10 @@ class Segment:
 
 
 def _digest(buffer: pa.Buffer, path: Path) -> int:
-    """The checksum of a mapped file. A large one is read another way: pages touched in the map would count as
-    memory of the process."""
+    """Returns the checksum of a mapped file.
+
+    A large file is read instead: pages accessed in the map would count as memory of the process.
+    """
     if buffer.size <= _READ_BYTES:
         return int(xxhash.xxh3_64_intdigest(buffer))
     digest = xxhash.xxh3_64()

@@ -1,13 +1,13 @@
 """Sequence values in comparable form.
 
-A `SequenceVector` holds the sequence of n rows as one or more int64 columns compared from left to right.
-NULL is the smallest (SO4) and ties with NULL. How a type is laid out:
+A `SequenceVector` holds the sequence of n rows as one or more int64 columns compared from left to right. NULL
+is the smallest (SO4) and ties with NULL. The layout of a type:
 
 - TINYINT to INT, DATE, DATETIME: one column, NULL is the smallest int64, which these types never reach.
-- BIGINT: the same, and a second column (0 NULL, 1 value) only when a value really is the smallest int64.
+- BIGINT: the same, and a second column (0 NULL, 1 value) only when a value is the smallest int64 itself.
 - LARGEINT: high half, low half with its top bit flipped, and 0 NULL / 1 value.
 
-A vector that lacks its last column means "1 unless the first column is the smallest int64".
+A vector without its last column means "1 unless the first column is the smallest int64".
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SequenceVector:
-    """Sequence values of n rows; `columns` as the module says."""
+    """Sequence values of n rows; `columns` as the module describes."""
 
     columns: tuple[Ints, ...]
 
     @classmethod
     def encode(cls, array: pa.Array, sequence_type: ColumnType) -> SequenceVector:
-        """From an Arrow column of the sequence's own type."""
+        """Encodes an Arrow column of the sequence's own type."""
         if sequence_type.name == "LARGEINT":
             words = decimal_words(array)
             valid = np.asarray(array.is_valid())
@@ -57,11 +57,11 @@ class SequenceVector:
         return len(self.columns[0])
 
     def take(self, rows: Any) -> SequenceVector:
-        """The values at an index array, a slice or a mask."""
+        """Returns the values at an index array, a slice or a mask."""
         return SequenceVector(tuple(column[rows] for column in self.columns))
 
     def padded(self, width: int) -> tuple[Ints, ...]:
-        """At least `width` columns, the missing last one derived from the first."""
+        """Returns at least `width` columns; a missing last one is derived from the first."""
         if len(self.columns) >= width:
             return self.columns
         derived = (self.columns[0] != _MIN).astype(np.int64)
@@ -71,7 +71,9 @@ class SequenceVector:
         return (self.columns[0], np.full(len(self), _MIN), derived)
 
     def less(self, other: SequenceVector) -> Mask:
-        """Row by row: is this one strictly smaller (SO2: only a strictly smaller one loses)."""
+        """Returns, row by row, whether this value is strictly smaller (SO2: only a strictly smaller one
+        loses).
+        """
         width = max(len(self.columns), len(other.columns))
         mine, theirs = self.padded(width), other.padded(width)
         smaller = mine[-1] < theirs[-1]
@@ -80,7 +82,7 @@ class SequenceVector:
         return smaller
 
     def ranks(self) -> npt.NDArray[np.int64]:
-        """Dense ranks from 0, equal values alike, NULL lowest."""
+        """Returns dense ranks from 0; equal values share one, NULL is lowest."""
         order = np.lexsort(tuple(reversed(self.columns)))
         differs = np.zeros(len(order), dtype=np.bool_)
         for column in self.columns:
@@ -92,7 +94,7 @@ class SequenceVector:
 
     @staticmethod
     def side_by_side(parts: Sequence[SequenceVector], types: Sequence[ColumnType]) -> SequenceVector:
-        """Sequences of several columns, compared from left to right; every part in its widest form."""
+        """Joins sequences of several columns, compared from left to right; every part in its widest form."""
         widths = [{"LARGEINT": 3, "BIGINT": 2}.get(kind.name, 1) for kind in types]
         padded = [part.padded(width) for part, width in zip(parts, widths, strict=True)]
         return SequenceVector(tuple(column for part in padded for column in part))

@@ -1,15 +1,15 @@
-"""Key codes that several segments of one load have.
+"""Key codes that several segments of one load share.
 
-A load of many segments brings most keys once. Testing each segment against all earlier ones of the load costs
-the square of their number; so the codes that more than one of them has are found first, and only those take
-part in that test.
+A load of many segments writes most keys once. A test of each segment against all earlier ones of the load
+costs the square of their number. This module first finds the codes that more than one segment has; only those
+take part in the test.
 
-1. Cut the range of codes into equal slices of about `_SLICE_CODES` codes of all segments together; codes
-   are spread evenly (segment.key_codes).
-2. Sort each slice's codes; equal neighbours are what is looked for.
+1. Cut the range of codes into equal slices of about `_SLICE_CODES` codes of all segments together; codes are
+   spread evenly (segment.key_codes).
+2. Sort each slice's codes; equal neighbours are shared codes.
 
-A few slices are in memory at a time, and pages of mapped indexes go back when they have been read. Equal
-codes within one segment (collisions of hashes) are found too, which costs a test and does no harm.
+A few slices are in memory at a time, and pages of mapped indexes are released after each read. Equal codes
+within one segment (hash collisions) are found too, which costs a test and is harmless.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOP: Final = 2**64
 
 
 def shared_codes(indexes: Sequence[KeyIndex], slice_codes: int = _SLICE_CODES) -> Codes:
-    """Ascending codes, each once, of which the indexes have more than one entry."""
+    """Returns ascending codes, each once, of which the indexes have more than one entry."""
     total = sum(len(index) for index in indexes)
     slices = max(-(-total // slice_codes), 1)
     edges = np.array([_TOP * i // slices for i in range(1, slices)], dtype=np.uint64)
@@ -53,7 +53,7 @@ def shared_codes(indexes: Sequence[KeyIndex], slice_codes: int = _SLICE_CODES) -
 
 
 def only_codes(index: KeyIndex, wanted: Codes) -> KeyIndex:
-    """The entries of an index whose code is among some ascending codes; a copy in memory."""
+    """Returns the entries of an index whose code is among some ascending codes; a copy in memory."""
     if not len(wanted) or not len(index):
         entries = np.empty(0, dtype=np.intp)
     else:

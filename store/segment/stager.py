@@ -1,18 +1,18 @@
 """Staging: checked rows of a load become segments.
 
-Steps, all of them a pure function of rows, schema and settings; nothing is looked up in the table and the
-catalog is not opened, so the caller's thread, a thread pool or a Spark executor can do it:
+All steps are a pure function of rows, schema and settings. They read neither the table nor the catalog, so
+the caller's thread, a thread pool or a Spark executor can run them:
 
 1. Code the keys. Many rows are split by ranges of codes into parts of about `segment_rows` rows, built side
-   by side. They come in pieces, and a part is gathered from all of them only when it is built: memory that
-   is touched for the first time costs more than the work done in it, so a load touches little.
+   by side. Rows arrive in pieces, and a part's rows are collected from all pieces only when it is built: the
+   first access to memory costs more than the work in it, so a load should use little.
 2. Keep one row per key (segment.dedupe); the others are superseded.
-3. Bring the winners into stored order: by key code, which is the order they come in, or by key where the
+3. Order the winners as they are stored: by key code, which is already their order, or by key where the
    segment is large enough for zone maps to pay.
-4. Write data and key index, the rows brought into order batch by batch on the way to the file; or serialise
-   both for the catalog when the load is small.
+4. Write data and key index; the rows are ordered batch by batch during the write. Small loads are serialised
+   for the catalog instead.
 
-Rows that will lose to stored rows are written as well; hiding them is the plan's business (winner_test).
+Rows that will lose to stored rows are written as well; the plan hides them (winner_test).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from seqstore.store.segment.segment import (
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.settings import Settings
 
-# Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, whatever its rows.
+# Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, however many rows it has.
 _PART_BYTES_MAX: Final = 2**30
 _PARTS_MAX: Final = 2**16
 
@@ -53,7 +53,8 @@ _PARTS_MAX: Final = 2**16
 @dataclass(frozen=True)
 class Staged:
     """Segments of a load, in the order of their input; `superseded` rows lost to another row of the same
-    batch."""
+    batch.
+    """
 
     segments: tuple[Segment, ...]
     superseded: int
@@ -65,9 +66,9 @@ class Stager:
 
     Attributes:
         schema: the revision to write under.
-        disk, directory: where segment files go.
+        disk, directory: the place of segment files.
         settings: sizes and threads.
-        staging: whose files these are, when that is not this process.
+        staging: the attempt that owns the files; None for this process.
     """
 
     schema: TableSchema
@@ -77,8 +78,9 @@ class Stager:
     staging: Attempt | None = None
 
     def stage(self, *pieces: CheckedRows) -> Staged:
-        """Builds the segments of some rows, given as one piece or several in input order; their files are
-        durable, their names are when `sync` has been called.
+        """Builds the segments of some rows, given as one piece or several in input order.
+
+        Their files are durable; their names are durable after `sync`.
 
         Raises:
             InvalidInputError: a row breaks a CHECK constraint.
@@ -100,7 +102,7 @@ class Stager:
         self.disk.sync_directory(self.directory)
 
     def _parts(self, rows: int, size: int) -> int:
-        """How many segments to build of so many rows and bytes."""
+        """Returns the number of segments to build from so many rows and bytes."""
         by_rows = round(rows / self.settings.segment_rows) if rows > 1.5 * self.settings.segment_rows else 1
         return min(max(by_rows, -(-size // _PART_BYTES_MAX)), _PARTS_MAX)
 
@@ -110,7 +112,7 @@ class Stager:
         return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
 
     def _build(self, batch: pa.RecordBatch, codes: Codes) -> Segment | None:
-        """One segment of some rows."""
+        """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
         sequence = self._sequence(batch)
@@ -136,7 +138,7 @@ class Stager:
         return SequenceVector.encode(batch.column(stored), sequence_type)
 
     def _write(self, batch: pa.RecordBatch, origin: Rows, index: KeyIndex) -> Segment:
-        """The segment whose row i is row `origin[i]` of the batch."""
+        """Writes the segment whose row i is row `origin[i]` of the batch."""
         tombstones = 0
         if DELETE_SIGN in batch.schema.names:
             signs = batch.column(DELETE_SIGN).take(pa.array(origin))
@@ -159,7 +161,7 @@ class Stager:
                 batch_rows=rows_per_batch(row_bytes, self.settings),
             )
             segment = Segment(self.disk, self.directory, meta, self.schema)
-        segment.__dict__["index"] = index  # what was just built need not be read back
+        segment.__dict__["index"] = index  # saves a read of the file
         return segment
 
 
@@ -173,7 +175,7 @@ class _Coded:
 
 
 def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
-    """The visible columns and those hidden ones that may have to be stored."""
+    """Returns the visible columns and those hidden ones that may have to be stored."""
     table = rows.visible
     if rows.signs is not None:
         table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
@@ -185,7 +187,7 @@ def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
 
 
 def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
-    """The rows of a part out of all pieces, in input order, and their codes."""
+    """Collects the rows of a part from all pieces, in input order, and their codes."""
     schema = pieces[0].batch.schema
     if len(pieces) == 1 and pieces[0].parts is None:
         return pieces[0].batch, pieces[0].codes
@@ -210,12 +212,12 @@ def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Cod
 
 
 def rows_per_batch(row_bytes: int, settings: Settings) -> int:
-    """Rows of a record batch: wide rows make shorter ones."""
+    """Returns the rows of a record batch: wide rows make shorter batches."""
     return max(min(settings.batch_rows_max, settings.batch_bytes_max // max(row_bytes, 1)), 1)
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
-    """Row order by key, NULL first; no two rows have the same key."""
+    """Returns the row order by key, NULL first; no two rows have the same key."""
     if is_exact(schema.key_columns):
         return np.argsort(fixed_values(keys[0]))
     table = pa.table(list(keys), names=list(schema.key))
@@ -224,7 +226,7 @@ def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
 
 
 def _code_ranges(codes: Codes, parts: int) -> list[Rows]:
-    """Rows by equal ranges of their codes, in input order within each."""
+    """Splits rows by equal ranges of their codes, in input order within each."""
     number = ((codes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.uint16)
     order = np.argsort(number, kind="stable")  # 16-bit keys: a radix sort
     bounds = np.cumsum(np.bincount(number, minlength=parts))

@@ -1,13 +1,13 @@
-"""Zone maps: smallest and largest value of each column in each record batch of a segment, and pruning by
-them.
+"""Zone maps: smallest and largest value of each column in each record batch of a segment; pruning by them.
 
-Kept for every fixed-width column and for string key columns. A batch is pruned by handing Arrow's own
-expression simplifier the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs): what it
-proves unsatisfiable is not read. Any expression works; one it cannot reason about prunes nothing. Float
-batches with NaN and batches of NULLs alone give no guarantee; a filter that names NaN prunes nothing.
+Every fixed-width column and every string key column has one. To prune a batch, Arrow's own expression
+simplifier receives the batch's guarantee (`min <= c <= max`, or null where the batch has NULLs). A batch is
+skipped if the simplifier proves the filter unsatisfiable. Any expression is legal; one that the simplifier
+cannot analyse prunes no batch. Float batches with NaN and batches of NULLs alone have no guarantee; a filter
+that names NaN prunes no batch.
 
-Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as
-their integers, decimals as text, strings cut to 64 bytes (a cut maximum is left open).
+Stored as msgpack-ready values: {column: [[min, max, has_nulls] or None per batch]}; dates and times as their
+integers, decimals as text, strings cut to 64 bytes (a cut maximum is left open).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
 
 
 class ZoneMapBuilder:
-    """Collects the zone maps of the columns worth it from batches as they pass.
+    """Collects the zone maps of the covered columns from batches that pass through.
 
     Args:
         schema: of the batches.
         key: names of the key columns, whose strings are covered too.
 
     Attributes:
-        zones: of the batches seen so far.
+        zones: of the batches so far.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ class ZoneMapBuilder:
         }
 
     def seen(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, looked at on the way."""
+        """Yields the same batches and records their zones."""
         for batch in batches:
             for name, zones in self.zones.items():
                 zones.append(_zone(batch.column(name)))
@@ -65,7 +65,7 @@ def _zone(array: pa.Array) -> list[Any] | None:
         return [None, None, True]
     if pa.types.is_floating(array.type):
         values = array.drop_null().to_numpy()
-        smallest = values.min().item()  # NaN if there is one, where Arrow would pass over it
+        smallest = values.min().item()  # NaN if there is one; Arrow would ignore it
         return None if math.isnan(smallest) else [smallest, values.max().item(), has_nulls]
     extremes = pc.min_max(array)
     low, high = extremes["min"], extremes["max"]
@@ -76,7 +76,7 @@ def _zone(array: pa.Array) -> list[Any] | None:
         return [str(low.as_py()), str(high.as_py()), has_nulls]
     if pa.types.is_string(array.type):
         first, last = low.as_py().encode(), high.as_py().encode()
-        # The cut is made at a character, so that what is stored is text and still a lower bound.
+        # The cut is at a character, so that the stored value is text and still a lower bound.
         cut = first[:_STRING_BYTES].decode(errors="ignore")
         return [cut, last.decode() if len(last) <= _STRING_BYTES else None, has_nulls]
     return [low.as_py(), high.as_py(), has_nulls]
@@ -92,7 +92,7 @@ def _guarantee(zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batch: 
         field, arrow = pc.field(name), schema.field(name).type
         low, high, has_nulls = zone
         if low is None:
-            # Told "c is null", the simplifier would take NULL AND false for NULL, and prune the NOT of it.
+            # Given "c is null", the simplifier would evaluate NULL AND false to NULL, and prune its NOT.
             continue
         part = field >= _scalar(low, arrow)
         if high is not None:
@@ -113,7 +113,7 @@ def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar:
 
 
 def _scalars(values: list[Any], arrow: pa.DataType) -> pa.Array:
-    """As `_scalar`, of many values."""
+    """Converts many values as `_scalar` does."""
     stored = _STORED_AS.get(str(arrow), pa.string() if pa.types.is_decimal(arrow) else arrow)
     return pa.array(values, stored).cast(arrow)
 
@@ -132,10 +132,10 @@ class ZoneBounds:
         self._known: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
 
     def of(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
-        """Smallest and largest value, and whether there are NULLs; NULL where that is not known.
+        """Returns smallest and largest value, and whether there are NULLs; NULL where that is not known.
 
-        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut, a cut largest one is not
-        known.
+        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut; a cut largest text is
+        not known.
         """
         found = self._known.get(column)
         if found is None:
@@ -148,13 +148,13 @@ class ZoneBounds:
 
 
 class Pruner:
-    """Decides which batches of one segment an expression may match; made once per segment and schema.
+    """Decides which batches of one segment an expression may match; built once per segment and schema.
 
     Args:
-        zones: as `ZoneMapBuilder` made them.
+        zones: as `ZoneMapBuilder` collected them.
         names: name in the segment -> name in the reader's schema.
         schema: the reader's columns.
-        batches: how many batches the segment has.
+        batches: the number of batches of the segment.
     """
 
     def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
@@ -169,8 +169,8 @@ class Pruner:
         self._dataset = ds.FileSystemDataset(fragments, schema, file_format, filesystem)
 
     def matching(self, predicate: pc.Expression) -> list[int]:
-        """Batches that may hold a matching row, ascending."""
-        if may_name_nan(predicate):  # the simplifier compares NaN as if it were a number
+        """Returns the batches that may hold a matching row, ascending."""
+        if may_name_nan(predicate):  # the simplifier compares NaN like a number
             return list(range(self._batches))
         return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
 
