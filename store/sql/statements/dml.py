@@ -17,7 +17,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.dml import Dml, run, star_inserts, table_of
 from seqstore.store.transaction.dml import run_dml
-from seqstore.store.transaction.dml_options import DmlOptions, DmlResult
+from seqstore.store.transaction.dml_options import DmlResult
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 
@@ -85,15 +85,7 @@ def _run(statement: Dml, session: Session) -> Result:
         )
     if session.transaction is not None:
         return _run_within(statement, session)
-    app_id, version = session.variables.take_app_pair()
-    options = DmlOptions(
-        statement.operation,
-        label_prefix=f"{statement.operation.lower()}_",
-        retries=int(session.variables.number(names.CONFLICT_RETRIES)),
-        lock_seconds=session.lock_seconds(),
-        txn_app_id=app_id,
-        txn_version=version,
-    )
+    options = session.dml_options(statement.operation, label_prefix=f"{statement.operation.lower()}_")
     table = session.store.table(session.full_name(statement.table))
 
     def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
@@ -113,7 +105,7 @@ def _run_within(statement: Dml, session: Session) -> Result:
     if opened.app is not None and opened.is_skipped:
         warnings = (opened.app.skipped,)
     else:
-        session.transaction.lock(opened, session.lock_seconds())
+        session.transaction.lock(opened, session.variables.lock_seconds)
         with session.within(opened) as ask:
             matched, _ = run(statement, opened, ask)
         warnings, opened.warnings = tuple(opened.warnings), []

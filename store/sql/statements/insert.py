@@ -109,11 +109,13 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         raise refused_in_transaction()
     options = _options(session)
     if session.transaction is not None:
-        return run_insert(statement, session.writable(statement.table), session.stream, options)
-    app_id, version = session.variables.take_app_pair()
+        target = session.transaction.table(session.full_name(statement.table))
+        return run_insert(statement, target, session.stream, options)
+    operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
+    transaction = session.dml_options(operation, label=statement.label)
     if _reads_target(statement, session):
-        return _insert_of_itself(statement, session, options, app_id, version)
-    options = replace(options, txn_app_id=app_id, txn_version=version)
+        return _insert_of_itself(statement, session, options, transaction)
+    options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
     return run_insert(statement, session.table(statement.table), session.stream, options)
 
 
@@ -146,7 +148,7 @@ def _reads_target(statement: st.Insert, session: Session) -> bool:
 
 
 def _insert_of_itself(
-    statement: st.Insert, session: Session, options: InsertOptions, app_id: str | None, version: int | None
+    statement: st.Insert, session: Session, options: InsertOptions, transaction: DmlOptions
 ) -> Result:
     """An INSERT that reads its own table is a read-modify-write like MERGE: what it read is checked when it
     is published, so that no write between the two is undone."""
@@ -159,20 +161,7 @@ def _insert_of_itself(
             results.append(run_insert(unlabelled, opened, ask, options))
         return 0, None
 
-    table = session.table(statement.table)
-    done = run_dml(
-        table,
-        work,
-        DmlOptions(
-            "INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
-            label=statement.label,
-            label_prefix="",
-            retries=int(session.variables.number(names.CONFLICT_RETRIES)),
-            lock_seconds=session.lock_seconds(),
-            txn_app_id=app_id,
-            txn_version=version,
-        ),
-    )
+    done = run_dml(session.table(statement.table), work, transaction)
     info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
     if not results:
         return Result(affected_rows=0, info=info, warnings=done.warnings)
