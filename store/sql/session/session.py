@@ -27,7 +27,7 @@ from seqstore.store.sql.session.statement_kind import kind_of
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version
-from seqstore.store.sql.write.dml import Ask
+from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 from seqstore.store.transaction.dml_options import DmlOptions
@@ -151,7 +151,7 @@ class Session:
             )
 
     @contextmanager
-    def within(self, target: TransactionTable) -> Iterator[Ask]:
+    def within(self, target: TransactionTable) -> Iterator[OpenQuery]:
         """Runs the queries of one statement that writes `target`, whose reads its transaction remembers."""
         with self.query_context(target) as context:
             yield lambda query: open_query(query, context)

@@ -10,19 +10,19 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from seqstore.store.load.load import LoadResult
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result
+from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session, refused_in_transaction
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.transaction.dml import run_dml
 from seqstore.store.transaction.dml_options import DmlOptions
+from seqstore.store.transaction.merge import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
@@ -155,14 +155,14 @@ def _insert_of_itself(
     results: list[Result] = []
     unlabelled = replace(statement, label=None)
 
-    def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
+    def work(opened: TransactionTable) -> Outcome:
         opened.takes_replace_where = statement.is_overwrite
-        with session.within(opened) as ask:
-            results.append(run_insert(unlabelled, opened, ask, options))
+        with session.within(opened) as open_query:
+            results.append(run_insert(unlabelled, opened, open_query, options))
         return 0, None
 
     done = run_dml(session.table(statement.table), work, transaction)
-    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
+    info = write_info(done.label, done.status, done.txn_id or "")
     if not results:
         return Result(affected_rows=0, info=info, warnings=done.warnings)
     return replace(results[-1], info=info)

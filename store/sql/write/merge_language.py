@@ -1,4 +1,4 @@
-"""MERGE from Python in SQL: expressions read by the parser, clauses run as MERGE INTO (sql.write.dml)."""
+"""MERGE from Python: SQL expressions are parsed, and the clauses run as MERGE INTO (sql.write.merge_into)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pyarrow as pa
 from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.load.load import LoadResult
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
-from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.statement_values import MergeStatement, TableName
 from seqstore.store.sql.parse.tokens import parse_tree
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.sql.translate.relations import Readable, Version
-from seqstore.store.sql.write.dml import Ask, Dml, run
-from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause
+from seqstore.store.sql.write.changed_rows import OpenQuery
+from seqstore.store.sql.write.row_change import run_change
+from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import type_from_arrow
 
@@ -46,7 +46,7 @@ class SqlMergeLanguage:
         """Makes given rows readable by a query."""
         return _readable(rows)
 
-    def run(self, merge: Merge, opened: TransactionTable) -> tuple[int, LoadResult | None]:
+    def run(self, merge: Merge, opened: TransactionTable) -> Outcome:
         """Runs a merge as MERGE INTO would."""
         database, _, name = merge.table.partition(".")
         tree = exp.Merge(
@@ -55,8 +55,8 @@ class SqlMergeLanguage:
             on=_condition(merge),
             whens=exp.Whens(expressions=[_clause(clause) for clause in merge.clauses]),
         )
-        with _asking(opened, merge.rows) as ask:
-            return run(Dml(TableName(database, name), tree), opened, ask)
+        with _queries(opened, merge.rows) as open_merge_query:
+            return run_change(MergeStatement(TableName(database, name), tree), opened, open_merge_query)
 
 
 def _condition(merge: Merge) -> exp.Expr:
@@ -106,7 +106,7 @@ def _readable(rows: pa.Table) -> FunctionRows:
 
 
 @contextmanager
-def _asking(opened: TransactionTable, source: FunctionRows) -> Iterator[Ask]:
+def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQuery]:
     """Runs queries over the target, as its transaction sees it, and the given rows."""
     target = opened.snapshot()
     connection = duck.QueryConnection()
