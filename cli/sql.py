@@ -35,11 +35,11 @@ def sql(
         raise typer.BadParameter("give either -e or -f")
     text = _text(execute, file)
     from seqstore.loaders.load_jobs import StoreLoadJobs
-    from seqstore.store.sql import Session
+    from seqstore.store.sql import ServerContext, Session
 
     with (
         open_store(ctx, create=True) as store,
-        Session(store, load_jobs=StoreLoadJobs(store)) as session,
+        Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session,
     ):
         if database is not None:
             from seqstore.store.sql.parse.statement_values import UseDatabase

@@ -15,7 +15,7 @@ from typing import Final
 
 from seqstore.cli.mysql.connection import Connection
 from seqstore.loaders.load_jobs import StoreLoadJobs
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.session.processes import Processes
 from seqstore.store.store import Store
 
@@ -142,14 +142,9 @@ class MysqlServer:
                 self._open.pop(connection.number, None)
 
     def _session(self, user: str, number: int) -> Session:
-        return Session(
-            self._store,
-            global_variables=self._global_variables,
-            user=user,
-            connection_id=number,
-            processes=self._processes,
-            load_jobs=StoreLoadJobs(self._store, user),
-        )
+        load_jobs = StoreLoadJobs(self._store, user)
+        context = ServerContext(self._global_variables, self._processes, load_jobs, connection_id=number)
+        return Session(self._store, user=user, server=context)
 
     def __enter__(self) -> MysqlServer:
         return self.start()

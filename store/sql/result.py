@@ -1,4 +1,4 @@
-"""What a statement answers: rows, or what it did."""
+"""The result of a statement: rows, or the outcome of a write."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Result:
-    """The answer to one statement.
+    """The result of one statement.
 
     Attributes:
-        rows: for statements that answer with rows; its columns are named as the user wrote them, twice the
-            same name
-            included. None for the others.
-        affected_rows: rows a write accepted.
-        info: what a write tells besides, in Doris's form: `{'label':'..', 'status':'VISIBLE', 'txnId':'..'}`.
-        warnings: what SHOW WARNINGS would list.
+        rows: None for statements without rows; column names are as the user wrote them and may repeat.
+        affected_rows: rows that a write accepted.
+        info: label, status and id of a write in Doris's form (`write_info`).
+        warnings: the lines of SHOW WARNINGS.
     """
 
     rows: pa.Table | None = None
@@ -33,7 +31,12 @@ class Result:
 
 
 def text_rows(headings: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Result:
-    """A result of text columns, as SHOW and DESC give."""
+    """A result of text columns, for SHOW and DESC."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)
     arrays = [pa.array(list(column), pa.string()) for column in columns]
     return Result(pa.Table.from_arrays(arrays, names=list(headings)))
+
+
+def write_info(label: str, status: str, txn_id: int | str = "") -> str:
+    """`Result.info` of a write."""
+    return f"{{'label':'{label}', 'status':'{status}', 'txnId':'{txn_id}'}}"

@@ -1,7 +1,6 @@
-"""Queries that count rows or ask for the smallest and largest values, answered from zone maps.
+"""Counts and extremes from zone maps: `count(*)`, `count(1)`, `count(c)`, `min(c)` and `max(c)` of one table.
 
-That is: `count(*)`, `count(1)`, `count(c)`, `min(c)` and `max(c)` of one table, under conditions that a scan
-decides itself. Floats are left out, for NaN has a place among them in SQL and none in Arrow.
+A scan must decide the query's conditions. Floats are excluded: SQL orders NaN among them, Arrow does not.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ORDERED: Final = frozenset([*INTEGER_RANGES, "DECIMAL", "DATE", "DATETIME", "CH
 
 @dataclass(frozen=True)
 class _Aggregate:
-    """One item of a select list. `column` is None where rows are counted, whatever is in them."""
+    """One item of a select list. `column` is None for a count of rows."""
 
     function: type[exp.Expr]
     column: str | None
@@ -31,26 +30,29 @@ class _Aggregate:
 
 
 def aggregates(tree: exp.Select, relation: Relation, *, deleted: bool) -> pa.RecordBatchReader | None:
-    """The answer, found when it is read, or None when a query asks for something else.
+    """The result, computed when it is read; None for a query that selects anything else.
 
     Args:
-        relation: the one that is read; what its conditions say is all that the query asks of a row.
+        relation: the table; its conditions are the whole WHERE.
         deleted: tombstones count too (T8).
     """
-    found = [_aggregate(item, relation) for item in tree.expressions]
-    items = [item for item in found if item is not None]
-    if not items or len(items) < len(found) or relation.partitions:
+    if relation.partitions:
         return None
+    items = []
+    for expression in tree.expressions:
+        item = _aggregate(expression, relation)
+        if item is None:
+            return None
+        items.append(item)
     snapshot = relation.snapshot
+    schema = pa.schema([item.field for item in items])
     if not isinstance(snapshot, Snapshot):
         if relation.conditions or deleted or any(item.column for item in items):
             return None
-        counted = pa.table([[snapshot.count()]] * len(items), schema=pa.schema([i.field for i in items]))
-        return counted.to_reader()
+        return pa.table([[snapshot.count()]] * len(items), schema=schema).to_reader()
     extremes = {item.column for item in items if item.function is not exp.Count and item.column}
     if not all(snapshot.has_bounds(column) for column in extremes):
         return None
-    schema = pa.schema([item.field for item in items])
     return pa.RecordBatchReader.from_batches(schema, _answer(items, relation, snapshot, schema, deleted))
 
 

@@ -1,7 +1,7 @@
 """DuckDB as the evaluator of queries: no files, network or settings, and exact types on both sides.
 
-LARGEINT is wider than any decimal DuckDB reads, but its 128 bits are what DuckDB's HUGEINT is made of: the
-values travel as `decimal128(38, 0)` whatever their number of digits, and are read as HUGEINT at once.
+LARGEINT is wider than any decimal that DuckDB reads, but has the 128 bits of DuckDB's HUGEINT. Its values
+travel as `decimal128(38, 0)`, whatever their number of digits, and DuckDB reads them as HUGEINT.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
-OVERLOADS: Final = "overloads"  # kind of the error for a macro of which no body could be chosen
-_ANSWER_ROWS: Final = 4_096  # of a batch: what an answer holds in memory, however wide its rows
+OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
+_ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
 _CONFIG: Final = {
     "enable_external_access": "false",
@@ -33,7 +34,7 @@ _CONFIG: Final = {
     "error_on_division_by_zero": "false",
 }
 _lock: Final = new_lock()
-# What DuckDB adds behind its message: the rendered statement, which the user did not write.
+# DuckDB's messages end with the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
 _ENDED: Final = re.compile(r"\bFATAL Error: .*database has been invalidated")
@@ -57,11 +58,11 @@ _databases: Final = _Databases()
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A connection that evaluates and can do nothing else; its configuration is locked.
+    """Opens a connection that can only evaluate queries; its configuration is locked.
 
-    All of a process share one empty database, for making its macros takes longer than most queries; what a
-    connection registers it alone sees. An internal error of DuckDB ends it for all who use it; the next to
-    connect gets another.
+    All connections of a process share one empty database, for creating its macros takes longer than most
+    queries. A connection sees only the sources that it registered. An internal error of DuckDB ends the
+    database for all its connections; the next call opens another.
     """
     with _lock:
         database = _databases.of_process.get(os.getpid())  # its threads do not survive a fork
@@ -70,13 +71,34 @@ def connect() -> duckdb.DuckDBPyConnection:
         return database.cursor()
 
 
-def databases_ended() -> int:
-    """How many databases internal errors have ended: connections that were made before are of no use."""
-    return _databases.ended
+class QueryConnection:
+    """A session's connection, opened by its first query and again when its database has ended."""
+
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._databases_ended = 0  # when the connection was opened
+
+    def get(self) -> duckdb.DuckDBPyConnection:
+        if self._connection is None or self._databases_ended != _databases.ended:
+            self._databases_ended = _databases.ended
+            self._connection = connect()
+        return self._connection
+
+    def interrupt(self) -> None:
+        """Ends the running query; called from another thread."""
+        connection = self._connection
+        if connection is not None:
+            with suppress(duckdb.ConnectionException):  # the connection is being closed
+                connection.interrupt()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def _forget_ended() -> None:
-    """Another database for the next to connect, if that of this process answers no more."""
+    """Drops the database of this process if it has ended."""
     with _lock:
         database = _databases.of_process.get(os.getpid())
         if database is None:
@@ -97,22 +119,23 @@ def _new_database() -> duckdb.DuckDBPyConnection:
 
 @dataclass
 class Source:
-    """Rows for DuckDB to read, as often as it likes, each time from the start.
+    """Rows that DuckDB may read several times, each time from the start.
 
     Attributes:
-        schema: of the batches that `open` gives.
+        schema: of the batches that `open` reads.
         open: starts a new scan.
-        error: what a scan raised; DuckDB passes on only its text.
+        error: the error of a scan; DuckDB passes on only its text.
+        largeint_columns: columns that must be read as HUGEINT.
     """
 
     schema: pa.Schema
     open: Callable[[], pa.RecordBatchReader]
     error: BaseException | None = field(default=None, init=False)
+    largeint_columns: frozenset[str] = field(init=False)
 
-    @property
-    def largeint_columns(self) -> list[str]:
-        """Columns that must be read as HUGEINT."""
-        return [column.name for column in self.schema if column.type.equals(LARGEINT_ARROW)]
+    def __post_init__(self) -> None:
+        found = (column.name for column in self.schema if column.type.equals(LARGEINT_ARROW))
+        self.largeint_columns = frozenset(found)
 
     def __arrow_c_schema__(self) -> Any:
         return _carried_schema(self.schema).__arrow_c_schema__()
@@ -138,15 +161,13 @@ def run(
 
     Args:
         sources: by the name under which the statement reads them, in the schema `temp.main`.
-        has_largeint: LARGEINT values take part; sums stay LARGEINT then, else they are BIGINT as far as they
-            fit.
+        has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
 
     Returns:
         The answer, and a function that ends the statement.
 
     Raises:
-        InvalidInputError: DuckDB does not take the statement or a value; its words, without the rendered
-            text.
+        InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
     cursor = connection.cursor()
     try:
@@ -175,7 +196,7 @@ def run(
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
-    """The error to raise for one that came out of DuckDB: what a scan raised goes first."""
+    """Returns the error to raise for one of DuckDB's; an error of a scan goes first."""
     for source in sources:
         if isinstance(source.error, StoreError):
             return source.error
@@ -193,6 +214,11 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
             "the query was ended by an internal error of DuckDB that another one met; run it again",
             kind="engine",
         )
+    return _statement_error(error, text)
+
+
+def _statement_error(error: BaseException, text: str) -> StoreError:
+    """The error for a statement that DuckDB refuses or cannot finish."""
     message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
     unknown = _UNKNOWN_COLUMN.search(text)
     if unknown is not None:
@@ -201,9 +227,9 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
         )
     called = _UNTAKEN.search(message)
     if called is not None:
-        what = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"
+        function = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"
         return InvalidInputError(
-            f"{what} does not take arguments of this number or type", kind="bad_argument"
+            f"{function} does not take arguments of this number or type", kind="bad_argument"
         )
     if "multiple overloads that match" in message:
         return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
@@ -240,7 +266,7 @@ def _carried_batch(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
 
 
 def _low_half(array: pa.Array) -> pa.Array:
-    """The lower 128 of the 256 bits of each value: all of it, for a LARGEINT."""
+    """The lower 128 of the 256 bits of each value; a LARGEINT has no others."""
     words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 4)
     lower = np.ascontiguousarray(words[array.offset : array.offset + len(array), :2])
     validity = None

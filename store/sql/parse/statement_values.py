@@ -1,15 +1,17 @@
-"""The statements as values: what was asked for, checked for grammar, not yet for existence."""
+"""The statements as values: their grammar is checked, their tables and columns are not looked up yet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from sqlglot import exp
 
 from seqstore.store.schema.table_schema import TableSchema
+
+EVERY_COLUMN: Final = "__every_column__"  # the column list of an INSERT clause of MERGE that has none
 
 
 class Word(Enum):
@@ -20,7 +22,7 @@ class Word(Enum):
 
 @dataclass(frozen=True)
 class TableName:
-    """A table as written; without a database it is in the session's current one."""
+    """A table as written; without a database it belongs to the session's current one."""
 
     database: str | None
     name: str
@@ -61,7 +63,7 @@ class DropTable:
 
 @dataclass(frozen=True)
 class Describe:
-    """`is_all` is DESC ALL: of every index, of which there is one."""
+    """`is_all` stands for DESC ALL, which lists every index; a table has one."""
 
     table: TableName
     is_all: bool = False
@@ -118,8 +120,8 @@ class Query:
     """A SELECT.
 
     Attributes:
-        tree: sqlglot's tree of it.
-        headings: for each item of the outermost select list its text as written, None when that is not known.
+        tree: sqlglot's tree.
+        headings: the text of each item of the outermost select list as written, None where it is not known.
     """
 
     tree: exp.Query
@@ -137,7 +139,7 @@ class Insert:
     Attributes:
         columns: as written; None means all visible columns.
         partitions: the rows must be of these; empty means any.
-        is_overwrite: what the table, or those partitions, held goes.
+        is_overwrite: the rows replace those of the table, or of those partitions.
     """
 
     table: TableName
@@ -147,3 +149,24 @@ class Insert:
     query: Query | None = None
     partitions: tuple[str, ...] = ()
     is_overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class DmlStatement:
+    """UPDATE, DELETE or MERGE INTO of `table`, with sqlglot's tree. `operation` names it in the history."""
+
+    operation: ClassVar[str]
+    table: TableName
+    tree: exp.Update | exp.Delete | exp.Merge
+
+
+class UpdateStatement(DmlStatement):
+    operation = "UPDATE"
+
+
+class DeleteStatement(DmlStatement):
+    operation = "DELETE"
+
+
+class MergeStatement(DmlStatement):
+    operation = "MERGE"

@@ -1,6 +1,6 @@
-"""Which privilege a statement needs, told by its first words, so that a new statement cannot forget it.
+"""The privilege that a statement needs, found by its first words, so that no new statement can lack one.
 
-Reading tables is checked where a query opens them, database by database; everything else before it runs.
+Queries check SELECT for each table that they open; other privileges are checked before the statement runs.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from typing import Final
 
 from seqstore.store.catalog.accounts import ALL_DATABASES, Accounts
 from seqstore.store.sql.parse.load_jobs import LoadLabel
-from seqstore.store.sql.parse.statement_values import CreateDatabase, DropDatabase, TableName
+from seqstore.store.sql.parse.statement_values import CreateDatabase, DropDatabase, SetVariables, TableName
 
-_ANYBODY: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
-                   "WITH", "(", "HELP")  # fmt: skip
+_PUBLIC: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
+                  "WITH", "(", "HELP")  # fmt: skip
 _NEEDED: Final[dict[str, str]] = {
-    **dict.fromkeys(_ANYBODY, ""),
+    **dict.fromkeys(_PUBLIC, ""),
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "LOAD", "TRUNCATE", "CANCEL"), "LOAD"),
     **dict.fromkeys(("PAUSE", "RESUME", "STOP"), "LOAD"),
     **dict.fromkeys(("CREATE", "ALTER", "DROP", "OPTIMIZE", "VACUUM", "REORG", "RESTORE"), "ALTER"),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW CREATE"), "SELECT"),
-    "SET PASSWORD": "",  # of others: checked where the user is known
+    "SET PASSWORD": "",  # of other users: checked when it runs
     "SET GLOBAL": "ADMIN",
     "CREATE USER": "ADMIN",
     "ALTER USER": "ADMIN",
@@ -29,9 +29,12 @@ _NEEDED: Final[dict[str, str]] = {
 }
 
 
-def needed(first: str, second: str) -> str:
-    """The privilege for a statement with these first words, empty when anybody may; ADMIN where unsure."""
-    both = _NEEDED.get(f"{first} {second}")
+def _needed(start: str, statement: object) -> str:
+    """The privilege for a statement that starts with these words: empty for none, ADMIN for unknown words."""
+    if isinstance(statement, SetVariables) and any(a.scope == "global" for a in statement.assignments):
+        return "ADMIN"
+    first, _, rest = start.partition(" ")
+    both = _NEEDED.get(f"{first} {rest.partition(' ')[0]}")
     return both if both is not None else _NEEDED.get(first, "ADMIN")
 
 
@@ -43,18 +46,19 @@ def _database_of(statement: object, current: str | None) -> str | None:
     return current
 
 
-def check(accounts: Accounts, user: str, privilege: str, statement: object, database: str | None) -> None:
-    """Checks a privilege on the database a statement names, else on the current one.
+def check(accounts: Accounts, user: str, start: str, statement: object, current: str | None) -> None:
+    """Checks the privilege for a statement on the database that it names, else on the current one.
+
+    Args:
+        start: the first words of the statement's kind.
 
     Raises:
         AccessDeniedError: the user does not hold it.
     """
-    for named in (getattr(statement, "table", None), getattr(statement, "job", None)):
-        if isinstance(named, TableName) and named.database:
-            database = named.database
-            break
-    else:
-        database = _database_of(statement, database)
-    if privilege == "ADMIN" or database is None:
-        database = ALL_DATABASES
-    accounts.require(user, privilege, database)
+    privilege = _needed(start, statement)
+    if not privilege:
+        return
+    named = (getattr(statement, "table", None), getattr(statement, "job", None))
+    databases = (name.database for name in named if isinstance(name, TableName) and name.database)
+    database = next(databases, None) or _database_of(statement, current)
+    accounts.require(user, privilege, ALL_DATABASES if privilege == "ADMIN" or database is None else database)

@@ -21,7 +21,7 @@ from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.session.processes import Processes
+from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -41,7 +41,7 @@ class SessionView(Protocol):
 
     store: Store
     variables: Variables
-    processes: Processes
+    server: ServerContext
     user: str | None
 
     def visible_databases(self) -> list[str]:
@@ -252,7 +252,7 @@ def _global_variables(session: SessionView) -> Iterable[Row]:
 
 
 def _processes(session: SessionView) -> Iterable[Row]:
-    for process in session.processes.all():
+    for process in session.server.processes.all():
         command = "Query" if process.text else "Sleep"
         yield (process.number, process.user, "", process.database, command, process.seconds, "", process.text)
 

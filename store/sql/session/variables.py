@@ -1,16 +1,16 @@
-"""Session variables: the few that change what statements do, and the many that clients set and ask for.
+"""Session variables: a few change how statements run, many only answer the clients that set and read them.
 
-A name nobody knows is accepted and remembered: drivers set dozens, and refusing one would keep them out.
+Unknown names are accepted and remembered: drivers set dozens, and fail where one is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from seqstore.store.check.partial_checker import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.translate.calls import system_zone
+from seqstore.store.sql.translate.calls import SYSTEM_ZONE
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 from seqstore.store.types.cast import check_zone
 
@@ -21,12 +21,12 @@ NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
 INSERT_STRICT: Final = "enable_insert_strict"
 INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
 TIME_ZONE: Final = "time_zone"
-CONFLICT_RETRIES: Final = "conflict_retries"  # how often UPDATE, DELETE and MERGE run again after a conflict
-UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # how long they wait for each other; -1 is the setting
+CONFLICT_RETRIES: Final = "conflict_retries"  # of UPDATE, DELETE and MERGE
+UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # the same statements wait for each other; -1: the setting
 TXN_APP_ID: Final = "txn_app_id"  # with TXN_VERSION: statements that write are idempotent (catalog.app_ids)
 TXN_VERSION: Final = "txn_version"
-TXN_VERSION_AUTO_RESET: Final = "txn_version_auto_reset"  # a version is good for one statement or transaction
-# Delta's names of the three, which have to be quoted: SET `spark.databricks.delta.write.txnAppId` = 'job'.
+TXN_VERSION_AUTO_RESET: Final = "txn_version_auto_reset"  # a version applies to one statement or transaction
+# Delta's names of the three must be quoted: SET `spark.databricks.delta.write.txnAppId` = 'job'.
 _ALIASES: Final = {
     "spark.databricks.delta.write.txnappid": TXN_APP_ID,
     "spark.databricks.delta.write.txnversion": TXN_VERSION,
@@ -42,12 +42,11 @@ _BOOLEANS: Final = {
     PARTIAL_UPDATE: "false",
     TXN_VERSION_AUTO_RESET: "false",
 }
-_WHOLE_NUMBERS: Final = frozenset([CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT])
 _DEFAULTS: Final = {
     **_BOOLEANS,
     INSERT_FILTER_RATIO: "1.0",
     NEW_KEY_BEHAVIOR: "APPEND",
-    TIME_ZONE: "SYSTEM",
+    TIME_ZONE: SYSTEM_ZONE,
     CONFLICT_RETRIES: "0",
     UPDATE_LOCK_SECONDS: "-1",
     TXN_APP_ID: "",
@@ -103,16 +102,16 @@ class Variables:
         self._own = dict(self._shared)
 
     def get(self, name: str, *, is_global: bool = False) -> str | None:
-        """The value as text, None when the variable was never heard of."""
+        """The value as text, None for an unknown variable."""
         name = _canonical(name)
         values = self._shared if is_global else self._own
         return values.get(name, _DEFAULTS.get(name))
 
     def set(self, name: str, value: str | None, *, is_global: bool = False) -> None:
-        """Remembers a value; None brings the default back. A global value is for sessions that begin later.
+        """Sets a value; None restores the default. A global value applies to sessions that begin later.
 
         Raises:
-            InvalidInputError: a value that a variable with a meaning here cannot take.
+            InvalidInputError: a value outside of the variable's range.
         """
         name = _canonical(name)
         if is_global and name in (TXN_APP_ID, TXN_VERSION):
@@ -132,8 +131,10 @@ class Variables:
         return (self.get(name) or "").lower() in _TRUE
 
     def take_app_pair(self) -> tuple[str | None, int | None]:
-        """The pair that makes the next write idempotent, (None, None) when none was set. Its version is
-        forgotten if it is good for one write only."""
+        """Returns the pair that makes the next write idempotent, (None, None) when none is set.
+
+        Resets the version if it applies to one write only.
+        """
         app_id, version = self.get(TXN_APP_ID) or None, self.get(TXN_VERSION) or None
         if self.flag(TXN_VERSION_AUTO_RESET):
             self._own.pop(TXN_VERSION, None)
@@ -141,6 +142,12 @@ class Variables:
 
     def number(self, name: str) -> float:
         return float(self.get(name) or 0)
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """The seconds to wait for other updates of a table; None stands for the setting."""
+        seconds = self.number(UPDATE_LOCK_SECONDS)
+        return None if seconds < 0 else seconds
 
     def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
         """Name, value and default of every variable, sorted."""
@@ -151,11 +158,8 @@ class Variables:
 
     @property
     def zone(self) -> str:
-        """Name or `+hh:mm` of the session's time zone; the machine's own when it is SYSTEM."""
-        zone = self.get(TIME_ZONE) or "SYSTEM"
-        if zone.upper() != "SYSTEM":
-            return zone
-        return system_zone()
+        """Name or `+hh:mm` of the session's time zone, or SYSTEM for the machine's."""
+        return self.get(TIME_ZONE) or SYSTEM_ZONE
 
 
 def _canonical(name: str) -> str:
@@ -163,22 +167,18 @@ def _canonical(name: str) -> str:
 
 
 def _checked(name: str, value: str) -> str:
+    """The value as it is kept: in canonical form where the variable has one."""
     if name in _BOOLEANS:
         lowered = value.lower()
         if lowered not in _TRUE | _FALSE:
             raise _refused(name, value, "true or false")
         return "true" if lowered in _TRUE else "false"
-    if name == INSERT_FILTER_RATIO and not _is_ratio(value):
-        raise _refused(name, value, "a number from 0 to 1")
-    if name == NEW_KEY_BEHAVIOR:
-        return parse_new_key_behavior(value)
-    if name == TXN_VERSION and value and not value.isdigit():
-        raise _refused(name, value, "a whole number from 0 on")
-    if name in _WHOLE_NUMBERS and not value.removeprefix("-").isdigit():
-        raise _refused(name, value, "a whole number")
-    if name == TIME_ZONE:
-        return _checked_zone(value)
-    return value
+    if name in _NUMBERS:
+        fits, expected = _NUMBERS[name]
+        if not fits(value):
+            raise _refused(name, value, expected)
+    normalize = _NORMALIZED.get(name)
+    return normalize(value) if normalize is not None else value
 
 
 def _refused(name: str, value: str, expected: str) -> InvalidInputError:
@@ -195,4 +195,22 @@ def _is_ratio(value: str) -> bool:
 
 
 def _checked_zone(value: str) -> str:
-    return "SYSTEM" if value.strip().upper() == "SYSTEM" else check_zone(value)
+    return SYSTEM_ZONE if value.strip().upper() == SYSTEM_ZONE else check_zone(value)
+
+
+def _is_whole(value: str) -> bool:
+    return value.removeprefix("-").isdigit()
+
+
+# Variables that hold numbers, each with a test and the values that pass it.
+_NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
+    INSERT_FILTER_RATIO: (_is_ratio, "a number from 0 to 1"),
+    TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
+    **dict.fromkeys(
+        (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT), (_is_whole, "a whole number")
+    ),
+}
+_NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
+    NEW_KEY_BEHAVIOR: parse_new_key_behavior,
+    TIME_ZONE: _checked_zone,
+}

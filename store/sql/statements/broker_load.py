@@ -61,7 +61,7 @@ def _parse_description(stream: TokenStream) -> DataDescription:
 
 def _load(statement: LoadLabel, session: Session) -> Result:
     database = statement.database or session.current_database()
-    return required(session.load_jobs, "LOAD LABEL").submit(statement, database)
+    return required(session.server.load_jobs, "LOAD LABEL").submit(statement, database)
 
 
 def _parse_from(stream: TokenStream) -> str | None:
@@ -94,7 +94,7 @@ def _parse_order(stream: TokenStream) -> tuple[str, bool]:
 
 def _show(statement: ShowLoad, session: Session) -> Result:
     database = statement.database or session.current_database()
-    return required(session.load_jobs, "SHOW LOAD").show(statement, database)
+    return required(session.server.load_jobs, "SHOW LOAD").show(statement, database)
 
 
 def _parse_cancel(stream: TokenStream) -> CancelLoad:
@@ -103,7 +103,7 @@ def _parse_cancel(stream: TokenStream) -> CancelLoad:
 
 def _cancel(statement: CancelLoad, session: Session) -> Result:
     database = statement.database or session.current_database()
-    return required(session.load_jobs, "CANCEL LOAD").cancel(statement, database)
+    return required(session.server.load_jobs, "CANCEL LOAD").cancel(statement, database)
 
 
 KINDS: Final = (

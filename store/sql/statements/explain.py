@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate.select import explain_query
-from seqstore.store.sql.parse.statement_values import Insert, Query
+from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, Query
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.explain import explain_dml, explain_insert
 from seqstore.store.sql.session.parser import parse_statement
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind, kind_of
-from seqstore.store.sql.write.dml import Dml
 
 _LEVELS: Final = (
     "VERBOSE",
@@ -55,7 +54,7 @@ def _explain(statement: Explain, session: Session) -> Result:
             lines = explain_query(explained, context)
     elif isinstance(explained, Insert):
         lines = explain_insert(explained, session)
-    elif isinstance(explained, Dml):
+    elif isinstance(explained, DmlStatement):
         lines = explain_dml(explained, session)
     else:
         kind = kind_of(explained)

@@ -10,19 +10,19 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from seqstore.store.load.load import LoadResult
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result
+from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session, refused_in_transaction
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.transaction.dml import run_dml
 from seqstore.store.transaction.dml_options import DmlOptions
+from seqstore.store.transaction.merge import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
@@ -109,11 +109,13 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         raise refused_in_transaction()
     options = _options(session)
     if session.transaction is not None:
-        return run_insert(statement, session.writable(statement.table), session.stream, options)
-    app_id, version = session.variables.take_app_pair()
+        target = session.transaction.table(session.full_name(statement.table))
+        return run_insert(statement, target, session.stream, options)
+    operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
+    transaction = session.dml_options(operation, label=statement.label)
     if _reads_target(statement, session):
-        return _insert_of_itself(statement, session, options, app_id, version)
-    options = replace(options, txn_app_id=app_id, txn_version=version)
+        return _insert_of_itself(statement, session, options, transaction)
+    options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
     return run_insert(statement, session.table(statement.table), session.stream, options)
 
 
@@ -146,34 +148,21 @@ def _reads_target(statement: st.Insert, session: Session) -> bool:
 
 
 def _insert_of_itself(
-    statement: st.Insert, session: Session, options: InsertOptions, app_id: str | None, version: int | None
+    statement: st.Insert, session: Session, options: InsertOptions, transaction: DmlOptions
 ) -> Result:
     """An INSERT that reads its own table is a read-modify-write like MERGE: what it read is checked when it
     is published, so that no write between the two is undone."""
     results: list[Result] = []
     unlabelled = replace(statement, label=None)
 
-    def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
+    def work(opened: TransactionTable) -> Outcome:
         opened.takes_replace_where = statement.is_overwrite
-        with session.within(opened) as ask:
-            results.append(run_insert(unlabelled, opened, ask, options))
+        with session.within(opened) as open_query:
+            results.append(run_insert(unlabelled, opened, open_query, options))
         return 0, None
 
-    table = session.table(statement.table)
-    done = run_dml(
-        table,
-        work,
-        DmlOptions(
-            "INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
-            label=statement.label,
-            label_prefix="",
-            retries=int(session.variables.number(names.CONFLICT_RETRIES)),
-            lock_seconds=session.lock_seconds(),
-            txn_app_id=app_id,
-            txn_version=version,
-        ),
-    )
-    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
+    done = run_dml(session.table(statement.table), work, transaction)
+    info = write_info(done.label, done.status, done.txn_id or "")
     if not results:
         return Result(affected_rows=0, info=info, warnings=done.warnings)
     return replace(results[-1], info=info)

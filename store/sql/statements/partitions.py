@@ -22,7 +22,7 @@ from seqstore.store.sql.parse.partition_parser import parse_partition, parse_par
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.result import Result, text_rows, write_info
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.statements.show import parse_table_from
@@ -197,8 +197,7 @@ def _truncate(statement: Truncate, session: Session) -> Result:
         done = load.commit()
     if done.status != DUPLICATE:
         return Result()
-    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id}'}}"
-    return Result(info=info, warnings=(load.skipped,))
+    return Result(info=write_info(done.label, done.status, done.txn_id), warnings=(load.skipped,))
 
 
 KINDS: Final = (

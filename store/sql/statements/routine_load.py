@@ -41,7 +41,7 @@ def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
 
 
 def _create(statement: CreateRoutineLoad, session: Session) -> Result:
-    jobs = required(session.load_jobs, "CREATE ROUTINE LOAD")
+    jobs = required(session.server.load_jobs, "CREATE ROUTINE LOAD")
     return jobs.create_routine(statement, _database(statement.job, session))
 
 
@@ -62,7 +62,7 @@ def _parse_alter(stream: TokenStream) -> AlterRoutineLoad:
 
 
 def _alter(statement: AlterRoutineLoad, session: Session) -> Result:
-    jobs = required(session.load_jobs, "ALTER ROUTINE LOAD")
+    jobs = required(session.server.load_jobs, "ALTER ROUTINE LOAD")
     return jobs.alter_routine(statement, _database(statement.job, session))
 
 
@@ -77,7 +77,7 @@ def _parse_control(stream: TokenStream) -> ControlRoutineLoad:
 
 
 def _control(statement: ControlRoutineLoad, session: Session) -> Result:
-    jobs = required(session.load_jobs, f"{statement.action} ROUTINE LOAD")
+    jobs = required(session.server.load_jobs, f"{statement.action} ROUTINE LOAD")
     return jobs.control_routine(statement, _database(statement.job, session))
 
 
@@ -95,7 +95,7 @@ def _parse_show(stream: TokenStream) -> ShowRoutineLoad:
 
 
 def _show(statement: ShowRoutineLoad, session: Session) -> Result:
-    jobs = required(session.load_jobs, "SHOW ROUTINE LOAD")
+    jobs = required(session.server.load_jobs, "SHOW ROUTINE LOAD")
     return jobs.show_routine(statement, _database(statement.job, session))
 
 

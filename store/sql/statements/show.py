@@ -130,11 +130,12 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
     headings = ("CurrentConnected", "Id", "User", "Host", "LoginTime", "Catalog", "Db", "Command", "Time",
                 "State", "QueryId", "Info")  # fmt: skip
     may_see_all = session.user is None or _is_admin(session)
+    own = session.server.connection_id
     rows = [
-        ("Yes" if p.number == session.connection_id else "No", str(p.number), p.user, "", "", "internal",
+        ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
          p.text if statement.is_full else p.text[:100])
-        for p in session.processes.all()
+        for p in session.server.processes.all()
         if may_see_all or p.user == session.user
     ]  # fmt: skip
     return text_rows(headings, rows)
@@ -233,7 +234,7 @@ def _parse_kill(stream: TokenStream) -> Kill:
 
 
 def _kill(statement: Kill, session: Session) -> Result:
-    session.processes.kill(statement.number)
+    session.server.processes.kill(statement.number)
     return Result()
 
 

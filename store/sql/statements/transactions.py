@@ -16,7 +16,7 @@ from seqstore.store.catalog.app_ids import DUPLICATE
 from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, VISIBLE, TransactionRecord
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.result import Result, text_rows, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -89,7 +89,7 @@ def _begin(statement: Begin, session: Session) -> Result:
             txn_version=version,
             database=session.database if statement.label is not None else None,
         )
-    return Result(info=f"{{'label':'{session.transaction.label}', 'status':'PREPARE', 'txnId':''}}")
+    return Result(info=write_info(session.transaction.label, "PREPARE"))
 
 
 def _parse_commit(stream: TokenStream) -> Commit:
@@ -104,7 +104,7 @@ def _commit(_statement: Commit, session: Session) -> Result:
     session.transaction = None
     done = transaction.commit()
     status = DUPLICATE if done.skipped and not done.versions else "VISIBLE"
-    info = f"{{'label':'{done.label}', 'status':'{status}', 'txnId':'{done.txn_id}'}}"
+    info = write_info(done.label, status, done.txn_id)
     warnings = tuple(
         f"writes to {table} were skipped: its version {version} has them already (txnAppId, txnVersion)"
         for table, version in done.skipped.items()
@@ -123,7 +123,7 @@ def _rollback(_statement: Rollback, session: Session) -> Result:
         return Result()
     session.transaction = None
     transaction.rollback()
-    return Result(info=f"{{'label':'{transaction.label}', 'status':'ABORTED', 'txnId':''}}")
+    return Result(info=write_info(transaction.label, "ABORTED"))
 
 
 def _parse_show(stream: TokenStream) -> ShowTransaction:

@@ -1,19 +1,41 @@
-"""Building calls: what translations of functions share, and what a statement knows of its session."""
+"""DuckDB calls in a tree, and the session's values that translations of functions need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
 
 from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 
+SYSTEM_ZONE: Final = "SYSTEM"
+
+
+def zone_of(name: str) -> tzinfo:
+    """The time zone of a name, an offset such as `+02:00`, or SYSTEM."""
+    name = resolve_zone(name)
+    if name[0] not in "+-":
+        return ZoneInfo(name)
+    minutes = int(name[1:3]) * 60 + int(name[4:6])
+    return timezone(timedelta(minutes=-minutes if name[0] == "-" else minutes))
+
+
+def resolve_zone(name: str) -> str:
+    """Replaces SYSTEM by the offset of the machine's time zone, as `+hh:mm`."""
+    if name.upper() != SYSTEM_ZONE:
+        return name
+    offset = datetime.now().astimezone().utcoffset()
+    minutes = int(offset.total_seconds()) // 60 if offset else 0
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
 
 @dataclass(frozen=True)
 class Moment:
-    """What clocks show during one statement.
+    """The time that all clocks show during one statement.
 
     Attributes:
         local: the time in the session's zone, without a zone.
@@ -25,17 +47,17 @@ class Moment:
     utc: datetime
     zone: str
 
-
-def system_zone() -> str:
-    """Returns the offset of the machine's time zone, as `+hh:mm`."""
-    offset = datetime.now().astimezone().utcoffset()
-    minutes = int(offset.total_seconds()) // 60 if offset else 0
-    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    @classmethod
+    def at(cls, now: datetime, zone: str = SYSTEM_ZONE) -> Moment:
+        """The moment `now`, which has a zone, in another zone."""
+        zone = resolve_zone(zone)
+        local, utc = (now.astimezone(each).replace(tzinfo=None) for each in (zone_of(zone), UTC))
+        return cls(local, utc, zone)
 
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """What functions about the session answer."""
+    """The session's values that functions return."""
 
     moment: Moment
     database: str | None = None
@@ -44,7 +66,7 @@ class EvaluationContext:
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:
-    """A call by its DuckDB name."""
+    """Builds a call by its DuckDB name."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 

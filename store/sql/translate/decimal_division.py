@@ -17,14 +17,14 @@ fraction; integers alone, and anything beside FLOAT, DOUBLE or text, give a DOUB
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
 
 from seqstore.store.sql.translate.calls import call
-from seqstore.store.sql.translate.relations import Relation
+from seqstore.store.sql.translate.relations import Relation, cte_of
 from seqstore.store.types.column_types import ColumnType
 
 _NOTE: Final = "decimal_operands"
@@ -35,7 +35,8 @@ _INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, 
 _CAST_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "INT128": 38}
 _TINYINT, _SMALLINT, _INT, _BIGINT = 3, 5, 10, 20
 _TEXT: Final = exp.DataType.build("TEXT")
-_SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag, exp.Lead)
+_SAME_AS_OPERAND: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag,
+                           exp.Lead, exp.Window)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,23 +76,23 @@ class _Note:
 
 def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
     """Notes types at the divisions of decimals, and turns averages of decimals into such divisions."""
-    found = list(tree.find_all(exp.Div, exp.Avg))
-    if not found:
+    divisions, averages = list(tree.find_all(exp.Div)), list(tree.find_all(exp.Avg))
+    if not divisions and not averages:
         return
     types = _Types(relations)
-    averaged = [(node, types.of(_averaged(node))) for node in found if isinstance(node, exp.Avg)]
-    for node in found:
-        if isinstance(node, exp.Div):
-            left, right = types.of(node.this), types.of(node.expression)
-            if left is not None and right is not None and (left.is_decimal or right.is_decimal):
-                node.meta[_NOTE] = _Note(left, right, _divided(left, right))
-    for average, kind in reversed(averaged):  # the inner ones first: an outer one copies what it is made of
+    averaged = [types.of(_averaged(node)) for node in averages]
+    for node in divisions:
+        left, right = types.of(node.this), types.of(node.expression)
+        if left is not None and right is not None and (left.is_decimal or right.is_decimal):
+            node.meta[_NOTE] = _Note(left, right, _divided(left, right))
+    # Inner averages first: an outer one copies its operands.
+    for average, kind in zip(reversed(averages), reversed(averaged), strict=True):
         whole = average.parent if isinstance(average.parent, exp.Window) else average
         if kind is not None and kind.is_decimal and whole.find(exp.Query) is None:
             whole.replace(_mean(whole, average, kind))
 
 
-def _averaged(node: exp.Avg) -> exp.Expr:
+def _averaged(node: exp.Expr) -> exp.Expr:
     value: exp.Expr = node.this
     return value.expressions[0] if isinstance(value, exp.Distinct) else value
 
@@ -183,34 +184,29 @@ class _Types:
         return self._found[id(node)]
 
     def _find(self, node: exp.Expr) -> Digits | None:
-        if isinstance(node, _SAME):
-            return self.of(node.this)
-        if isinstance(node, exp.Literal):
-            return _literal(node)
-        if isinstance(node, (exp.Cast, exp.TryCast)):
-            return _cast(node.args["to"])
-        if isinstance(node, exp.Column):
-            return self._column(node)
-        if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div)):
-            return _computed(node, self.of(node.this), self.of(node.expression))
-        if isinstance(node, exp.Window):
-            return self.of(node.this)
-        if isinstance(node, exp.Avg):
-            inner = self.of(_averaged(node))
-            return _mean_type(inner) if inner is not None and inner.is_decimal else None
-        if isinstance(node, exp.Count):
-            return Digits(_BIGINT, is_decimal=False)
-        if isinstance(node, exp.Sum):
-            inner = self.of(node.this)
-            wide = _DIGITS_MAX if inner is not None and inner.is_decimal else _BIGINT
-            return Digits(wide, inner.scale, inner.is_decimal) if inner is not None else None
-        if isinstance(node, (exp.Coalesce, exp.If, exp.Case)):
-            return _common([self.of(branch) for branch in _branches(node)])
-        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Select):
-            return self.of(node.this.expressions[0]) if len(node.this.expressions) == 1 else None
-        return None
+        rule = next((rule for kinds, rule in _RULES if isinstance(node, kinds)), None)
+        return rule(self, node) if rule is not None else None
 
-    def _column(self, column: exp.Column) -> Digits | None:
+    def average(self, node: exp.Expr) -> Digits | None:
+        """The type of `avg(..)`."""
+        inner = self.of(_averaged(node))
+        return _mean_type(inner) if inner is not None and inner.is_decimal else None
+
+    def total(self, node: exp.Expr) -> Digits | None:
+        """The type of `sum(..)`."""
+        inner = self.of(node.this)
+        if inner is None:
+            return None
+        return Digits(_DIGITS_MAX if inner.is_decimal else _BIGINT, inner.scale, inner.is_decimal)
+
+    def scalar_subquery(self, node: exp.Expr) -> Digits | None:
+        """The type of the one column of a subquery."""
+        items = node.this.expressions if isinstance(node.this, exp.Select) else []
+        return self.of(items[0]) if len(items) == 1 else None
+
+    def column(self, column: exp.Expr) -> Digits | None:
+        """The type of a column of the innermost SELECT around it that has one of this name."""
+        assert isinstance(column, exp.Column)
         select = column.parent_select
         while isinstance(select, exp.Select):
             for source in _sources(select):
@@ -235,6 +231,14 @@ class _Types:
             return self._of_name(query, name)
         return name in renamed, self._of_place(query, renamed.index(name)) if name in renamed else None
 
+    def _of_star(self, select: exp.Select, name: str) -> tuple[bool, Digits | None]:
+        """Whether a `*` stands for a column of that name, and its type."""
+        for source in _sources(select):
+            is_there, found = self._of_source(source, name)
+            if is_there:
+                return True, found
+        return False, None
+
     def _of_name(self, query: exp.Expr, name: str) -> tuple[bool, Digits | None]:
         """Whether a query answers with a column of that name, and what it is."""
         if isinstance(query, exp.Subquery):
@@ -249,10 +253,9 @@ class _Types:
             return False, None
         for item in query.expressions:
             if _is_star(item):
-                for inner in _sources(query):
-                    is_there, found = self._of_source(inner, name)
-                    if is_there:
-                        return True, found
+                is_there, found = self._of_star(query, name)
+                if is_there:
+                    return True, found
             elif item.alias_or_name.lower() == name:
                 return True, self.of(item)
         return False, None
@@ -275,7 +278,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
     """The query behind a source, and the names that its columns were given."""
-    named = source if isinstance(source, exp.Subquery) else _cte(source)
+    named = source if isinstance(source, exp.Subquery) else cte_of(source)
     if named is None:
         return None, []
     alias = named.args.get("alias")
@@ -295,20 +298,6 @@ def _sources(select: exp.Select) -> Iterator[exp.Expr]:
         yield join.this
 
 
-def _cte(table: exp.Expr) -> exp.CTE | None:
-    """What a WITH around a name says of it."""
-    if not isinstance(table, exp.Table) or table.args.get("db"):
-        return None
-    above = table.parent
-    while above is not None:
-        clause = above.args.get("with_")
-        for cte in clause.expressions if clause is not None else ():
-            if isinstance(cte, exp.CTE) and cte.alias.lower() == table.name.lower():
-                return cte
-        above = above.parent
-    return None
-
-
 def _stored(kind: ColumnType) -> Digits | None:
     if kind.name == "DECIMAL" and kind.params[0] <= _DIGITS_MAX:
         precision, scale = kind.params
@@ -317,7 +306,7 @@ def _stored(kind: ColumnType) -> Digits | None:
     return Digits(digits, is_decimal=False) if digits is not None else None
 
 
-def _literal(node: exp.Literal) -> Digits | None:
+def _literal(node: exp.Expr) -> Digits | None:
     text = str(node.this)
     if node.is_string or not text.replace(".", "", 1).isdigit():
         return None
@@ -339,7 +328,8 @@ def _cast(to: exp.Expr) -> Digits | None:
     return Digits(digits, is_decimal=False) if digits is not None else None
 
 
-def _computed(node: exp.Expr, left: Digits | None, right: Digits | None) -> Digits | None:
+def _computed(types: _Types, node: exp.Expr) -> Digits | None:
+    left, right = types.of(node.this), types.of(node.expression)
     if left is None or right is None:
         return None
     is_decimal = left.is_decimal or right.is_decimal
@@ -373,3 +363,19 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
     else:
         found = [branch.args["true"] for branch in node.args.get("ifs") or []] + [node.args.get("default")]
     return [branch for branch in found if branch is not None and not isinstance(branch, exp.Null)]
+
+
+_Rule = Callable[[_Types, exp.Expr], "Digits | None"]
+# The first rule for a node's class finds its type; nodes without a rule are no exact numbers.
+_RULES: Final[tuple[tuple[tuple[type[exp.Expr], ...], _Rule], ...]] = (
+    (_SAME_AS_OPERAND, lambda types, node: types.of(node.this)),
+    ((exp.Literal,), lambda _types, node: _literal(node)),
+    ((exp.Cast, exp.TryCast), lambda _types, node: _cast(node.args["to"])),
+    ((exp.Column,), _Types.column),
+    ((exp.Add, exp.Sub, exp.Mul, exp.Div), _computed),
+    ((exp.Avg,), _Types.average),
+    ((exp.Count,), lambda _types, _node: Digits(_BIGINT, is_decimal=False)),
+    ((exp.Sum,), _Types.total),
+    ((exp.Coalesce, exp.If, exp.Case), lambda types, node: _common([types.of(b) for b in _branches(node)])),
+    ((exp.Subquery,), _Types.scalar_subquery),
+)

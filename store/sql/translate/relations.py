@@ -1,14 +1,17 @@
-"""The tables a query reads: which ones, which of their columns, and which rows a scan can leave out."""
+"""The tables that a query reads: their columns, and the conditions that their scans decide."""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -18,7 +21,14 @@ from sqlglot import exp
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.snapshot import Snapshot
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, hidden_name
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    HIDDEN_COLUMNS,
+    SEQUENCE_COL,
+    VERSION_COL,
+    hidden_name,
+)
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.statement_values import TableName
@@ -30,6 +40,7 @@ _HIDDEN_TYPES: Final = {
     VERSION_COL: parse_type("BIGINT"),
     GROUPS_COL: parse_type("BIGINT"),
 }
+_KEYS_MAX: Final = 10_000
 _UNSUPPORTED: Final = {
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
@@ -42,16 +53,21 @@ _UNSUPPORTED: Final = {
 
 
 def shown_name(name: str) -> str:
-    """A hidden column as SQL shows it: the Doris spelling."""
+    """Returns the Doris spelling of a hidden column."""
     return name.replace("__", "__DORIS_", 1)
 
 
-# A number, a time in the session's zone, or the newest.
+def source_column(name: str) -> str:
+    """Returns a column's name in the registered source: the Doris spelling for hidden columns."""
+    return shown_name(name) if name in HIDDEN_COLUMNS else name
+
+
+# A version number, a time in the session's zone, or None for the newest version.
 Version: TypeAlias = "int | datetime | None"
 
 
 class Readable(Protocol):
-    """What a query needs of a table at one version; `read.snapshot.Snapshot` is one."""
+    """A table at one version as a query reads it; `read.snapshot.Snapshot` is one."""
 
     @property
     def schema(self) -> TableSchema: ...
@@ -81,31 +97,51 @@ class Relation:
 
     Attributes:
         node: the table in the tree.
-        table: as written.
-        alias: the name its columns are qualified with.
-        snapshot: the version it reads.
-        columns: what is read, visible ones in table order, then hidden ones; canonical names.
-        is_starred: all its columns are asked for by a `*`.
-        conditions: what the scan decides.
-        decided: the parts of its WHERE that say so and need not be decided again.
-        is_bare: every row of the batches that zone maps leave over is read: DuckDB decides all conditions.
-        partitions: named ones, of which alone rows are read; the scan decides it.
+        table: its name as written.
+        alias: the name that qualifies its columns.
+        snapshot: the version that the query reads.
+        partitions: the scan reads only rows of these partitions, if any are named.
+        columns: canonical names of the columns to read: visible ones in table order, then hidden ones.
+        is_starred: a `*` selects all its columns.
+        conditions: the comparisons that the scan decides (`choose_conditions`).
+        decided: the parts of WHERE that these conditions cover, which DuckDB need not test again.
+        is_where_decided: the conditions cover the whole WHERE.
+        is_unfiltered: DuckDB decides the conditions; the scan uses them only to skip batches by zone maps.
+        schema: the snapshot's schema.
     """
 
     node: exp.Table
     table: TableName
     alias: str
     snapshot: Readable
+    partitions: tuple[str, ...] = ()
     columns: list[str] = field(default_factory=list)
     is_starred: bool = False
     conditions: list[Condition] = field(default_factory=list)
-    partitions: tuple[str, ...] = ()
     decided: list[exp.Expr] = field(default_factory=list)
-    is_bare: bool = False
+    is_where_decided: bool = False
+    is_unfiltered: bool = False
+    schema: TableSchema = field(init=False)
 
-    @property
-    def schema(self) -> TableSchema:
-        return self.snapshot.schema
+    def __post_init__(self) -> None:
+        self.schema = self.snapshot.schema
+
+    @cached_property
+    def keys(self) -> pa.Table | None:
+        """Every key that the conditions allow, None unless they fix each key column to a few values."""
+        fixed: dict[str, Condition] = {}
+        for condition in self.conditions:
+            if condition.is_equality and condition.column in self.schema.key:
+                fixed.setdefault(condition.column, condition)
+        if len(fixed) < len(self.schema.key):
+            return None
+        choices = [list(dict.fromkeys(v.as_py() for v in fixed[name].values)) for name in self.schema.key]
+        if math.prod(map(len, choices)) > _KEYS_MAX:
+            return None
+        columns = zip(*itertools.product(*choices), strict=True)
+        fields = [self.schema.arrow.field(name) for name in self.schema.key]
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, fields, strict=True)]
+        return pa.table(arrays, schema=pa.schema(fields))
 
     @property
     def filter(self) -> pc.Expression | None:
@@ -132,13 +168,28 @@ class Relation:
             return None
         return hidden, _HIDDEN_TYPES[hidden]
 
+    def all_columns(self, *, show_hidden: bool) -> list[tuple[str, ColumnType]]:
+        """Canonical name and type of each column that a `*` stands for."""
+        found = [(column.name, column.type) for column in self.schema.columns]
+        hidden = self.schema.hidden_fields() if show_hidden else []
+        return found + [known for each in hidden if (known := self.column_type(each.name)) is not None]
+
+    def scanned_schema(self) -> pa.Schema:
+        """The Arrow schema of `columns`, under their names in the registered source."""
+        fields = []
+        for name in self.columns:
+            known = self.column_type(name)
+            assert known is not None, name
+            fields.append(pa.field(source_column(name), known[1].arrow))
+        return pa.schema(fields)
+
 
 def find_relations(
     tree: exp.Query,
     open_snapshot: Callable[[TableName, Version], Readable],
     open_function: Callable[[exp.Anonymous], Readable],
 ) -> list[Relation]:
-    """Every mention of a stored table; names of CTEs are none.
+    """Opens every mention of a stored table or table function; names of CTEs are no tables.
 
     Raises:
         NotFoundError: no such table.
@@ -150,51 +201,54 @@ def find_relations(
             rows = open_function(node.this)
             node.set("this", exp.to_identifier(node.this.name))
             found.append(Relation(node, TableName(None, node.name), node.alias or node.name, rows))
-            continue
-        if not isinstance(node.this, exp.Identifier):
-            name = type(node.this).__name__.lower()
-            raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
-        if not node.args.get("db") and _is_cte(node):
-            continue
-        for argument, what in _UNSUPPORTED.items():
-            if node.args.get(argument):
-                raise InvalidInputError(
-                    f"{what} behind table {node.name!r} is not supported", kind="not_supported"
-                )
-        if node.args.get("catalog") and node.catalog.lower() != "internal":
-            raise InvalidInputError(
-                f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog"
-            )
-        table = TableName(node.db or None, node.name)
-        partition = node.args.get("partition")
-        partitions = tuple(item.name for item in partition.expressions) if partition is not None else ()
-        node.set("partition", None)
-        alias, version = node.alias or node.name, _version(node)
-        found.append(Relation(node, table, alias, open_snapshot(table, version), partitions=partitions))
+        elif cte_of(node) is None:
+            found.append(_stored_relation(node, open_snapshot))
     return found
 
 
-def _is_cte(node: exp.Table) -> bool:
-    """Whether a WITH around the table defines its name; a CTE sees only those before it, unless RECURSIVE."""
+def _stored_relation(node: exp.Table, open_snapshot: Callable[[TableName, Version], Readable]) -> Relation:
+    if not isinstance(node.this, exp.Identifier):
+        name = type(node.this).__name__.lower()
+        raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
+    for argument, clause in _UNSUPPORTED.items():
+        if node.args.get(argument):
+            raise InvalidInputError(
+                f"{clause} behind table {node.name!r} is not supported", kind="not_supported"
+            )
+    if node.args.get("catalog") and node.catalog.lower() != "internal":
+        raise InvalidInputError(
+            f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog"
+        )
+    table = TableName(node.db or None, node.name)
+    partition = node.args.get("partition")
+    partitions = tuple(item.name for item in partition.expressions) if partition is not None else ()
+    node.set("partition", None)
+    alias, version = node.alias or node.name, _version(node)
+    return Relation(node, table, alias, open_snapshot(table, version), partitions)
+
+
+def cte_of(node: exp.Expr) -> exp.CTE | None:
+    """The CTE that a name stands for, None for any other source.
+
+    A CTE sees only the ones before it in its WITH; in WITH RECURSIVE also itself.
+    """
+    if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier) or node.args.get("db"):
+        return None
     name = node.name.lower()
     inner: exp.Expr = node
     outer = node.parent
     while outer is not None:
-        clause = outer.args.get("with_") if not isinstance(outer, exp.With) else None
-        if clause is not None and clause is not inner:
-            if any(cte.alias.lower() == name for cte in clause.expressions):
-                return True
-        elif isinstance(outer, exp.With):
-            position = next(i for i, cte in enumerate(outer.expressions) if cte is inner)
-            visible = (
-                outer.expressions[: position + 1]
-                if outer.args.get("recursive")
-                else outer.expressions[:position]
-            )
-            if any(cte.alias.lower() == name for cte in visible):
-                return True
+        visible: list[exp.Expr] = []
+        if isinstance(outer, exp.With):
+            place = next(i for i, cte in enumerate(outer.expressions) if cte is inner)
+            visible = outer.expressions[: place + 1 if outer.args.get("recursive") else place]
+        elif (clause := outer.args.get("with_")) is not None and clause is not inner:
+            visible = clause.expressions
+        for cte in visible:
+            if isinstance(cte, exp.CTE) and cte.alias.lower() == name:
+                return cte
         inner, outer = outer, outer.parent
-    return False
+    return None
 
 
 def _version(node: exp.Table) -> Version:
@@ -216,29 +270,26 @@ def _version(node: exp.Table) -> Version:
 
 
 def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
-    """Decides what each relation reads: columns whose name occurs anywhere, all where a `*` asks for them."""
+    """Sets the columns that each relation reads: those named anywhere in the query, or all behind a `*`."""
     mentioned = {node.name.lower() for node in tree.find_all(exp.Identifier)}
     hidden = {found for name in mentioned if (found := hidden_name(name)) is not None}
     is_natural = any(join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join))
-    starred = _starred_aliases(tree)
+    starred = {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
     for relation in relations:
-        select = relation.node.find_ancestor(exp.Select)
-        relation.is_starred = (
-            is_natural
-            or relation.alias.lower() in starred
-            or (select is not None and any(isinstance(item, exp.Star) for item in select.expressions))
-        )
         schema = relation.schema
+        relation.is_starred = is_natural or relation.alias.lower() in starred or _has_star(relation.node)
         relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
-        stored = schema.hidden_fields() if isinstance(relation.snapshot, Snapshot) else []
-        wanted_hidden = hidden | {f.name for f in stored if show_hidden and relation.is_starred}
-        relation.columns += [f.name for f in stored if f.name in wanted_hidden]
-        if not relation.columns:  # count(*) and its like need rows, no values
+        if isinstance(relation.snapshot, Snapshot):
+            is_shown = show_hidden and relation.is_starred
+            stored = (field.name for field in schema.hidden_fields())
+            relation.columns += [name for name in stored if is_shown or name in hidden]
+        if not relation.columns:  # count(*) needs rows, but no values
             relation.columns = [schema.key[0]]
 
 
-def _starred_aliases(tree: exp.Query) -> set[str]:
-    return {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
+def _has_star(node: exp.Table) -> bool:
+    select = node.find_ancestor(exp.Select)
+    return select is not None and any(isinstance(item, exp.Star) for item in select.expressions)
 
 
 def grouped_columns(tree: exp.Query) -> set[str]:
@@ -258,32 +309,40 @@ def grouped_columns(tree: exp.Query) -> set[str]:
 
 
 def choose_conditions(relations: list[Relation]) -> None:
-    """Gives each relation the conditions of its own WHERE that no outer join makes wrong to decide early."""
+    """Sets the conditions that each scan decides: those of its own WHERE that no outer join forbids."""
     for relation in relations:
         select = relation.node.parent_select
         if not isinstance(select, exp.Select) or not _is_kept(relation.node, select):
             continue
         where = select.args.get("where")
         is_alone = len(_siblings(select)) == 1
-        for part in conjuncts(where.this if where is not None else None):
-            found = own_conditions(part, relation, is_alone=is_alone)
-            relation.conditions += found or []
-            if found is not None and is_alone and isinstance(relation.snapshot, Snapshot):
-                relation.decided.append(part)
+        parts = list(conjuncts(where.this if where is not None else None))
+        found = [_own_conditions(part, relation, is_alone=is_alone) for part in parts]
+        relation.conditions = [condition for each in found for condition in each or ()]
+        relation.is_where_decided = is_alone and None not in found
+        if is_alone and isinstance(relation.snapshot, Snapshot):
+            relation.decided = [part for part, each in zip(parts, found, strict=True) if each is not None]
 
 
-def leave_out_decided(relations: list[Relation]) -> None:
-    """Takes out of each WHERE what the scan decides for good: a column only compared is then not read."""
+def drop_decided(relations: list[Relation]) -> bool:
+    """Removes from each WHERE the parts that the scan decides, so that columns only compared are not read.
+
+    Returns:
+        Whether any WHERE has changed.
+    """
+    has_changed = False
     for relation in relations:
         select = relation.node.parent_select
-        if not relation.decided or relation.is_bare or not isinstance(select, exp.Select):
+        if not relation.decided or relation.is_unfiltered or not isinstance(select, exp.Select):
             continue
-        where = select.args["where"]
-        left = [part for part in conjuncts(where.this) if not any(part is each for each in relation.decided)]
+        decided = set(map(id, relation.decided))
+        left = [part for part in conjuncts(select.args["where"].this) if id(part) not in decided]
         select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
+        has_changed = True
+    return has_changed
 
 
-def own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
+def _own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
     """The conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
     column = column_of(part)
     if column is None or isinstance(column.this, exp.Star):

@@ -1,12 +1,12 @@
-"""A query in Doris's dialect to the same query in DuckDB's: what is allowed, what differs, and names.
+"""Translates a query's tree from Doris's dialect to DuckDB's, checks it, and renders it.
 
-Only a tree is translated, never text. What the tree may hold is checked first; the tables in it are replaced
-by sources that `sql.evaluate.duck` registers, so nothing but stored tables can be read.
+Only trees are translated, never text. `check` refuses nodes that are no part of a query. `place_source`
+replaces each table by a source that `sql.evaluate.duck` registers, so that a query reads only stored tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from typing import Final
 
 from sqlglot import exp
@@ -21,7 +21,7 @@ from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.overloads import check_depth, settle
-from seqstore.store.sql.translate.relations import Relation, shown_name
+from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
 
 _FORBIDDEN: Final = (
     exp.DDL,
@@ -38,7 +38,9 @@ _FORBIDDEN: Final = (
     exp.JSONTable,
     exp.XMLTable,
 )
+_FORBIDDEN_FUNCTIONS: Final = (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
+_UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
 _LOCAL_TIMES: Final[dict[type[exp.Expr], str]] = {
     exp.CurrentTimestamp: "now",
     exp.CurrentDate: "current_date",
@@ -54,7 +56,7 @@ Variables = Callable[[str, str], "str | None"]
 def translate(
     tree: exp.Query, around: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
 ) -> None:
-    """Gives functions, casts, operators and variables of a checked tree the form DuckDB needs.
+    """Rewrites functions, casts, operators and variables of a checked tree to DuckDB's form.
 
     Args:
         columns: names of columns of the tables read, lower case.
@@ -77,7 +79,7 @@ def translate(
         return rewriter(node) if rewriter is not None else node
 
     expand_aliases(tree, columns)
-    # Leaves first: what a rewriter returns must not be rewritten again.
+    # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
         new = rewrite(node)
         if new is not node and node is not tree:
@@ -87,19 +89,19 @@ def translate(
 
 
 def check(tree: exp.Expr) -> None:
-    """Refuses what is no part of a query on stored tables.
+    """Checks that a tree holds only parts of a query on stored tables.
 
     Raises:
-        InvalidInputError: names it.
+        InvalidInputError: names the part that is refused.
     """
     for node in tree.walk():
         if isinstance(node, exp.Query):
             continue
-        if isinstance(node, (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)):
+        if isinstance(node, _FORBIDDEN_FUNCTIONS):
             raise unknown_function(node.sql_name())
         if isinstance(node, _FORBIDDEN):
-            what = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
-            raise InvalidInputError(f"a query may not hold {what}", kind="not_supported")
+            words = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
+            raise InvalidInputError(f"a query may not hold {words}", kind="not_supported")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise unknown_function(f"{node.this.name}.{node.expression.name}")
     for select in tree.find_all(exp.Select):
@@ -109,85 +111,79 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
 
 
-def place_sources(
-    relations: list[Relation], largeint: Mapping[int, list[str]], marked: Set[int] = frozenset()
-) -> None:
-    """Puts the registered source of each relation in its place in the tree.
+def place_source(relation: Relation, number: int, *, largeint: Set[str], is_marked: bool) -> None:
+    """Replaces a relation's table in the tree by its registered source.
 
     Args:
-        largeint: columns to read as HUGEINT, by the relation's number.
-        marked: numbers of the relations of which only rows marked as live count.
+        number: the relation's number, which names the source.
+        largeint: columns to read as HUGEINT.
+        is_marked: only rows that the source marks as live count.
     """
-    for number, relation in enumerate(relations):
-        alias = exp.to_identifier(relation.alias, quoted=True)
-        source = exp.Table(
-            this=exp.to_identifier(source_name(number), quoted=True),
-            db=exp.to_identifier("main"),
-            catalog=exp.to_identifier("temp"),
+    alias = exp.TableAlias(this=exp.to_identifier(relation.alias, quoted=True))
+    source = exp.Table(
+        this=exp.to_identifier(source_name(number), quoted=True),
+        db=exp.to_identifier("main"),
+        catalog=exp.to_identifier("temp"),
+    )
+    replacement: exp.Expr = source
+    if largeint or is_marked:
+        names = map(source_column, relation.columns)
+        inner = exp.select(*(_source_item(name, is_largeint=name in largeint) for name in names)).from_(
+            source
         )
-        if not largeint[number] and number not in marked:
-            source.set("alias", exp.TableAlias(this=alias))
-            replacement: exp.Expr = source
-        else:
-            wide = set(largeint[number])
-            items = [
-                exp.alias_(exp.cast(exp.column(name, quoted=True), "INT128"), name, quoted=True)
-                if name in wide
-                else exp.column(name, quoted=True)
-                for name in map(source_column, relation.columns)
-            ]
-            inner = exp.select(*items).from_(source)
-            if number in marked:
-                inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
-            replacement = inner.subquery(alias=exp.TableAlias(this=alias), copy=False)
-        for argument in ("joins", "laterals"):
-            if relation.node.args.get(argument):
-                replacement.set(argument, relation.node.args[argument])
-        relation.node.replace(replacement)
-        relation.node = replacement if isinstance(replacement, exp.Table) else relation.node
+        if is_marked:
+            inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
+        replacement = inner.subquery(alias=alias, copy=False)
+    else:
+        source.set("alias", alias)
+    for argument in ("joins", "laterals"):
+        if relation.node.args.get(argument):
+            replacement.set(argument, relation.node.args[argument])
+    relation.node.replace(replacement)
+
+
+def _source_item(name: str, *, is_largeint: bool) -> exp.Expr:
+    column = exp.column(name, quoted=True)
+    return exp.alias_(exp.cast(column, "INT128"), name, quoted=True) if is_largeint else column
 
 
 def source_name(number: int) -> str:
     return f"__source_{number}"
 
 
-def source_column(name: str) -> str:
-    """A column's name in the registered source: its own, the Doris spelling for hidden ones."""
-    return shown_name(name) if hidden_name(name) == name else name
-
-
 def name_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
-    """Brings hidden names to one spelling, and keeps hidden columns that were only named out of `*`."""
+    """Spells hidden columns as the sources do, and leaves hidden columns out of `*` unless they are shown."""
+    aliases = {relation.alias.lower() for relation in relations}
     for column in tree.find_all(exp.Column):
         hidden = hidden_name(column.name)
         if hidden is not None and isinstance(column.this, exp.Identifier):
             column.set("this", exp.to_identifier(shown_name(hidden), quoted=True))
-        for argument in ("db", "catalog"):  # db.t.c: the source is known by its alias alone
-            if column.args.get(argument) and any(r.alias.lower() == column.table.lower() for r in relations):
-                column.set(argument, None)
+        if column.table.lower() in aliases:  # db.t.c: the source is known by its alias alone
+            column.set("db", None)
+            column.set("catalog", None)
     if show_hidden:
         return
     for relation in relations:
-        named = [name for name in relation.columns if hidden_name(name) == name]
-        select = relation.node.parent_select
-        if not (relation.is_starred and named and isinstance(select, exp.Select)):
-            continue
-        for item in select.expressions:
-            star = (
-                item.this
-                if isinstance(item, exp.Column) and item.table.lower() == relation.alias.lower()
-                else item
-            )
-            if isinstance(star, exp.Star):
-                known = {identifier.name for identifier in star.args.get("except_") or []}
-                new = [
-                    exp.to_identifier(shown_name(n), quoted=True) for n in named if shown_name(n) not in known
-                ]
-                star.set("except_", [*(star.args.get("except_") or []), *new])
+        hidden_read = [shown_name(name) for name in relation.columns if hidden_name(name) == name]
+        if relation.is_starred and hidden_read:
+            _except_from_stars(relation, hidden_read)
+
+
+def _except_from_stars(relation: Relation, names: list[str]) -> None:
+    """Adds columns to the EXCEPT list of every `*` that selects them."""
+    select = relation.node.parent_select
+    for item in select.expressions if isinstance(select, exp.Select) else ():
+        is_qualified = isinstance(item, exp.Column) and item.table.lower() == relation.alias.lower()
+        star = item.this if is_qualified else item
+        if isinstance(star, exp.Star):
+            given = star.args.get("except_") or []
+            known = {identifier.name for identifier in given}
+            added = [exp.to_identifier(name, quoted=True) for name in names if name not in known]
+            star.set("except_", [*given, *added])
 
 
 def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
-    """Gives the items of the outermost select list that have no alias the text the user wrote."""
+    """Names the items of the outermost select list that have no alias by their text as written."""
     select = tree
     while not isinstance(select, exp.Select):
         inner = select.this
@@ -198,9 +194,8 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
     written = headings if headings is not None and len(headings) == len(items) else tuple(map(_text, items))
     named: list[exp.Expr] = []
     for item, text in zip(items, written, strict=True):
-        if isinstance(item, (exp.Alias, exp.Star)) or (
-            isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-        ):
+        is_qualified_star = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+        if isinstance(item, (exp.Alias, exp.Star)) or is_qualified_star:
             named.append(item)
             continue
         shown = item.name if isinstance(item, (exp.Column, exp.Dot)) else text.strip()
@@ -209,12 +204,12 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
 
 
 def _text(item: exp.Expr) -> str:
-    """An item of which the written text is not at hand."""
+    """An item's text where the written one is not known."""
     return str(item.sql("doris", unsupported_level=ErrorLevel.IGNORE))
 
 
 def render(tree: exp.Expr) -> str:
-    """DuckDB's text of a translated tree.
+    """Renders a translated tree as DuckDB's text.
 
     Raises:
         InvalidInputError: the tree cannot be written in DuckDB's dialect.
@@ -240,15 +235,10 @@ def _variable(node: exp.Expr, variables: Variables) -> exp.Expr:
 
 
 def _cast(node: exp.Expr) -> exp.Expr:
-    """A value that cannot be converted gives NULL; fractions are cut, not rounded; VARCHAR(n) cuts."""
+    """A value that cannot be converted becomes NULL; fractions are cut, not rounded; VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
-    if name.startswith("U") and name[1:] in (
-        "INT",
-        "BIGINT",
-        "SMALLINT",
-        "TINYINT",
-    ):  # MySQL's CAST(x AS UNSIGNED)
+    if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]
         to = exp.DataType.build(name)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
@@ -259,15 +249,9 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if name in _INTEGER_TYPES:
         return exp.TryCast(this=call("d_integer", node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
-        return _text_cast(node.this, to)
+        text = call("d_text", node.this)
+        return call("left", text, to.expressions[0].this) if to.expressions else text
     return exp.TryCast(this=node.this, to=to)
-
-
-def _text_cast(value: exp.Expr, to: exp.Expr) -> exp.Expr:
-    text = call("d_text", value)
-    if not to.expressions:
-        return text
-    return call("left", text, to.expressions[0].this)
 
 
 def _bracket(node: exp.Expr) -> exp.Expr:
@@ -289,17 +273,14 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 
 def _json_path(node: exp.Expr) -> exp.Expr:
-    """`j -> '$.a'`; sqlglot keeps the path taken apart."""
-    return call("d_json_extract", node.this, exp.Literal.string(_path_text(node.expression)))
-
-
-def _path_text(path: exp.Expr) -> str:
-    text = path.sql("mysql")
-    return text[1:-1] if text[:1] in ("'", '"') else text
+    """`j -> '$.a'`; sqlglot keeps the parts of the path."""
+    text = node.expression.sql("mysql")
+    path = text[1:-1] if text[:1] in ("'", '"') else text
+    return call("d_json_extract", node.this, exp.Literal.string(path))
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """A backslash escapes in every pattern; DuckDB must be told so, and is only where one may be."""
+    """A backslash escapes in every pattern of Doris's, in DuckDB's only with ESCAPE."""
     pattern = node.expression
     is_plain = isinstance(pattern, exp.Literal) and "\\" not in pattern.name
     if is_plain or isinstance(node.parent, exp.Escape):
@@ -308,7 +289,7 @@ def _like(node: exp.Expr) -> exp.Expr:
 
 
 def _log(node: exp.Expr) -> exp.Expr:
-    """Of no positive number there is no logarithm: NULL."""
+    """NULL unless the number is positive."""
     if node.expression is None:
         return call("d_ln", node.this)
     return call("d_logarithm", node.this, node.expression)

@@ -30,7 +30,7 @@ from seqstore.store.schema.partitions import any_partition_filter, automatic_par
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import TOUCHED
 from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
-from seqstore.store.sql.result import Result
+from seqstore.store.sql.result import Result, write_info
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.cast import try_cast
@@ -175,7 +175,7 @@ def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expre
 
 
 def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:
-    info = f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id or ''}'}}"
+    info = write_info(done.label, done.status, done.txn_id or "")
     warnings = (*skipped, *(_described(row) for row in filtered[:_WARNINGS_MAX]))
     return Result(affected_rows=done.rows_loaded, info=info, warnings=warnings)
 

@@ -1,34 +1,30 @@
-"""MERGE from Python in SQL: expressions read by the parser, clauses run as MERGE INTO (sql.write.dml)."""
+"""MERGE from Python: SQL expressions are parsed, and the clauses run as MERGE INTO (sql.write.merge_into)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.load.load import LoadResult
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import duck
-from seqstore.store.sql.evaluate.select import QueryContext, log_relation, open_query
+from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
-from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.statement_values import MergeStatement, TableName
 from seqstore.store.sql.parse.tokens import parse_tree
-from seqstore.store.sql.translate.calls import EvaluationContext, Moment, system_zone
-from seqstore.store.sql.translate.relations import Readable, Relation, Version
-from seqstore.store.sql.write.dml import Ask, Dml, run
-from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause
+from seqstore.store.sql.translate.calls import EvaluationContext, Moment
+from seqstore.store.sql.translate.relations import Readable, Version
+from seqstore.store.sql.write.changed_rows import OpenQuery
+from seqstore.store.sql.write.row_change import run_change
+from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import type_from_arrow
-
-if TYPE_CHECKING:
-    import duckdb
-
 
 _SOURCE: Final = "__given_rows__"
 _Side = dict[str, bool]
@@ -50,7 +46,7 @@ class SqlMergeLanguage:
         """Makes given rows readable by a query."""
         return _readable(rows)
 
-    def run(self, merge: Merge, opened: TransactionTable) -> tuple[int, LoadResult | None]:
+    def run(self, merge: Merge, opened: TransactionTable) -> Outcome:
         """Runs a merge as MERGE INTO would."""
         database, _, name = merge.table.partition(".")
         tree = exp.Merge(
@@ -59,8 +55,8 @@ class SqlMergeLanguage:
             on=_condition(merge),
             whens=exp.Whens(expressions=[_clause(clause) for clause in merge.clauses]),
         )
-        with _asking(opened, merge.rows) as ask:
-            return run(Dml(TableName(database, name), tree), opened, ask)
+        with _queries(opened, merge.rows) as open_merge_query:
+            return run_change(MergeStatement(TableName(database, name), tree), opened, open_merge_query)
 
 
 def _condition(merge: Merge) -> exp.Expr:
@@ -110,15 +106,10 @@ def _readable(rows: pa.Table) -> FunctionRows:
 
 
 @contextmanager
-def _asking(opened: TransactionTable, source: FunctionRows) -> Iterator[Ask]:
-    """Queries over the target, as its transaction sees it, and the given rows."""
-    made: list[duckdb.DuckDBPyConnection] = []
+def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQuery]:
+    """Runs queries over the target, as its transaction sees it, and the given rows."""
     target = opened.snapshot()
-
-    def connect() -> duckdb.DuckDBPyConnection:
-        if not made:
-            made.append(duck.connect())
-        return made[0]
+    connection = duck.QueryConnection()
 
     def open_snapshot(table: TableName, _version: Version) -> Readable:
         if table.database is None and table.name == _SOURCE:
@@ -133,22 +124,15 @@ def _asking(opened: TransactionTable, source: FunctionRows) -> Iterator[Ask]:
     def open_function(node: exp.Anonymous) -> Readable:
         raise InvalidInputError(f"{node.name} cannot stand in a merge from Python", kind="not_supported")
 
-    def log_read(relation: Relation) -> None:
-        if relation.snapshot is target:
-            log_relation(opened, relation)
-
-    now = datetime.now(UTC)
-    moment = Moment(now.astimezone().replace(tzinfo=None), now.replace(tzinfo=None), system_zone())
     context = QueryContext(
         open_snapshot,
         open_function,
-        connect,
-        EvaluationContext(moment, opened.base.database),
+        connection.get,
+        EvaluationContext(Moment.at(datetime.now(UTC)), opened.base.database),
         lambda _name, _scope: None,
-        log_read=log_read,
+        logged={id(target): opened},
     )
     try:
         yield lambda query: open_query(query, context)
     finally:
-        for connection in made:
-            connection.close()
+        connection.close()

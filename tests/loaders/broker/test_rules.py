@@ -35,7 +35,7 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse
 
@@ -89,7 +89,9 @@ def job_of(store: Store, folder: Path, statement: str) -> LoadJob:
 
 
 def ask(store: Store, statement: str) -> list[tuple[Any, ...]]:
-    (result,) = Session(store, load_jobs=StoreLoadJobs(store), database="db").execute(statement)
+    (result,) = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)), database="db").execute(
+        statement
+    )
     return [] if result.rows is None else [tuple(row.values()) for row in result.rows.to_pylist()]
 
 

@@ -16,7 +16,7 @@ from seqstore.loaders.broker.statements import spec_of
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse
 
@@ -25,7 +25,7 @@ from seqstore.store.sql.session.parser import parse
 def session(tmp_path: Path) -> Iterator[Session]:
     settings = Settings(load_paths=(str(tmp_path / "files"),))
     with Store.open(tmp_path / "data", settings=settings) as store:
-        opened = Session(store, load_jobs=StoreLoadJobs(store))
+        opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
         for name in ("one", "two"):
             statement = (
                 f"CREATE TABLE IF NOT EXISTS db.{name} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) "

@@ -23,7 +23,7 @@ from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from seqstore.store.catalog.transaction_record import ABORTED, now_ms
 from seqstore.store.runtime.process_identity import identity_of
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 
 
 class Log:
@@ -76,7 +76,7 @@ class Job:
     def __init__(self, store: Store, properties: str = "", source_properties: str = "") -> None:
         self.store = store
         self.log = Log()
-        self.session = Session(store, load_jobs=StoreLoadJobs(store))
+        self.session = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
         create = "CREATE TABLE db.t (k BIGINT, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
         list(self.session.execute(f"CREATE DATABASE db; {create}; USE db"))
         self.ask(

@@ -22,7 +22,7 @@ from seqstore.loaders.routine.open_source import open_source
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.toml_spec import read_spec
 from seqstore.store.runtime import failpoint
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def session(store: Store) -> Session:
-    opened = Session(store, load_jobs=StoreLoadJobs(store))
+    opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
     list(opened.execute("CREATE DATABASE db; USE db"))
     for table, columns in (
         ("users", "k BIGINT, name VARCHAR(10)"),

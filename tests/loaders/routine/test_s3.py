@@ -11,7 +11,7 @@ import pytest
 from seqstore import Settings, Store
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from tests.support.object_store import WEED, object_store
 
 pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
@@ -26,7 +26,7 @@ def test_objects_are_loaded_once_and_no_key_is_shown(tmp_path: Path) -> None:
         server = parse_qs(urlsplit(bucket).query)["endpoint_override"][0]
         settings = Settings(load_paths=(f"s3://tests/in?endpoint_override={server}",))
         with Store.open(tmp_path / "data", settings=settings) as store:
-            session = Session(store, load_jobs=StoreLoadJobs(store))
+            session = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
             parameters = f"endpoint_override={server}&region=us-east-1&scheme=http"
             list(
                 session.execute(

@@ -17,7 +17,7 @@ from seqstore.loaders.routine.job_runner import JobRunner
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.open_source import open_source
 from seqstore.loaders.routine.runner import RoutineRunner
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def session(store: Store) -> Session:
-    opened = Session(store, load_jobs=StoreLoadJobs(store))
+    opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
     create = (
         "CREATE TABLE db.t (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
         "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
@@ -474,7 +474,7 @@ def test_a_job_of_another_database_needs_the_privilege_there(
     store.accounts.create("ann", "a-secret")
     store.accounts.grant("ann", ["LOAD", "SELECT"], "mine")
     make(session, tmp_path)
-    ann = Session(store, user="ann", load_jobs=StoreLoadJobs(store, "ann"))
+    ann = Session(store, user="ann", server=ServerContext(load_jobs=StoreLoadJobs(store, "ann")))
     ask(ann, "USE mine")
     path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
     for statement in (

@@ -19,7 +19,7 @@ from seqstore import InvalidInputError, Settings, Store
 from seqstore.cli.output import box
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.errors import MetadataChangedException, ProtocolChangedException, StoreError
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD
 
 COLUMNS = "(k INT, date DATE, v INT NULL) UNIQUE KEY(k)"
@@ -32,7 +32,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     settings = Settings(load_paths=(str(tmp_path / "in"),))
     with (
         Store.open(tmp_path / "s", settings=settings) as store,
-        Session(store, load_jobs=StoreLoadJobs(store)) as opened,
+        Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as opened,
     ):
         run(opened, "CREATE DATABASE d; USE d")
         for name in ("table_name", "table-name", "table"):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import AlreadyExistsError, InvalidInputError, NotFoundError, Store, UnavailableError
-from seqstore.store.sql import Session
+from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.evaluate import duck
 
 Run = Callable[[str], Any]
@@ -97,13 +97,16 @@ def test_a_text_with_an_error_in_its_last_statement_runs_nothing(session: Sessio
 def test_session_variables_do_not_leak_into_other_sessions(store: Store) -> None:
     """W13."""
     shared: dict[str, str] = {}
-    with Session(store, global_variables=shared) as one, Session(store, global_variables=shared) as two:
+    with (
+        Session(store, server=ServerContext(shared)) as one,
+        Session(store, server=ServerContext(shared)) as two,
+    ):
         list(one.execute("SET show_hidden_columns = ON"))
         assert one.variables.flag("show_hidden_columns")
         assert not two.variables.flag("show_hidden_columns")
         list(one.execute("SET GLOBAL require_sequence_in_insert = 0"))
         assert one.variables.flag("require_sequence_in_insert")
-    with Session(store, global_variables=shared) as later:
+    with Session(store, server=ServerContext(shared)) as later:
         assert not later.variables.flag("require_sequence_in_insert")
 
 
