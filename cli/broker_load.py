@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store
+from seqstore.cli.context import Allow, open_store
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
@@ -37,10 +37,7 @@ def broker_load(
     label: Annotated[
         str | None, typer.Option("--label", metavar="LABEL", help="Instead of the label in the file.")
     ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
-    ] = None,
+    allow: Allow = None,
     engine: Annotated[
         Engine | None,
         typer.Option("--engine", help="Who reads the files; without it Spark does from 1 GiB on."),
@@ -67,7 +64,7 @@ def broker_load(
 
 
 def _report(job: LoadJob) -> None:
-    from seqstore.loaders.broker.job import CANCELLED
+    from seqstore.loaders.jobs.record import CANCELLED
 
     rows = {
         "Label": job.spec.label,

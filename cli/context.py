@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
+]
 
 if TYPE_CHECKING:
     from seqstore.store import Store

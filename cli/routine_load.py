@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store, split_table
+from seqstore.cli.context import Allow, open_store, split_table
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def create(
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Instead of the name in the file.")
     ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
-    ] = None,
+    allow: Allow = None,
 ) -> None:
     """Make a job as a file describes it; `start` and `serve` run it."""
     from seqstore.loaders.routine import manage
@@ -102,19 +99,19 @@ def _report(jobs: list[RoutineJob]) -> None:
 @app.command("pause")
 def pause(ctx: typer.Context, job: Job) -> None:
     """Pause a job; what it has not committed is dropped and read again later."""
-    _control(ctx, "pause", job)
+    _control(ctx, "PAUSE", job)
 
 
 @app.command("resume")
 def resume(ctx: typer.Context, job: Job) -> None:
     """Let a paused job go on from where it was."""
-    _control(ctx, "resume", job)
+    _control(ctx, "RESUME", job)
 
 
 @app.command("stop")
 def stop(ctx: typer.Context, job: Job) -> None:
     """End a job for good."""
-    _control(ctx, "stop", job)
+    _control(ctx, "STOP", job)
 
 
 def _control(ctx: typer.Context, action: str, job: str) -> None:
@@ -123,7 +120,7 @@ def _control(ctx: typer.Context, action: str, job: str) -> None:
 
     database, name = split_table(job)
     with open_store(ctx) as store:
-        getattr(manage, action)(RoutineJobs(store.catalog), database, name)
+        manage.control(RoutineJobs(store.catalog), database, name, action)
 
 
 @app.command("show")

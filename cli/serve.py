@@ -46,14 +46,15 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_aiohttp()
+    from seqstore.cli.server.background import BackgroundService
     from seqstore.cli.server.http import HttpService
-    from seqstore.cli.server.load_service import LoadService
-    from seqstore.cli.server.maintenance_service import MaintenanceService
+    from seqstore.cli.server.maintenance import maintenance_service
     from seqstore.cli.server.memory import keep_little_freed_memory
     from seqstore.cli.server.mysql_service import MysqlService
-    from seqstore.cli.server.routine_service import RoutineService
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
+    from seqstore.loaders.broker.worker import resume
+    from seqstore.loaders.routine.runner import RoutineRunner
     from seqstore.store import Settings, Store
 
     keep_little_freed_memory()
@@ -68,12 +69,13 @@ def serve(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
+        runner = RoutineRunner(store)
         services: list[Service] = [
-            LoadService(store),
+            BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
             HttpService(store, settings, http_port),
             MysqlService(store, settings, mysql_port),
-            RoutineService(store),
-            MaintenanceService(store, settings.maintenance_seconds),
+            BackgroundService(runner.start, runner.stop),
+            maintenance_service(store, settings.maintenance_seconds),
         ]
         asyncio.run(run_services(services, _say_where))
 

@@ -22,6 +22,7 @@ import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
+from seqstore.loaders.prefixed_body import PrefixedBody
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
@@ -119,27 +120,8 @@ class ColumnarReader:
             file = pa.ipc.open_file(self._spooled(head))
             batches = (_checked(file.get_batch(i)) for i in range(file.num_record_batches))
             return file.schema, (piece for batch in batches for piece in _cut(batch))
-        stream = pa.ipc.open_stream(pa.PythonFile(_Prefixed(head, self._body), mode="r"))
+        stream = pa.ipc.open_stream(pa.PythonFile(PrefixedBody(head, self._body), mode="r"))
         return stream.schema, (piece for batch in stream for piece in _cut(_checked(batch)))
-
-
-class _Prefixed:
-    """A body with the bytes that were already read put back."""
-
-    closed = False
-
-    def __init__(self, head: bytes, body: BinaryIO) -> None:
-        self._head = head
-        self._body = body
-
-    def read(self, size: int = -1) -> bytes:
-        if not self._head:
-            return self._body.read(size)
-        taken, self._head = self._head[:size], self._head[size:] if size >= 0 else b""
-        return taken if len(taken) == size else taken + self.read(size - len(taken))
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:

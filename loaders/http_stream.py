@@ -22,6 +22,7 @@ from sqlglot import exp
 from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.expressions import parse
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.prefixed_body import PrefixedBody
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.errors import InvalidInputError, StoreError
@@ -150,31 +151,6 @@ def _split(text: str) -> list[str]:
     return [*items, text[start:].strip()]
 
 
-class _Rest:
-    """A body with what was read of it put back."""
-
-    closed = False
-
-    def __init__(self, head: bytes, body: BinaryIO) -> None:
-        self._head = head
-        self._body = body
-
-    def read(self, size: int = -1) -> bytes:
-        if not self._head:
-            return self._body.read(size)
-        if size < 0:
-            taken, self._head = self._head, b""
-            return taken + self._body.read()
-        taken, self._head = self._head[:size], self._head[size:]
-        return taken
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def _field_count(options: StreamLoadOptions, body: BinaryIO) -> tuple[int, BinaryIO]:
     """How many fields the first line has."""
     head = b""
@@ -187,4 +163,4 @@ def _field_count(options: StreamLoadOptions, body: BinaryIO) -> tuple[int, Binar
     enclose = options.csv.enclose
     if enclose:  # separators between two of them separate nothing
         line = re.sub(re.escape(enclose) + rb".*?" + re.escape(enclose), b"", line, flags=re.DOTALL)
-    return line.count(options.csv.separator) + 1, cast(BinaryIO, _Rest(head, body))
+    return line.count(options.csv.separator) + 1, cast(BinaryIO, PrefixedBody(head, body))

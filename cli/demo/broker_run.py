@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from seqstore.cli.demo.flights import CREATE_TABLE, EventStream, to_csv
 from seqstore.cli.demo.flights_run import show_comparison
 from seqstore.cli.demo.screen import Screen
-from seqstore.loaders.broker.job import FINISHED, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import FINISHED, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import resume, submit
 from seqstore.store import Store, StoreError

@@ -36,7 +36,18 @@ class Upload:
     remark: str
 
 
-_SELECT: Final = "select * from test_table;"
+def _selected(modify_date: str, keyword: str) -> Statement:
+    """The one row that the table has, as the documentation prints it."""
+    return Statement(
+        "select * from test_table;",
+        f"""\
++---------+------------+----------+-------------+---------+
+| user_id | date       | group_id | modify_date | keyword |
++---------+------------+----------+-------------+---------+
+|       1 | 2020-02-22 |        1 | {modify_date}  | {keyword}       |
++---------+------------+----------+-------------+---------+""",
+    )
+
 
 STEPS: Final[tuple[Statement | Upload, ...]] = (
     Statement("CREATE DATABASE test;"),
@@ -81,41 +92,17 @@ PROPERTIES(
         "1\t2020-02-22\t1\t2020-02-24\tb\n",
         "Six rows of one key in one upload: the largest modify_date, 2020-03-05, wins.",
     ),
-    Statement(
-        _SELECT,
-        """\
-+---------+------------+----------+-------------+---------+
-| user_id | date       | group_id | modify_date | keyword |
-+---------+------------+----------+-------------+---------+
-|       1 | 2020-02-22 |        1 | 2020-03-05  | c       |
-+---------+------------+----------+-------------+---------+""",
-    ),
+    _selected("2020-03-05", "c"),
     Upload(
         "1\t2020-02-22\t1\t2020-02-22\ta\n1\t2020-02-22\t1\t2020-02-23\tb\n",
         "Both rows are older than the stored one: the upload succeeds and changes nothing.",
     ),
-    Statement(
-        _SELECT,
-        """\
-+---------+------------+----------+-------------+---------+
-| user_id | date       | group_id | modify_date | keyword |
-+---------+------------+----------+-------------+---------+
-|       1 | 2020-02-22 |        1 | 2020-03-05  | c       |
-+---------+------------+----------+-------------+---------+""",
-    ),
+    _selected("2020-03-05", "c"),
     Upload(
         "1\t2020-02-22\t1\t2020-02-22\ta\n1\t2020-02-22\t1\t2020-03-23\tw\n",
         "One of them is newer: it replaces the stored row.",
     ),
-    Statement(
-        _SELECT,
-        """\
-+---------+------------+----------+-------------+---------+
-| user_id | date       | group_id | modify_date | keyword |
-+---------+------------+----------+-------------+---------+
-|       1 | 2020-02-22 |        1 | 2020-03-23  | w       |
-+---------+------------+----------+-------------+---------+""",
-    ),
+    _selected("2020-03-23", "w"),
 )
 
 

@@ -203,7 +203,7 @@ class Connection:
             raise ProtocolError("an empty command")
         if payload[0] == 0x01:
             return False
-        run = _COMMANDS.get(payload[0])
+        run = self._COMMANDS.get(payload[0])
         try:
             if run is None:
                 raise InvalidInputError(f"Unknown command 0x{payload[0]:02x}", kind="not_supported")
@@ -372,6 +372,22 @@ class Connection:
             + message.encode("utf-8", "replace")
         )
 
+    _COMMANDS: Final = {
+        0x02: _use,
+        0x03: _query,
+        0x04: _field_list,
+        0x09: _statistics,
+        0x0E: _ping,
+        0x11: _change_user,
+        0x16: _prepare,
+        0x17: _execute,
+        0x18: _long_data,
+        0x19: _close_prepared,
+        0x1A: _reset_prepared,
+        0x1B: _set_option,
+        0x1F: _reset,
+    }
+
 
 def _resized(channel: Channel) -> Channel:
     """The same connection, for larger packets: nobody unknown may send such."""
@@ -395,20 +411,3 @@ def _parse_client(data: bytes) -> _Client:
     if capabilities & wire.PLUGIN_AUTH and not payload.is_done:
         plugin = payload.zero_ended()
     return _Client(capabilities, name, scramble, database.decode("utf-8", "replace"), plugin)
-
-
-_COMMANDS: Final = {
-    0x02: Connection._use,
-    0x03: Connection._query,
-    0x04: Connection._field_list,
-    0x09: Connection._statistics,
-    0x0E: Connection._ping,
-    0x11: Connection._change_user,
-    0x16: Connection._prepare,
-    0x17: Connection._execute,
-    0x18: Connection._long_data,
-    0x19: Connection._close_prepared,
-    0x1A: Connection._reset_prepared,
-    0x1B: Connection._set_option,
-    0x1F: Connection._reset,
-}

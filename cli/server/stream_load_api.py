@@ -16,9 +16,10 @@ import asyncio
 import io
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
 from aiohttp import HttpVersion11, web
@@ -39,6 +40,8 @@ _SMALL_BYTES: Final = 256 << 10
 # second one only takes it from the first, and from the one that commits: a quarter more loads a second than
 # with two, on two cores. Those that wait for the commit do not count.
 _AT_WORK_MAX: Final = 1
+
+Turn = threading.Semaphore | None
 
 
 class StreamLoadApi:
@@ -69,48 +72,17 @@ class StreamLoadApi:
 
     async def stream_load(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """PUT /api/{db}/{table}/_stream_load."""
-        if _must_move(request, self._settings.advertised_address):
-            return _moved(request, self._settings.advertised_address)
-        headers = _first_headers(request)
-        try:
-            self._check_length(request)
-            body = await self._body(request)
-        except StoreError as error:
-            return json_reply(refusal(headers, error), indent=4)
         database, table = names
-
-        def load() -> StreamLoadReply:
-            try:
-                self._store.accounts.require(user, "LOAD", database)
-            except StoreError as error:
-                return refusal(headers, error)
-            return stream_load(
-                self._store, database, table, cast(BinaryIO, body), headers, turn=self._turn(body)
-            )
-
-        reply = await self._run(request, body, load)
-        return json_reply(reply, indent=4)
+        load = partial(stream_load, self._store, database, table)
+        return await self._load(request, user, lambda headers: database, load)
 
     async def http_stream(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """PUT /api/_http_stream: a load by the statement in the header `sql` (LH26)."""
-        if _must_move(request, self._settings.advertised_address):
-            return _moved(request, self._settings.advertised_address)
-        headers = _first_headers(request)
-        try:
-            self._check_length(request)
-            body = await self._body(request)
-        except StoreError as error:
-            return json_reply(refusal(headers, error), indent=4)
 
-        def load() -> StreamLoadReply:
-            sql = headers.get("sql", "")
-            try:
-                self._store.accounts.require(user, "LOAD", table_of(sql)[0])
-            except StoreError as error:
-                return refusal(headers, error)
-            return http_stream(self._store, sql, cast(BinaryIO, body), headers, turn=self._turn(body))
+        def load(body: BinaryIO, headers: Mapping[str, str], *, turn: Turn) -> StreamLoadReply:
+            return http_stream(self._store, headers.get("sql", ""), body, headers, turn=turn)
 
-        return json_reply(await self._run(request, body, load), indent=4)
+        return await self._load(request, user, lambda headers: table_of(headers.get("sql", ""))[0], load)
 
     async def end_transaction(
         self, request: web.BaseRequest, names: list[str], user: str
@@ -132,6 +104,32 @@ class StreamLoadApi:
             return json_reply({"status": "Fail", "msg": error.message}, indent=4)
         finally:
             self._running.discard(running)
+
+    async def _load(
+        self,
+        request: web.BaseRequest,
+        user: str,
+        database_of: Callable[[Mapping[str, str]], str],
+        load: Callable[..., StreamLoadReply],
+    ) -> web.StreamResponse:
+        """Redirects, refuses or runs a load."""
+        if _must_move(request, self._settings.advertised_address):
+            return _moved(request, self._settings.advertised_address)
+        headers = _first_headers(request)
+        try:
+            self._check_length(request)
+            body = await self._body(request)
+        except StoreError as error:
+            return json_reply(refusal(headers, error), indent=4)
+
+        def run() -> StreamLoadReply:
+            try:
+                self._store.accounts.require(user, "LOAD", database_of(headers))
+            except StoreError as error:
+                return refusal(headers, error)
+            return load(body, headers, turn=self._turn(body))
+
+        return json_reply(await self._run(request, body, run), indent=4)
 
     async def _run(self, request: web.BaseRequest, body: Any, load: Any) -> StreamLoadReply:
         """Runs a load in a thread while the body is fed to it; counts it."""
@@ -162,7 +160,7 @@ class StreamLoadApi:
         self._metrics.count_load(reply, time.monotonic() - started)
         return reply
 
-    def _turn(self, body: Any) -> threading.Semaphore | None:
+    def _turn(self, body: Any) -> Turn:
         """Bodies that are still on their way wait for their client: they take no turn from others."""
         return None if isinstance(body, BodyPipe) else self._turns
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
 from seqstore.loaders.broker.files import InputFile, find_files
-from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
 from seqstore.loaders.broker.spark_pool import run_on_spark, spark_session
 from seqstore.loaders.broker.spec import LoadSpec

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
 from seqstore.loaders.broker.pools import POLL_SECONDS, Watch
+from seqstore.loaders.spark.py4j_access import active_context
 from seqstore.loaders.spark.registration import use_this_python
 from seqstore.store.errors import StoreError, UnavailableError
 
@@ -172,13 +173,12 @@ def _leave() -> None:
 def running_session() -> SparkSession | None:
     """The session that is there already, whichever thread made it: a process has one SparkContext, and who
     stops it stops it for all."""
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()  # of this thread alone
     if active is not None:
         return active
-    if SparkContext._active_spark_context is None:
+    if active_context() is None:
         return None
     return SparkSession.builder.getOrCreate()  # on that context
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from seqstore.loaders.headers import UPDATE_MODES, StreamLoadOptions, parse_headers
+from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.store.errors import InvalidInputError
 
 PRIORITIES: Final = ("HIGH", "NORMAL", "LOW")
@@ -64,37 +65,21 @@ _WITHOUT_EFFECT: Final = frozenset(["exec_mem_limit", "send_batch_parallelism", 
 
 
 @dataclass(frozen=True)
-class DataDescription:
+class DataDescription(RowsSpec):
     """Some files for one table (B1).
 
     Attributes:
         table: its name within the database of the job.
         paths: files and patterns.
-        merge_type: APPEND, DELETE or MERGE.
-        columns: fields of a row, in order.
         columns_from_path: fields that come from `name=value` parts of the path (B7).
-        assignments: `column = expression`, in order.
-        preceding_filter, where, delete_on: conditions.
-        order_by: the column that gives the sequence.
         properties: of this description alone, over those of the job: how its files are read and mapped.
     """
 
     table: str
     paths: tuple[str, ...]
-    merge_type: str = "APPEND"
-    partitions: tuple[str, ...] = ()
-    column_separator: str = ""
-    line_delimiter: str = ""
     format: str = ""
     compression: str = ""
-    columns: tuple[str, ...] = ()
     columns_from_path: tuple[str, ...] = ()
-    assignments: tuple[str, ...] = ()
-    preceding_filter: str = ""
-    where: str = ""
-    delete_on: str = ""
-    order_by: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -198,21 +183,12 @@ class LoadSpec:
         """
         given = {**self.properties, **description.properties}
         headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
+        headers |= description.headers()
         file_format, compression = format_of(description.paths[0] if path is None else path)
         headers["format"] = description.format or file_format
         if description.compression or compression:
             headers["compress_type"] = description.compression or compression
-        listed = [f"`{name}`" for name in description.columns]
-        headers["columns"] = ", ".join([*listed, *description.assignments])
-        if description.merge_type != "APPEND":  # flexible updates do not want to hear of it (F4)
-            headers["merge_type"] = description.merge_type
         headers["max_filter_ratio"] = given.get("max_filter_ratio", "0")
-        headers["partitions"] = ",".join(description.partitions)
-        headers["column_separator"] = description.column_separator
-        headers["line_delimiter"] = description.line_delimiter
-        headers["where"] = description.where
-        headers["delete"] = description.delete_on
-        headers["function_column.sequence_col"] = description.order_by
         self._check_positions(description, headers)
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=description.preceding_filter)

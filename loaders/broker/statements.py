@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from seqstore.loaders.broker.job import SHOW_COLUMNS, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
+from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import submit
+from seqstore.loaders.jobs.statements import JobStatements, Line, lower_names, matches_like, spec_fields
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.result import Result, text_rows
-from seqstore.store.store import Store
 
 # Where Doris's names of S3 properties go in a URI of pyarrow.fs.
 _S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}
@@ -23,19 +25,9 @@ _S3_PREFIX: Final = re.compile(r"(s3\.|aws\.|aws_)?(.*)", re.DOTALL)
 # Of the same protocol; Doris takes them all for S3.
 _S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 
-Line = tuple[str | None, ...]
 
-
-class BrokerStatements:
-    """Runs the statements of one store.
-
-    Args:
-        user: who is said to have submitted a job.
-    """
-
-    def __init__(self, store: Store, user: str = "root") -> None:
-        self._store = store
-        self._user = user
+class BrokerStatements(JobStatements):
+    """Runs the statements of broker loads."""
 
     def submit(self, statement: sql.LoadLabel, database: str) -> Result:
         """Starts a job and returns (B2)."""
@@ -45,13 +37,11 @@ class BrokerStatements:
 
     def show(self, statement: sql.ShowLoad, database: str) -> Result:
         """B12."""
-        label, state = SHOW_COLUMNS.index("Label"), SHOW_COLUMNS.index("State")
         wanted = statement.filter
         lines = [
-            line
-            for line in LoadJobs(self._store.catalog).show(database)
-            if _matches(wanted, line[label] or "")
-            and (wanted.state is None or line[state] == wanted.state.upper())
+            job_line(job_id, job)
+            for job_id, job in LoadJobs(self._store.catalog).all(database).items()
+            if _matches(wanted, job.name) and (wanted.state is None or job.state == wanted.state.upper())
         ]
         for column, largest_first in reversed(statement.order):
             lines.sort(key=_order_key(column), reverse=largest_first)
@@ -69,7 +59,7 @@ class BrokerStatements:
             raise InvalidInputError("CANCEL LOAD needs WHERE LABEL = '...'", kind="bad_load")
 
         def is_meant(job: LoadJob) -> bool:
-            return _matches(wanted, job.spec.label) and wanted.state in (None, job.state)
+            return _matches(wanted, job.name) and wanted.state in (None, job.state)
 
         jobs = LoadJobs(self._store.catalog)
         return Result(affected_rows=jobs.cancel(database, wanted.label, is_meant))
@@ -101,10 +91,7 @@ def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:
 def _matches(wanted: sql.LabelFilter, label: str) -> bool:
     if wanted.label is None:
         return True
-    if not wanted.is_pattern:
-        return label == wanted.label
-    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in wanted.label)
-    return re.fullmatch("".join(parts), label, re.DOTALL) is not None
+    return matches_like(wanted.label, label) if wanted.is_pattern else label == wanted.label
 
 
 def spec_of(statement: sql.LoadLabel, database: str) -> LoadSpec:
@@ -118,7 +105,7 @@ def spec_of(statement: sql.LoadLabel, database: str) -> LoadSpec:
             "LOAD ... WITH HDFS is not supported; mount the files or copy them to S3", kind="not_supported"
         )
     descriptions = tuple(_description(each, statement) for each in statement.descriptions)
-    properties = {name.lower(): value for name, value in statement.properties.items()}
+    properties = lower_names(statement.properties)
     return LoadSpec(database, statement.label, descriptions, properties, statement.comment)
 
 
@@ -127,32 +114,15 @@ def _description(given: sql.DataDescription, statement: sql.LoadLabel) -> DataDe
         raise InvalidInputError(
             f"NEGATIVE is for aggregate tables; {given.table} is a unique-key table", kind="not_supported"
         )
-    said = given.clauses
-    plain = [name.strip("`") for name in said.columns if _is_name(name)]
-    derived = [text for text in said.columns if not _is_name(text)]
-    assigned = [f"`{name.strip('`')}` = {expression}" for name, expression in said.set_columns]
     return DataDescription(
         table=given.table,
         paths=tuple(_uri(path, statement.source_properties) for path in given.paths),
-        merge_type=said.merge_type,
-        partitions=said.partitions,
-        column_separator=said.column_separator or "",
-        line_delimiter=said.line_delimiter or "",
-        format=(said.format or "").lower(),
-        compression=said.compress_type or "",
-        columns=tuple(plain),
-        columns_from_path=said.columns_from_path,
-        assignments=(*derived, *assigned),
-        preceding_filter=said.preceding_filter or "",
-        where=said.where or "",
-        delete_on=said.delete_on or "",
-        order_by=(said.order_by or "").strip("`"),
-        properties={name.lower(): value for name, value in given.properties.items()},
+        format=(given.clauses.format or "").lower(),
+        compression=given.clauses.compress_type or "",
+        columns_from_path=given.clauses.columns_from_path,
+        properties=lower_names(given.properties),
+        **spec_fields(given.clauses),
     )
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(r"`[^`]+`|\w+", text.strip()) is not None
 
 
 def _uri(path: str, properties: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqstore.loaders.broker.job import LoadJobs
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.store.errors import StoreError, UnavailableError
@@ -62,7 +62,8 @@ def resume(store: Store) -> list[int]:
         order = Order(job.spec, job.allowed, job.user, store.settings, job_id)
 
         def handed_over(pid: int, order: Order = order, job_id: int = job_id) -> Order | None:
-            return order if jobs.take_over(job_id, identity_of(pid)) else None
+            owner = identity_of(pid)
+            return order if jobs.take_over(job_id, owner).owner == owner else None
 
         try:
             if _start(store.path, handed_over, job.spec.label) is not None:

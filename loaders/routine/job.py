@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
 
+from seqstore.loaders.jobs.record import CANCELLED, NO_OWNER, JobRecord, Owner
 from seqstore.loaders.routine.properties import CONCURRENCY_MAX
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.catalog.transaction_record import now_ms
@@ -24,7 +25,6 @@ NEED_SCHEDULE: Final = "NEED_SCHEDULE"
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
-CANCELLED: Final = "CANCELLED"
 FINAL: Final = frozenset([STOPPED, CANCELLED])
 _MAY_BECOME: Final = {
     NEED_SCHEDULE: frozenset([NEED_SCHEDULE, RUNNING, PAUSED, STOPPED, CANCELLED]),
@@ -39,7 +39,6 @@ CANNOT_RESUME: Final = "CANNOT_RESUME"
 TOO_MANY_ERRORS: Final = (
     "current error rows is more than max_error_number or the max_filter_ratio is more than the value set"
 )
-NOBODY: Final = (0, 0)
 _RESUME_AFTER_MS: Final = 5_000  # doubled each time the job pauses again without a commit between
 _RESUME_AFTER_MS_MAX: Final = 300_000  # R34
 _WINDOW_BATCHES: Final = 10  # R16
@@ -105,14 +104,14 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class RoutineJob:
+class RoutineJob(JobRecord):
     """One job.
 
     Attributes:
         spec: what was asked for.
         table_id: of the table it was made for, whatever its name is now; 0 where it has many.
         database_id: of its database, 0 in records of before it was kept.
-        owner: process that runs it, `NOBODY` when none does.
+        owner: process that runs it, `NO_OWNER` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
         other_message: why the last task was aborted (R33).
         source_id: of the log that the offsets are of, empty where the source does not tell.
@@ -125,12 +124,13 @@ class RoutineJob:
         timeouts: tasks in a row that took too long; each doubles the time for the next.
     """
 
+    final_states: ClassVar[frozenset[str]] = FINAL
     spec: RoutineSpec
     table_id: int
     created_ms: int
     database_id: int = 0
     state: str = NEED_SCHEDULE
-    owner: tuple[int, int] = NOBODY
+    owner: Owner = NO_OWNER
     paused_ms: int = 0
     ended_ms: int = 0
     resumed_ms: int = 0
@@ -149,9 +149,6 @@ class RoutineJob:
     auto_resumes: int = 0
     timeouts: int = 0
 
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> RoutineJob:
         tasks = {
@@ -163,8 +160,16 @@ class RoutineJob:
         return cls(**{**record, **lists, "tasks": tasks, "spec": spec, "statistic": statistic})
 
     @property
-    def has_ended(self) -> bool:
-        return self.state in FINAL
+    def database(self) -> str:
+        return self.spec.database
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def end_ms(self) -> int:
+        return self.ended_ms
 
     @property
     def timeout_ms(self) -> int:
@@ -214,13 +219,13 @@ class RoutineJob:
         )
 
     def stopped(self) -> RoutineJob:
-        return replace(self.to(STOPPED), tasks={}, reason="", owner=NOBODY)
+        return replace(self.to(STOPPED), tasks={}, reason="", owner=NO_OWNER)
 
     def cancelled(self, reason: str) -> RoutineJob:
         """R8."""
-        return replace(self.to(CANCELLED), tasks={}, reason=reason, owner=NOBODY)
+        return replace(self.to(CANCELLED), tasks={}, reason=reason, owner=NO_OWNER)
 
-    def taken_over(self, owner: tuple[int, int]) -> RoutineJob:
+    def taken_over(self, owner: Owner) -> RoutineJob:
         """With another process to run it: tasks of the one before cannot commit any more (R12)."""
         state = NEED_SCHEDULE if self.state == RUNNING else self.state
         return replace(self, state=state, owner=owner, tasks={})

@@ -25,6 +25,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from seqstore.loaders.jobs.record import NO_OWNER
 from seqstore.loaders.routine.job import (
     BY_SYSTEM,
     CANNOT_RESUME,
@@ -32,15 +33,15 @@ from seqstore.loaders.routine.job import (
     PAUSED,
     RUNNING,
     RoutineJob,
-    Task,
 )
-from seqstore.loaders.routine.jobs import Change, RoutineJobs
+from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.offsets import offset_trouble, recreated_trouble, spans_of
 from seqstore.loaders.routine.source import Bounds, Source, Span
 from seqstore.loaders.routine.task import TaskRun
 from seqstore.store.catalog.catalog import find_database
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
-from seqstore.store.runtime.process_identity import is_alive, this_process
+from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -81,7 +82,7 @@ class JobRunner:
     def look(self) -> RoutineJob:
         """Step 1 of the module. A job that another living process runs is left as it is."""
         job = self._jobs.get(self._job_id)
-        if job.has_ended or not self._may_run(job):
+        if job.has_ended or not (job.owner == this_process() or job.is_abandoned):
             return job
         missing = self._missing(job)
         if missing:
@@ -89,7 +90,7 @@ class JobRunner:
         if job.resumes_at_ms is not None and job.resumes_at_ms <= now_ms():
             job = self._change(lambda job: job.resumed(by_itself=True) if job.state == PAUSED else job)
         if job.owner != this_process():
-            job = self._change(lambda job: job.taken_over(this_process()) if self._may_run(job) else job)
+            job = self._jobs.take_over(self._job_id, this_process())
         return job
 
     def is_ours(self, job: RoutineJob) -> bool:
@@ -108,7 +109,7 @@ class JobRunner:
             self._pause(BY_SYSTEM, _text(error), error)
             self._close_source()  # what it is made of may be what failed
             return Round()
-        waiting = {task_id: _spans(job, task) for task_id, task in job.tasks.items()}
+        waiting = {task_id: spans_of(job, task) for task_id, task in job.tasks.items()}
         wanted = {task_id: spans for task_id, spans in waiting.items() if spans}
         if job.state != RUNNING or not wanted:
             return Round()
@@ -117,7 +118,7 @@ class JobRunner:
     def release(self) -> None:
         """Leaves the job to whoever comes next."""
         self._close_source()
-        self._change(lambda job: job.taken_over((0, 0)) if job.owner == this_process() else job)
+        self._change(lambda job: job.taken_over(NO_OWNER) if job.owner == this_process() else job)
 
     # ------------------------------------------------------------------------------------------ scheduling
 
@@ -134,10 +135,7 @@ class JobRunner:
             return "table does not exist"
         return ""
 
-    def _may_run(self, job: RoutineJob) -> bool:
-        return job.owner == this_process() or not is_alive(job.owner)
-
-    def _change(self, change: Change) -> RoutineJob:
+    def _change(self, change: Callable[[RoutineJob], RoutineJob]) -> RoutineJob:
         return self._jobs.change(self._job_id, change)
 
     def _source_for(self, job: RoutineJob) -> Source:
@@ -156,31 +154,34 @@ class JobRunner:
     def _scheduled(self, job: RoutineJob, source: Source, bounds: Mapping[str, Bounds]) -> RoutineJob:
         """Step 2 of the module."""
         identity = source.identity()
-        is_another = bool(job.source_id and identity) and identity != job.source_id
-        trouble, moved = _made_anew(job, bounds) if is_another else _offset_trouble(job, bounds)
-        if trouble and not moved:
-            return self._pause(CANNOT_RESUME, trouble)
-        if moved:
-            _log.warning("routine load %s: %s", job.spec.name, trouble)
-            kept = {} if is_another else job.progress
-            job = self._change(
-                lambda job: replace(
-                    job, source_id=identity, progress={**kept, **moved}, other_message=trouble
-                )
-            )
-        latest = {name: found.latest for name, found in bounds.items()}
+        job = self._with_valid_offsets(job, bounds, identity)
         divided = {name for task in job.tasks.values() for name in task.partitions}
         if job.state == RUNNING and divided != set(bounds):
             job = self._change(lambda job: job.to(NEED_SCHEDULE) if job.state == RUNNING else job)  # R26
+        latest = {name: found.latest for name, found in bounds.items()}
         if job.state == NEED_SCHEDULE:
             new = [name for name in bounds if name not in job.progress]
             first = source.first_offsets(new, bounds) if new else {}
             return self._change(
                 lambda job: job.divided(first, latest, identity) if job.state == NEED_SCHEDULE else job
             )
-        if job.latest != latest:
-            job = self._change(lambda job: replace(job, latest=latest) if job.state == RUNNING else job)
-        return job
+        if job.latest == latest:
+            return job
+        return self._change(lambda job: replace(job, latest=latest) if job.state == RUNNING else job)
+
+    def _with_valid_offsets(self, job: RoutineJob, bounds: Mapping[str, Bounds], identity: str) -> RoutineJob:
+        """Moves offsets that the source does not have, or pauses the job."""
+        is_recreated = bool(job.source_id and identity) and identity != job.source_id
+        trouble = recreated_trouble(job, bounds) if is_recreated else offset_trouble(job, bounds)
+        if not trouble.reason:
+            return job
+        if not trouble.moved:
+            return self._pause(CANNOT_RESUME, trouble.reason)
+        _log.warning("routine load %s: %s", job.spec.name, trouble.reason)
+        progress = {**({} if is_recreated else job.progress), **trouble.moved}
+        return self._change(
+            lambda job: replace(job, source_id=identity, progress=progress, other_message=trouble.reason)
+        )
 
     def _pause(self, kind: str, reason: str, error: BaseException | None = None) -> RoutineJob:
         _log.warning("routine load job %d is paused: %s", self._job_id, reason)
@@ -239,67 +240,6 @@ class JobRunner:
     def _abort(self, task_id: str, reason: str, *, timed_out: bool = False) -> None:
         _log.warning("a task of routine load job %d was aborted: %s", self._job_id, reason)
         self._change(lambda job: job if job.has_ended else job.aborted(task_id, reason, timed_out=timed_out))
-
-
-def _spans(job: RoutineJob, task: Task) -> list[Span]:
-    """What a task is to read: up to what is known, and no more than a batch may hold."""
-    limit = job.spec.limits.rows
-    found = [
-        Span(name, job.progress[name], min(job.latest.get(name, 0), job.progress[name] + limit))
-        for name in task.partitions
-        if name in job.progress
-    ]
-    return [span for span in found if span.start < span.end]
-
-
-def _offset_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> tuple[str, dict[str, int]]:
-    """What is wrong with the offsets of a job, and where its reset policy moves them (R27)."""
-    trouble: list[str] = []
-    moved: dict[str, int] = {}
-    policy = _reset_policy(job)
-    for name, offset in job.progress.items():
-        found = bounds.get(name)
-        if found is None or found.earliest <= offset <= found.latest:
-            continue
-        if offset < found.earliest:
-            what = (
-                f"partition {name}: offset out of range: {offset} to {found.earliest - 1} are gone from the "
-                f"source, the oldest is {found.earliest}"
-            )
-        else:
-            what = f"partition {name}: offset {offset} is greater than kafka latest offset {found.latest}"
-        if policy:
-            moved[name] = found.earliest if policy == "earliest" else found.latest
-            what += f"; moved to {moved[name]}, for property.auto.offset.reset is {policy}"
-        trouble.append(what)
-    if not trouble:
-        return "", {}
-    return "; ".join(trouble) + ("" if moved else _remedy(job)), moved
-
-
-def _made_anew(job: RoutineJob, bounds: Mapping[str, Bounds]) -> tuple[str, dict[str, int]]:
-    """The same for a log that was deleted and made anew: all offsets are those of one that is gone."""
-    policy = _reset_policy(job)
-    what = (
-        f"the topic was deleted and made anew after it was read up to {dict(job.progress)}: offsets of one "
-        "say nothing of the other"
-    )
-    if not policy:
-        return f"{what}{_remedy(job)}; give an offset for every partition", {}
-    moved = {name: found.earliest if policy == "earliest" else found.latest for name, found in bounds.items()}
-    return f"{what}; moved to {moved}, for property.auto.offset.reset is {policy}", moved
-
-
-def _reset_policy(job: RoutineJob) -> str:
-    policy = job.spec.source_properties.get("property.auto.offset.reset", "").lower()
-    return policy if policy in ("earliest", "latest") else ""
-
-
-def _remedy(job: RoutineJob) -> str:
-    return (
-        f'; ALTER ROUTINE LOAD FOR {job.spec.name} FROM {job.spec.source} ("kafka_partitions" = "..", '
-        '"kafka_offsets" = ".."), then RESUME ROUTINE LOAD'
-    )
 
 
 def _text(error: BaseException) -> str:

@@ -18,11 +18,11 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.loaders.broker.spark_pool import running_session
+from seqstore.loaders.spark.py4j_access import forget, has_died, is_stopped, jvm_of
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.store.errors import UnavailableError
 
@@ -68,33 +68,11 @@ def kafka_session() -> SparkSession:
     if missing is not None:
         raise UnavailableError(f"FROM KAFKA: {missing}", kind="no_spark")
     with _lock:
-        if _started and _has_died(_started[0]):
-            _forget(_started.pop())
-        if not _started or _started[0].sparkContext._jsc is None:  # somebody stopped it
+        if _started and has_died(_started[0]):
+            forget(_started.pop())
+        if not _started or is_stopped(_started[0]):  # somebody stopped it
             _started[:] = [_begin()]
         return _started[0]
-
-
-def _has_died(session: SparkSession) -> bool:
-    """Whether the JVM of a session is gone without having been asked to go."""
-    driver = getattr(session.sparkContext._gateway, "proc", None)
-    return driver is not None and driver.poll() is not None
-
-
-def _forget(session: SparkSession) -> None:
-    """pyspark would hold on to the JVM that is gone."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    gateway = session.sparkContext._gateway
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that it cannot be stopped cleanly
-        with suppress(OSError):  # nobody listens; the second call does what the first did not get to
-            session.sparkContext.stop()
-        session.sparkContext.stop()
-    if SparkContext._gateway is gateway:
-        SparkContext._gateway = SparkContext._jvm = None
-        SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _begin() -> SparkSession:
@@ -104,7 +82,7 @@ def _begin() -> SparkSession:
     if running is None:
         running = _launched({})
     try:
-        loader = running.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader = jvm_of(running).java.lang.Thread.currentThread().getContextClassLoader()
         loader.loadClass("org.apache.spark.sql.kafka010.KafkaSourceProvider")
     except Exception as error:  # py4j's
         raise UnavailableError(

@@ -30,6 +30,7 @@ from seqstore.loaders.routine.kafka_session import kafka_session, readers
 from seqstore.loaders.routine.messages import bodies_of
 from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.loaders.spark.py4j_access import jvm_of
 from seqstore.store.errors import InvalidInputError
 
 _PIECE_BYTES: Final = 64 << 20  # what the driver is to hold at a time, by the size of the messages before
@@ -179,14 +180,14 @@ class KafkaSource:
                 kind="bad_property",
             )
         wanted = self._given.partitions or tuple(found)
-        spec = self._jvm().org.apache.kafka.clients.admin.OffsetSpec
+        spec = jvm_of(self._spark).org.apache.kafka.clients.admin.OffsetSpec
         first = self._listed(wanted, spec.earliest())
         last = self._listed(wanted, spec.latest())
         return {str(p): Bounds(first[p], last[p]) for p in wanted}
 
     def _offset_at(self, partition: int, moment: int) -> int | None:
         """The first message not older than a moment; None when all are."""
-        spec = self._jvm().org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
+        spec = jvm_of(self._spark).org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
         found = self._listed([partition], spec)[partition]
         return None if found < 0 else found
 
@@ -197,13 +198,13 @@ class KafkaSource:
             SourceUnavailable: there is none, or no broker answers.
         """
         topic = self._given.topic
-        names = self._jvm().java.util.ArrayList()
+        names = jvm_of(self._spark).java.util.ArrayList()
         names.add(topic)
         return self._answer(lambda admin: admin.describeTopics(names).allTopicNames()).get(topic)
 
     def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
         """An offset of each partition; the latest one is that of committed messages."""
-        jvm = self._jvm()
+        jvm = jvm_of(self._spark)
         topic_partition = jvm.org.apache.kafka.common.TopicPartition
         asked = jvm.java.util.HashMap()
         at = {p: topic_partition(self._given.topic, p) for p in partitions}
@@ -231,7 +232,7 @@ class KafkaSource:
     def _open_admin(self) -> Any:
         with self._admin_lock:
             if self._admin is None:
-                jvm = self._jvm()
+                jvm = jvm_of(self._spark)
                 settings = jvm.java.util.Properties()
                 times = {
                     "default.api.timeout.ms": str(_ANSWER_MS),
@@ -241,9 +242,6 @@ class KafkaSource:
                     settings.setProperty(name, value)
                 self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
             return self._admin
-
-    def _jvm(self) -> Any:
-        return self._spark.sparkContext._jvm
 
 
 def _reason(error: BaseException) -> str:

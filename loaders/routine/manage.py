@@ -1,14 +1,15 @@
-"""What people do with routine loads: create, pause, resume, stop, alter (R2-R8, R29)."""
+"""Creation, control and change of routine loads (R2-R8, R29)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from seqstore.loaders.routine.file_source import complete_path
 from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.kafka_change import with_kafka
 from seqstore.loaders.routine.kafka_properties import kafka_properties, with_group
 from seqstore.loaders.routine.properties import ALTERABLE
 from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
@@ -19,7 +20,11 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.store import Store
 
 PAUSED_BY_USER: Final = "User pauses routine load job"
-_OFFSETS: Final = frozenset(["kafka_partitions", "kafka_offsets"])
+_CONTROLS: Final[Mapping[str, Callable[[RoutineJob], RoutineJob]]] = {
+    "PAUSE": lambda job: job.paused(BY_USER, PAUSED_BY_USER),
+    "RESUME": lambda job: job.resumed(),
+    "STOP": lambda job: job.stopped(),
+}
 
 
 def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequence[str] = ()) -> int:
@@ -48,37 +53,18 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
     return RoutineJobs(store.catalog).add(job)
 
 
-def pause(jobs: RoutineJobs, database: str, name: str) -> None:
-    """Pauses a job until somebody resumes it; what its tasks have not committed is dropped (R6, R12).
+def control(jobs: RoutineJobs, database: str, name: str, action: str) -> None:
+    """Pauses, resumes or stops a job (R6, R7); rows that its tasks have not committed are dropped (R12).
+
+    Args:
+        action: PAUSE, RESUME or STOP.
 
     Raises:
         NotFoundError: there is no such job.
-        InvalidInputError: it is paused or has ended (R5).
+        InvalidInputError: the job's state excludes the action (R5).
     """
     job_id, _ = jobs.find(database, name)
-    jobs.change(job_id, lambda job: job.paused(BY_USER, PAUSED_BY_USER))
-
-
-def resume(jobs: RoutineJobs, database: str, name: str) -> None:
-    """Lets a paused job go on from where it was (R6).
-
-    Raises:
-        NotFoundError: there is no such job.
-        InvalidInputError: it is not paused (R5).
-    """
-    job_id, _ = jobs.find(database, name)
-    jobs.change(job_id, lambda job: job.resumed())
-
-
-def stop(jobs: RoutineJobs, database: str, name: str) -> None:
-    """Ends a job for good (R7).
-
-    Raises:
-        NotFoundError: there is no such job.
-        InvalidInputError: it has ended (R5).
-    """
-    job_id, _ = jobs.find(database, name)
-    jobs.change(job_id, lambda job: job.stopped())
+    jobs.change(job_id, _CONTROLS[action])
 
 
 def alter(
@@ -123,45 +109,6 @@ def alter(
         spec = replace(job.spec, properties={**job.spec.properties, **properties})
         spec.check(target)
         job = replace(job, spec=spec)
-        return _with_kafka(job, source_properties) if source == KAFKA else job
+        return with_kafka(job, source_properties) if source == KAFKA else job
 
     jobs.change(job_id, altered)
-
-
-def _with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
-    """New offsets of partitions that were read, brokers, topic, client properties."""
-    before = job.spec.source_properties
-    if "kafka_topic" in given and given["kafka_topic"] != before["kafka_topic"]:
-        kept = {name: value for name, value in before.items() if name not in _OFFSETS}
-        source = with_group(job.spec.name, {**kept, **given})
-        kafka_properties(source, job.database_id)
-        spec = replace(job.spec, source_properties=source)
-        return replace(job, spec=spec, source_id="", progress={}, latest={}, wanted_offsets={})
-    others = {name: value for name, value in given.items() if name not in _OFFSETS}
-    spec = replace(job.spec, source_properties=with_group(job.spec.name, {**before, **others}))
-    kafka_properties(spec.source_properties, job.database_id)
-    offsets = kafka_properties(
-        {**spec.source_properties, "kafka_partitions": "", "kafka_offsets": "", **given}
-    ).offsets
-    if not offsets and _OFFSETS & given.keys():
-        raise InvalidInputError(
-            "kafka_partitions and kafka_offsets are altered together, one offset for each partition",
-            kind="bad_property",
-        )
-    wanted = {str(partition): offset for partition, offset in offsets.items()}
-    for name in wanted:
-        if name not in job.progress and name not in job.wanted_offsets:
-            raise InvalidInputError(
-                f"The specified partition {name} is not in the consumed partitions", kind="bad_property"
-            )
-    progress = {name: offset for name, offset in job.progress.items() if name not in wanted}
-    numbers = {name: int(offset) for name, offset in wanted.items() if offset.isdigit()}
-    words = {name: offset for name, offset in wanted.items() if not offset.isdigit()}
-    return replace(
-        job,
-        spec=spec,
-        # Offsets of every partition are given: they may be those of a topic that was made anew.
-        source_id=job.source_id if progress else "",
-        progress={**progress, **numbers},
-        wanted_offsets={**job.wanted_offsets, **words},
-    )

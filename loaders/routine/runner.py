@@ -1,7 +1,7 @@
-"""What runs the routine loads of a store: `seqstore serve` and `seqstore routine-load start`.
+"""The threads that run the routine loads of a store, in `seqstore serve` and `seqstore routine-load start`.
 
-One thread for each job that has not ended. It looks at the record often, for pauses and resumes come from
-other processes too. A round begins when rows are waiting, but no sooner than `max_batch_interval` after the
+Each job that has not ended has one thread. It reads the record often: other processes pause and resume jobs
+too. A round begins when rows are waiting, but no sooner than `max_batch_interval` after the
 one before, so that a steady stream becomes one version an interval; full batches follow each other at once.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
+from seqstore.loaders.jobs.periodic import PeriodicThread
 from seqstore.loaders.routine.job import NEED_SCHEDULE, RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner, OpenSource, Round
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.open_source import open_source
-from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.store import Store
 
 _LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
@@ -44,21 +44,18 @@ class RoutineRunner:
         self._jobs = RoutineJobs(store.catalog)
         self._names = names
         self._open_source = open_source
-        self._ending = threading.Event()
-        self._master: threading.Thread | None = None
+        self._scheduler = PeriodicThread("routine loads", self._schedule, _LOOK_SECONDS)
+        self._ending = self._scheduler.ending
         self._threads: dict[int, threading.Thread] = {}
 
     def start(self) -> None:
         """Runs jobs, those made later too, until `stop`."""
-        self._master = threading.Thread(target=self._watch, name="routine loads", daemon=True)
-        self._master.start()
+        self._scheduler.start()
 
     def stop(self) -> None:
         """Lets running tasks finish, and leaves the jobs to the next runner."""
-        self._ending.set()
+        self._scheduler.stop()
         deadline = time.monotonic() + _STOP_SECONDS
-        if self._master is not None:
-            self._master.join()
         for thread in self._threads.values():
             thread.join(max(deadline - time.monotonic(), 0))
 
@@ -78,28 +75,14 @@ class RoutineRunner:
                 runner.release()
         return {job_id: self._jobs.get(job_id) for job_id in runners}
 
-    def _forget_ended(self) -> None:
-        """Jobs that ended as long ago as labels are kept are not shown any more."""
-        before = now_ms() - self._store.settings.label_keep_seconds * 1000
-        for job_id, job in self._jobs.all().items():
-            if job.has_ended and job.ended_ms < before:
-                self._jobs.remove(job_id)
-
     def _wanted(self) -> list[int]:
         return [
             job_id
             for job_id, job in self._jobs.all().items()
-            if not job.has_ended
-            and (self._names is None or f"{job.spec.database}.{job.spec.name}" in self._names)
+            if not job.has_ended and (self._names is None or f"{job.database}.{job.name}" in self._names)
         ]
 
-    def _watch(self) -> None:
-        while not self._ending.is_set():
-            self._guarded(self._forget_ended)
-            self._guarded(self._begin_new)
-            self._ending.wait(_LOOK_SECONDS)
-
-    def _begin_new(self) -> None:
+    def _schedule(self) -> None:
         for job_id in self._wanted():
             running = self._threads.get(job_id)
             if running is None or not running.is_alive():
@@ -108,6 +91,7 @@ class RoutineRunner:
                 )
                 self._threads[job_id] = thread
                 thread.start()
+        self._jobs.forget_ended(self._store.settings.label_keep_seconds)
 
     def _run_job(self, job_id: int) -> None:
         try:
@@ -133,9 +117,3 @@ class RoutineRunner:
             else:
                 self._ending.wait(_LOOK_SECONDS)
         runner.release()
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception:  # the next look may do better; a runner that ends would stop every job
-            _log.exception("routine loads cannot be looked at")

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seqstore.loaders.broker.files import without_login
-from seqstore.loaders.routine.job import CANCELLED, PAUSED, RoutineJob
+from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.loaders.jobs.statements import Line, format_time
+from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.kafka_properties import shown as without_secrets
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
 
-JOB_COLUMNS: Final = (
-    "Id",
-    "Name",
-    "CreateTime",
-    "PauseTime",
-    "EndTime",
-    "DbName",
-    "TableName",
-    "IsMultiTable",
-    "State",
-    "DataSourceType",
-    "CurrentTaskNum",
-    "JobProperties",
-    "DataSourceProperties",
-    "CustomProperties",
-    "Statistic",
-    "Progress",
-    "Lag",
-    "ReasonOfStateChanged",
-    "ErrorLogUrls",
-    "OtherMsg",
-    "User",
-    "Comment",
-    "ComputeGroup",
-)
 TASK_COLUMNS: Final = (
     "TaskId",
     "TxnId",
@@ -52,53 +28,23 @@ TASK_COLUMNS: Final = (
 CREATE_COLUMNS: Final = ("JobId", "JobName", "CreateStmt")
 
 
-def job_line(job_id: int, job: RoutineJob) -> tuple[str | None, ...]:
-    """A job's line (R30)."""
-    spec = job.spec
-    custom = {
-        name.removeprefix("property."): value
-        for name, value in without_secrets(spec.source_properties).items()
-        if name.startswith("property.")
-    }
-    return (
-        str(job_id),
-        spec.name,
-        _time(job.created_ms),
-        _time(job.paused_ms),
-        _time(job.ended_ms),
-        spec.database,
-        spec.table,
-        str(spec.is_multi).lower(),  # R3
-        job.state,
-        spec.source,
-        str(len(job.tasks)),
-        json.dumps(_job_properties(spec)),
-        json.dumps(_source_properties(job)),
-        json.dumps(custom),
-        json.dumps(_statistic(job)),
-        json.dumps({name: _consumed(offset) for name, offset in job.progress.items()}),
-        json.dumps(lag(job)),
-        job.reason if job.state in (PAUSED, CANCELLED) else "",  # R33
-        ", ".join(job.error_urls),
-        job.other_message,
-        job.user,
-        spec.comment,
-        "",  # there are no groups of backends
-    )
+def job_line(job_id: int, job: RoutineJob) -> Line:
+    """Returns a job's line (R30)."""
+    return tuple(value(job_id, job) for value in _JOB.values())
 
 
-def task_lines(job_id: int, job: RoutineJob) -> list[tuple[str | None, ...]]:
-    """The tasks of a job (R37)."""
+def task_lines(job_id: int, job: RoutineJob) -> list[Line]:
+    """Returns the lines of a job's tasks (R37)."""
     return [
         (
             task_id,
             str(task.txn_id),
             "UNKNOWN" if task.txn_id < 0 else "PREPARE",
             str(job_id),
-            _time(task.created_ms),
-            _time(task.started_ms),
+            format_time(task.created_ms),
+            format_time(task.started_ms),
             str(job.timeout_ms // 1000),
-            str(job.owner[0]) if job.owner[0] else "-1",
+            str(job.owner[0] or -1),
             json.dumps({name: job.progress.get(name, 0) for name in task.partitions}),
         )
         for task_id, task in job.tasks.items()
@@ -115,26 +61,19 @@ def create_text(job: RoutineJob) -> str:
     spec = job.spec
     on = "" if spec.is_multi else f" ON {spec.table}"
     lines = [f"CREATE ROUTINE LOAD {spec.name}{on}", f"WITH {spec.merge_type}"]
-    clauses = []
-    if spec.column_separator:
-        clauses.append(f"COLUMNS TERMINATED BY {_quoted(spec.column_separator)}")
-    if spec.line_delimiter:
-        clauses.append(f"LINES TERMINATED BY {_quoted(spec.line_delimiter)}")
     columns = [*(f"`{name}`" for name in spec.columns), *spec.assignments]
-    if columns:
-        clauses.append(f"COLUMNS({', '.join(columns)})")
-    if spec.preceding_filter:
-        clauses.append(f"PRECEDING FILTER {spec.preceding_filter}")
-    if spec.where:
-        clauses.append(f"WHERE {spec.where}")
-    if spec.partitions:
-        clauses.append(f"PARTITION({', '.join(spec.partitions)})")
-    if spec.delete_on:
-        clauses.append(f"DELETE ON {spec.delete_on}")
-    if spec.order_by:
-        clauses.append(f"ORDER BY `{spec.order_by}`")
-    if clauses:
-        lines.append(",\n".join(clauses))
+    clauses = (
+        (spec.column_separator, f"COLUMNS TERMINATED BY {_quoted(spec.column_separator)}"),
+        (spec.line_delimiter, f"LINES TERMINATED BY {_quoted(spec.line_delimiter)}"),
+        (columns, f"COLUMNS({', '.join(columns)})"),
+        (spec.preceding_filter, f"PRECEDING FILTER {spec.preceding_filter}"),
+        (spec.where, f"WHERE {spec.where}"),
+        (spec.partitions, f"PARTITION({', '.join(spec.partitions)})"),
+        (spec.delete_on, f"DELETE ON {spec.delete_on}"),
+        (spec.order_by, f"ORDER BY `{spec.order_by}`"),
+    )
+    if given := [clause for value, clause in clauses if value]:
+        lines.append(",\n".join(given))
     if spec.properties:
         lines.append(f"PROPERTIES\n({_pairs(spec.properties)})")
     lines.append(f"FROM {spec.source}\n({_pairs(_shown(spec))})")
@@ -149,6 +88,14 @@ def _pairs(properties: Mapping[str, str]) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _custom(job: RoutineJob) -> dict[str, str]:
+    return {
+        name.removeprefix("property."): value
+        for name, value in without_secrets(job.spec.source_properties).items()
+        if name.startswith("property.")
+    }
 
 
 def _job_properties(spec: RoutineSpec) -> dict[str, str]:
@@ -221,7 +168,29 @@ def _consumed(offset: int) -> str:
     return str(offset - 1) if offset else "OFFSET_ZERO"
 
 
-def _time(milliseconds: int) -> str | None:
-    if not milliseconds:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000).strftime("%Y-%m-%d %H:%M:%S")
+_JOB: Final[Mapping[str, Callable[[int, RoutineJob], str | None]]] = {
+    "Id": lambda job_id, job: str(job_id),
+    "Name": lambda _, job: job.name,
+    "CreateTime": lambda _, job: format_time(job.created_ms),
+    "PauseTime": lambda _, job: format_time(job.paused_ms),
+    "EndTime": lambda _, job: format_time(job.ended_ms),
+    "DbName": lambda _, job: job.database,
+    "TableName": lambda _, job: job.spec.table,
+    "IsMultiTable": lambda _, job: str(job.spec.is_multi).lower(),  # R3
+    "State": lambda _, job: job.state,
+    "DataSourceType": lambda _, job: job.spec.source,
+    "CurrentTaskNum": lambda _, job: str(len(job.tasks)),
+    "JobProperties": lambda _, job: json.dumps(_job_properties(job.spec)),
+    "DataSourceProperties": lambda _, job: json.dumps(_source_properties(job)),
+    "CustomProperties": lambda _, job: json.dumps(_custom(job)),
+    "Statistic": lambda _, job: json.dumps(_statistic(job)),
+    "Progress": lambda _, job: json.dumps({name: _consumed(at) for name, at in job.progress.items()}),
+    "Lag": lambda _, job: json.dumps(lag(job)),
+    "ReasonOfStateChanged": lambda _, job: job.reason if job.state in (PAUSED, CANCELLED) else "",  # R33
+    "ErrorLogUrls": lambda _, job: ", ".join(job.error_urls),
+    "OtherMsg": lambda _, job: job.other_message,
+    "User": lambda _, job: job.user,
+    "Comment": lambda _, job: job.spec.comment,
+    "ComputeGroup": lambda _, job: "",  # there are no groups of backends
+}
+JOB_COLUMNS: Final = tuple(_JOB)

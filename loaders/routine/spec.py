@@ -10,6 +10,7 @@ from typing import Any, Final
 from seqstore.loaders.broker.spec import format_of
 from seqstore.loaders.column_list import parse_columns
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
 from seqstore.store.check.partial_checker import check_flexible
@@ -22,18 +23,12 @@ _LISTS: Final = ("partitions", "columns", "assignments")
 
 
 @dataclass(frozen=True)
-class RoutineSpec:
+class RoutineSpec(RowsSpec):
     """One job (R1).
 
     Attributes:
         name: unique among the jobs of the database that have not ended (R2).
         table: its name within the database; empty where the messages name their tables (R3).
-        merge_type: APPEND, DELETE or MERGE.
-        columns: fields of a row, in order.
-        assignments: `column = expression`, in order.
-        preceding_filter, where, delete_on: conditions.
-        order_by: the column that gives the sequence.
-        properties: by lower-case name.
         source: KAFKA or FILES.
         source_properties: as the source wants them, by name.
     """
@@ -41,17 +36,6 @@ class RoutineSpec:
     database: str
     name: str
     table: str
-    merge_type: str = "APPEND"
-    partitions: tuple[str, ...] = ()
-    column_separator: str = ""
-    line_delimiter: str = ""
-    columns: tuple[str, ...] = ()
-    assignments: tuple[str, ...] = ()
-    preceding_filter: str = ""
-    where: str = ""
-    delete_on: str = ""
-    order_by: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
     source: str = FILES
     source_properties: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -156,19 +140,12 @@ class RoutineSpec:
             InvalidInputError: as the stream load would answer.
         """
         headers = {name: self.properties[name] for name in HEADERS if name in self.properties}
+        headers |= self.headers()
         if path:
             file_format, headers["compress_type"] = format_of(path)
             headers.setdefault("format", file_format)
         if self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever is taken out of it
-        headers["columns"] = ", ".join([*(f"`{name}`" for name in self.columns), *self.assignments])
-        headers["merge_type"] = "" if self.merge_type == "APPEND" else self.merge_type  # F4
-        headers["partitions"] = ",".join(self.partitions)
-        headers["column_separator"] = self.column_separator
-        headers["line_delimiter"] = self.line_delimiter
-        headers["where"] = self.where
-        headers["delete"] = self.delete_on
-        headers["function_column.sequence_col"] = self.order_by
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=self.preceding_filter)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from seqstore.loaders.jobs.statements import JobStatements, lower_names, matches_like, spec_fields
 from seqstore.loaders.routine import manage
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -19,20 +18,14 @@ from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.result import Result, text_rows
-from seqstore.store.store import Store
 
 
-class RoutineStatements:
-    """Runs the statements of one store.
+class RoutineStatements(JobStatements):
+    """Runs the statements of routine loads."""
 
-    Args:
-        user: who is said to have made a job.
-    """
-
-    def __init__(self, store: Store, user: str = "root") -> None:
-        self._store = store
-        self._user = user
-        self._routine = RoutineJobs(store.catalog)
+    @property
+    def _routine(self) -> RoutineJobs:
+        return RoutineJobs(self._store.catalog)
 
     def create_routine(self, statement: sql.CreateRoutineLoad, database: str) -> Result:
         """Keeps the job; `seqstore serve` or `seqstore routine-load start` runs it."""
@@ -47,12 +40,11 @@ class RoutineStatements:
                 "be changed, make a new job",
                 kind="not_supported",
             )
-        properties = {name.lower(): value for name, value in statement.properties.items()}
         manage.alter(
             self._store,
             database,
             statement.job.name,
-            properties,
+            lower_names(statement.properties),
             statement.source,
             _source_names(statement.source_properties),
         )
@@ -60,9 +52,8 @@ class RoutineStatements:
 
     def control_routine(self, statement: sql.ControlRoutineLoad, database: str) -> Result:
         """R5-R7. ALL means every job of the database that can be paused, or resumed."""
-        action = {"PAUSE": manage.pause, "RESUME": manage.resume, "STOP": manage.stop}[statement.action]
         if statement.job is not None:
-            action(self._routine, database, statement.job.name)
+            manage.control(self._routine, database, statement.job.name, statement.action)
             return Result(affected_rows=1)
         if statement.action == "STOP":
             raise InvalidInputError("STOP ROUTINE LOAD needs FOR job; it cannot be undone", kind="bad_load")
@@ -73,7 +64,7 @@ class RoutineStatements:
             if not job.has_ended and (job.state == PAUSED) == wants_paused
         ]
         for name in names:
-            action(self._routine, database, name)
+            manage.control(self._routine, database, name, statement.action)
         return Result(affected_rows=len(names))
 
     def show_routine(self, statement: sql.ShowRoutineLoad, database: str) -> Result:
@@ -84,7 +75,8 @@ class RoutineStatements:
         found = {
             job_id: job
             for job_id, job in self._routine.all(database, name).items()
-            if (statement.is_all or not job.has_ended) and _is_like(statement.like, job.spec.name)
+            if (statement.is_all or not job.has_ended)
+            and (statement.like is None or matches_like(statement.like, job.name))
         }
         if statement.what == "TASKS":
             return text_rows(TASK_COLUMNS, [line for i, job in found.items() for line in task_lines(i, job)])
@@ -112,20 +104,11 @@ def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
         database=database,
         name=statement.job.name,
         table=statement.table or "",
-        merge_type=said.merge_type,
-        partitions=said.partitions,
-        column_separator=said.column_separator or "",
-        line_delimiter=said.line_delimiter or "",
-        columns=tuple(name.strip("`") for name in said.columns if _is_name(name)),
-        assignments=tuple(text for text in said.columns if not _is_name(text)),
-        preceding_filter=said.preceding_filter or "",
-        where=said.where or "",
-        delete_on=said.delete_on or "",
-        order_by=(said.order_by or "").strip("`"),
-        properties={name.lower(): value for name, value in statement.properties.items()},
+        properties=lower_names(statement.properties),
         source=statement.source,
         source_properties=_source_names(statement.source_properties),
         comment=statement.comment,
+        **spec_fields(said),
     )
 
 
@@ -138,14 +121,3 @@ def _source_names(given: dict[str, str]) -> dict[str, str]:
 
 def _create_line(job_id: int, job: RoutineJob) -> tuple[str, str, str]:
     return str(job_id), job.spec.name, create_text(job)
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(r"`[^`]+`|\w+", text.strip()) is not None
-
-
-def _is_like(pattern: str | None, name: str) -> bool:
-    if pattern is None:
-        return True
-    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None

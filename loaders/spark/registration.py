@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from seqstore.loaders.spark.py4j_access import active_context
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -38,9 +40,7 @@ def registered_counters() -> LoadCounters | None:
     """Those that the application of this process was given."""
     if not _counters:
         return None
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
+    context = active_context()
     return None if context is None else _counters.get(context.applicationId)
 
 
@@ -49,8 +49,6 @@ def use_this_python() -> None:
 
     Spark would take the first python3 of PATH, which has no seqstore where its environment is not activated.
     """
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context  # a session that is only connected has none
+    context = active_context()  # a session that is only connected has none
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable

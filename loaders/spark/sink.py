@@ -43,6 +43,7 @@ import pyarrow as pa
 from seqstore.loaders.spark.counters import LoadCounters
 from seqstore.loaders.spark.frame_types import written_schema
 from seqstore.loaders.spark.options import LoadOptions, bytes_of, local_path
+from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import stage_frame
 from seqstore.loaders.spark.zones import without_zones
@@ -211,7 +212,7 @@ class _Part:
         within the block."""
         frame = without_zones(self.select(df))
         written_schema(frame.schema, table.schema)  # what is refused there would load as something else
-        if _needs_driver(table, frame) or _estimated_bytes(frame) <= bytes_max:
+        if _needs_driver(table, frame) or estimated_bytes(frame) <= bytes_max:
             yield frame.toArrow()
             return
         options = {name: str(value) for name, value in self.given.items() if value is not None}
@@ -357,8 +358,3 @@ def _needs_driver(table: Table, frame: DataFrame) -> bool:
     """Whether rows need values that only the catalog gives out."""
     made = table.schema.auto_increment_column
     return made is not None and made.name.lower() not in (name.lower() for name in frame.columns)
-
-
-def _estimated_bytes(df: DataFrame) -> int:
-    """What Spark's planner expects the frame to hold; very much where it knows nothing."""
-    return int(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())

@@ -23,9 +23,11 @@ from seqstore import Settings, Store
 from seqstore.cli.demo.broker_run import kill_in_the_middle, run_broker, wait_for
 from seqstore.cli.demo.flights import event_stream, read_flights
 from seqstore.cli.demo.screen import Screen
-from seqstore.loaders.broker.job import ATTEMPTS_MAX, CANCELLED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import ATTEMPTS_MAX, FINISHED, LOADING, PENDING, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import resume, submit
+from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql import Session

@@ -20,10 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
-from seqstore.loaders.broker.job import CANCELLED, FINISHED, SHOW_COLUMNS, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import FINISHED, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.toml_spec import read_spec
+from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]
@@ -249,8 +252,8 @@ def test_show_load_tells_what_doris_tells(store: Store, files: Path) -> None:
     """B12, B13, B15, B16"""
     path = csv(files / "a.csv", "1,a,1", "2,b,1", "x,c,1")
     run(store, spec(description(path), max_filter_ratio="0.5", timeout="60"), files)
-    (line,) = LoadJobs(store.catalog).show("db")
-    shown = dict(zip(SHOW_COLUMNS, line, strict=True))
+    ((job_id, job),) = LoadJobs(store.catalog).all("db").items()
+    shown = dict(zip(SHOW_COLUMNS, job_line(job_id, job), strict=True))
     assert shown["State"] == FINISHED
     assert shown["Progress"] == "100.00% (1/1)"
     assert shown["Type"] == "BROKER"
@@ -262,7 +265,7 @@ def test_show_load_tells_what_doris_tells(store: Store, files: Path) -> None:
         1,
         os.path.getsize(path),
     )
-    assert LoadJobs(store.catalog).show("other") == []
+    assert LoadJobs(store.catalog).all("other") == {}
 
 
 def test_a_dead_job_is_cancelled_and_its_label_free(store: Store, files: Path) -> None:

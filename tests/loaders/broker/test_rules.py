@@ -18,19 +18,14 @@ import pytest
 from seqstore import AccessDeniedError, InvalidInputError, LabelExistsError, Settings, Store, StoreError
 from seqstore.loaders.broker.file_task import FileTask
 from seqstore.loaders.broker.files import InputFile, check_allowed, find_files, shown
-from seqstore.loaders.broker.job import (
-    CANCELLED,
-    COMMITTED,
-    FINISHED,
-    LOADING,
-    SHOW_COLUMNS,
-    LoadJob,
-    LoadJobs,
-)
+from seqstore.loaders.broker.job import COMMITTED, FINISHED, LOADING, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.pools import TRIES, Cancelled, run_locally
 from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
+from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import UnavailableError
@@ -258,7 +253,7 @@ def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, 
         CANCELLED,
         "type:TIMEOUT; msg:the load took longer than its timeout of 1 s",
     )
-    assert job.show(1)[SHOW_COLUMNS.index("EtlInfo")] is None  # B13: it has not counted
+    assert job_line(1, job)[SHOW_COLUMNS.index("EtlInfo")] is None  # B13: it has not counted
 
 
 def test_b10_separators_that_cannot_be_seen_are_written_as_hex(store: Store, folder: Path) -> None:

@@ -15,10 +15,11 @@ import pytest
 
 from seqstore import AccessDeniedError, Store
 from seqstore.loaders.broker.files import find_files
-from seqstore.loaders.broker.job import CANCELLED, FINISHED, LoadJob
+from seqstore.loaders.broker.job import FINISHED, LoadJob
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
+from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.sql import Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse

@@ -13,9 +13,11 @@ import pytest
 
 from seqstore import Store
 from seqstore.loaders.broker import spark_pool
-from seqstore.loaders.broker.job import CANCELLED, FINISHED, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import FINISHED, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.sql import Session
 
 if TYPE_CHECKING:

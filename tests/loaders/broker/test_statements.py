@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
-from seqstore.loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob, LoadJobs
+from seqstore.loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob
+from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
 from seqstore.loaders.load_jobs import StoreLoadJobs

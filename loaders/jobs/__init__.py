@@ -1,0 +1,1 @@
+"""Jobs that outlive a call: their records, owners, store and statements."""
