@@ -10,9 +10,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store import InvalidInputError
+from seqstore.store.runtime.arrow_versions import local_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -102,7 +102,7 @@ def _local_time(array: pa.Array) -> pa.Array:
         sign, hours, minutes = offset.groups()
         zone = f"{sign}{int(hours):02}:{minutes or '00'}"
     try:
-        return pc.local_timestamp(array.cast(pa.timestamp(array.type.unit, zone)))
+        return local_time(array, zone)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
             f"time zone {array.type.tz!r} is not known here ({error}); set spark.sql.session.timeZone to the "

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.arrow_versions import batch_bytes
 
 _CHUNK_ROWS: Final = 2_000_000
 _CHUNK_BYTES: Final = 512 * 2**20
@@ -51,7 +52,7 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
     for batch in reader:
         gathered.append(batch)
         rows += batch.num_rows
-        size += batch.nbytes
+        size += batch_bytes(batch)
         if rows >= rows_max or size >= _CHUNK_BYTES:
             yield pa.Table.from_batches(gathered, schema=reader.schema)
             gathered, rows, size, is_first = [], 0, 0, False

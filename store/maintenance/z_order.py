@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from seqstore.store.runtime.arrow_versions import dense_ranks_nulls_first
 
 _BITS: Final = 63
 _BITS_MAX: Final = 21
-_NULLS_FIRST: Final = [("", "ascending", "at_start")]
 
 
 def z_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.intp]:
@@ -33,6 +33,6 @@ def z_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.intp]:
 
 
 def _scaled_ranks(column: pa.Array, bits: int) -> npt.NDArray[np.uint64]:
-    ranks = np.asarray(pc.rank(column, sort_keys=_NULLS_FIRST, tiebreaker="dense")).astype(np.uint64)
+    ranks = np.asarray(dense_ranks_nulls_first(column)).astype(np.uint64)
     highest = max(int(ranks.max(initial=1)), 1)
     return np.asarray((ranks - np.uint64(1)) * np.uint64((1 << bits) - 1) // np.uint64(highest))

@@ -116,7 +116,7 @@ def _satisfying(
 ) -> npt.NDArray[np.bool_]:
     rows = batch_rows(live, number)
     keys = project(live, number, rows, Projection(state.schema, state.schema.key))
-    numbered = pa.table([*keys.columns, pa.arange(0, rows)], names=[*keys.schema.names, "__ROW__"])
+    numbered = pa.table([*keys.columns, pa.array(np.arange(rows))], names=[*keys.schema.names, "__ROW__"])
     found: Any = numbered.filter(predicate).column("__ROW__").to_numpy()
     mask = np.zeros(rows, dtype=np.bool_)
     mask[found] = True

@@ -18,6 +18,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -250,7 +251,7 @@ def rows_outside(
     rows = pa.table({name: columns[name] for name in partitioning.columns})
     if not wanted:
         return pa.repeat(pa.scalar(True), len(rows))
-    numbered = rows.append_column("__ROW__", pa.arange(0, len(rows)))
+    numbered = rows.append_column("__ROW__", pa.array(np.arange(len(rows))))
     inside = numbered.filter(any_partition_filter(schema, wanted)).column("__ROW__")
     return pc.invert(pc.is_in(numbered.column("__ROW__"), inside.combine_chunks())).combine_chunks()
 

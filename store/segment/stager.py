@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.runtime.arrow_versions import sorted_nulls_first
 from seqstore.store.runtime.workers import map_all
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
@@ -221,8 +222,7 @@ def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
     if is_exact(schema.key_columns):
         return np.argsort(fixed_values(keys[0]))
     table = pa.table(list(keys), names=list(schema.key))
-    sort_keys = [(name, "ascending", "at_start") for name in schema.key]
-    return np.asarray(pc.sort_indices(table, sort_keys=sort_keys)).astype(np.intp)
+    return np.asarray(sorted_nulls_first(table, schema.key)).astype(np.intp)
 
 
 def _code_ranges(codes: Codes, parts: int) -> list[Rows]:

@@ -20,6 +20,7 @@ from seqstore import (
     VersionExpiredError,
     parse_type,
 )
+from tests.support.filter_text import needs_cut_text
 from tests.support.rows import rows_of, schema_of
 
 
@@ -126,6 +127,7 @@ def test_a_filter_that_does_not_fit_is_named(table: Table, predicate: Any) -> No
     assert caught.value.kind == "bad_filter"
 
 
+@needs_cut_text
 def test_a_filter_whose_text_cannot_be_had_filters_all_the_same(table: Table) -> None:
     """Arrow cuts long strings of a value set for its text, perhaps within a character."""
     unwritable = pc.field("w").isin(["c", "\U0010ffff" * 30])

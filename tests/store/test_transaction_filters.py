@@ -21,6 +21,7 @@ from seqstore import (
 )
 from seqstore.store.ddl.alter import add_constraint
 from seqstore.store.sql import Session
+from tests.support.filter_text import needs_cut_text
 
 # Arrow's text of such a value set is cut within a character and cannot be had.
 LONG = ["a", "日" * 33, "ü" * 49 + "x"]
@@ -60,6 +61,7 @@ def run(session: Session, text: str) -> Any:
     return result.affected_rows if result.rows is None else result.rows.to_pylist()
 
 
+@needs_cut_text
 def test_the_text_of_the_filter_cannot_be_had() -> None:
     with pytest.raises(UnicodeDecodeError):
         str(UNTOLD)
@@ -98,6 +100,7 @@ def test_an_untold_filter_reads_every_column(store: Store, table: Table) -> None
         transaction.commit()
 
 
+@needs_cut_text
 def test_a_check_of_long_texts_counts_every_column(table: Table) -> None:
     add_constraint(table, "known", "txt IN (..)", pc.field("txt").isin([*LONG, "b"]))
     assert table.schema.constraints[0].columns(table.schema.names) == table.schema.names

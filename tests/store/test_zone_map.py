@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from seqstore import Settings, Store, TableSchema
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
+from tests.support.filter_text import needs_cut_text
 from tests.support.rows import schema_of
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -146,6 +147,7 @@ def test_a_name_with_nan_in_it_is_no_nan() -> None:
     assert pruner.matching(pc.field("finance") == 1) == [1]
 
 
+@needs_cut_text
 def test_a_filter_whose_text_cannot_be_had_prunes_nothing() -> None:
     batches = [pa.record_batch({"s": [text]}) for text in "abc"]
     pruner = Pruner(zones_of(batches, ["s"]), {"s": "s"}, batches[0].schema, 3)

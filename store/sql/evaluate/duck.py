@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.sql.evaluate.duck_versions import arrow_reader, null_for_division_by_zero, readable_source
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
@@ -31,7 +32,6 @@ _CONFIG: Final = {
     "python_enable_replacements": "false",
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
-    "error_on_division_by_zero": "false",
 }
 _lock: Final = new_lock()
 # DuckDB's messages end with the rendered statement, which the user did not write.
@@ -112,6 +112,7 @@ def _forget_ended() -> None:
 
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
+    null_for_division_by_zero(connection)
     connection.execute(";".join(macro_statements()))
     connection.execute("SET lock_configuration = true")
     return connection
@@ -172,10 +173,10 @@ def run(
     cursor = connection.cursor()
     try:
         for name, source in sources.items():
-            cursor.register(name, source)
+            cursor.register(name, readable_source(source))
         relation = cursor.sql(sql)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
-        reader = relation.to_arrow_reader(_ANSWER_ROWS)
+        reader = arrow_reader(relation, _ANSWER_ROWS)
     except BaseException as error:
         cursor.close()
         raise translated(error, sources.values()) from error

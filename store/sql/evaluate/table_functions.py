@@ -71,8 +71,9 @@ class FunctionRows:
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in self._rows():
-                found = batch if filter is None else batch.filter(filter)
-                yield pa.RecordBatch.from_arrays([found.column(name) for name in names], schema=fields)
+                found = pa.Table.from_batches([batch])  # before Arrow 19 a batch without rows left fails
+                for part in (found if filter is None else found.filter(filter)).to_batches():
+                    yield pa.RecordBatch.from_arrays([part.column(name) for name in names], schema=fields)
 
         return pa.RecordBatchReader.from_batches(fields, batches())
 

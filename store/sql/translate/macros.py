@@ -18,10 +18,10 @@ INTERNAL: Final = frozenset(
         add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor date_of
         date_trunc date_trunc_of day_ordinal explode_json_array_double explode_json_array_int
         explode_json_array_json explode_json_array_string explode_numbers explode_split int_div
-        int_div_of integer integer_of json_length_of json_list json_type_of ln logarithm moment
-        number random_between rounded since_1970 text text_beside to_days ts ts_of two_digit_week_0
-        two_digit_week_1 two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_mode_3
-        whole_beside year_of_week_2 yearweek_mode_2 yearweek_mode_3
+        int_div_of integer integer_of joined json_length_of json_list json_type_of length_joined ln
+        logarithm moment number random_between rounded since_1970 text text_beside texts to_days ts
+        ts_of two_digit_week_0 two_digit_week_1 two_digit_week_2 week_mode_0 week_mode_1 week_mode_2
+        week_mode_3 whole_beside year_of_week_2 yearweek_mode_2 yearweek_mode_3
         """,
     )
 )
@@ -58,7 +58,7 @@ d_branch(x TINYINT) AS CAST(x AS VARCHAR),
 d_ts_of(x) AS d_moment(CAST(x AS VARCHAR));
 d_add_date_of(x, i) AS d_moment(CAST(x AS VARCHAR)) + i;
 d_date_of(x) AS CAST(d_moment(CAST(x AS VARCHAR)) AS DATE);
-d_date_trunc_of(u, x) AS date_trunc(u, d_moment(CAST(x AS VARCHAR)));
+d_date_trunc_of(u, x) AS CAST(date_trunc(u, d_moment(CAST(x AS VARCHAR))) AS TIMESTAMP);
 d_integer_of(x) AS regexp_replace(trim(CAST(x AS VARCHAR)), '^([+-]?\d+)\.\d*$', '\1');
 d_int_div_of(a, b) AS TRY_CAST(trunc(a / b) AS BIGINT);
 d_int_div(a BIGINT, b BIGINT) AS a // b,
@@ -92,8 +92,9 @@ d_whole_beside(x TINYINT, s) AS TRY_CAST(s AS BIGINT),
     (x DATE, s) AS d_moment(s),
     (x TIMESTAMP, s) AS d_moment(s),
     (x, s) AS s;
-d_array_join(a, s) AS array_to_string(a, s),
-    (a, s, n) AS array_to_string(list_transform(a, lambda x: coalesce(CAST(x AS VARCHAR), n)), s);
+d_texts(a) AS CAST(a AS VARCHAR[]),
+    (a, n) AS list_transform(a, lambda x: coalesce(CAST(x AS VARCHAR), n));
+d_joined(a, s) AS CASE len(a) WHEN 0 THEN '' ELSE list_aggregate(a, 'string_agg', s) END;
 d_array_max(a) AS list_max(a);
 d_array_min(a) AS list_min(a);
 d_array_sum(a) AS list_sum(a);
@@ -107,8 +108,8 @@ d_date(x DATE) AS x,
     (x BIGINT) AS CAST(try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']) AS DATE),
     (x VARCHAR) AS CAST(d_moment(x) AS DATE);
 d_date_trunc(u, x DATE) AS CAST(date_trunc(u, x) AS DATE),
-    (u, x TIMESTAMP) AS date_trunc(u, x),
-    (u, x VARCHAR) AS date_trunc(u, d_moment(x));
+    (u, x TIMESTAMP) AS CAST(date_trunc(u, x) AS TIMESTAMP),
+    (u, x VARCHAR) AS CAST(date_trunc(u, d_moment(x)) AS TIMESTAMP);
 d_e() AS exp(CAST(1 AS DOUBLE));
 d_element_at(a, k) AS a[k];
 d_find_in_set(s, l) AS CASE
@@ -157,10 +158,12 @@ d_positive(x) AS x;
 d_regexp_replace(x, p, r) AS regexp_replace(x, p, r, 'g');
 d_space(n) AS repeat(' ', n);
 d_split_part(x, d, n) AS string_split(x, d)[n];
+d_length_joined(pieces, d) AS CAST(
+    list_sum(list_transform(pieces, lambda x: length(x) + length(d))) - length(d) AS BIGINT);
 d_substring_index(x, d, n) AS CASE
     WHEN n = 0 THEN ''
-    WHEN n > 0 THEN array_to_string(list_slice(string_split(x, d), 1, n), d)
-    ELSE array_to_string(list_slice(string_split(x, d), n, -1), d) END;
+    WHEN n > 0 THEN left(x, d_length_joined(list_slice(string_split(x, d), 1, n), d))
+    ELSE right(x, d_length_joined(list_slice(string_split(x, d), n, -1), d)) END;
 d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
 d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END;
 d_text(x) AS CASE WHEN typeof(x) = 'BOOLEAN'

@@ -71,6 +71,12 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContex
     return made[name]
 
 
+def _array_join(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+    """`array_join(array, separator [, text for NULL])`."""
+    check_count(name, arguments, 2, 3)
+    return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
+
+
 def _array_union(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     if len(arguments) < 2:
         check_count(name, arguments, 2)
@@ -126,6 +132,7 @@ VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
         ],
         _with_lambda,
     ),
+    "array_join": _array_join,
     "array_pushfront": _swapped,
     "array_union": _array_union,
     "md5sum": _md5sum,

@@ -42,8 +42,7 @@ def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tup
     rest = [name for name in names if name not in (*keys, *deciding)]
     order = pc.sort_indices(
         plain,
-        sort_keys=[(n, "ascending", "at_end") for n in keys]
-        + [(n, "descending", "at_end") for n in (*deciding, *rest)],
+        sort_keys=[(n, "ascending") for n in keys] + [(n, "descending") for n in (*deciding, *rest)],
     )
     ordered = plain.take(order)
     fresh = _differs_from_before(ordered, keys)
@@ -78,5 +77,6 @@ def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np
 def keys_in_several(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     """Keys that stand in more than one of some tables which have each key once."""
     both = pa.concat_tables([part.select(key) for part in parts])
-    counted = both.append_column(_AT, pa.arange(0, len(both))).group_by(list(key)).aggregate([(_AT, "count")])
+    numbered = both.append_column(_AT, pa.array(np.arange(len(both))))
+    counted = numbered.group_by(list(key)).aggregate([(_AT, "count")])
     return counted.filter(pc.field(f"{_AT}_count") > 1).select(list(key))

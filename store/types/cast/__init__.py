@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.arrow_versions import local_time
 from seqstore.store.types.cast.nested import evaluate, to_json, to_nested, to_text
 from seqstore.store.types.cast.numbers import to_boolean, to_decimal, to_float, to_integer
 from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
@@ -89,7 +90,7 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
     if pa.types.is_boolean(kind):
         return Cast(pc.if_else(source, "1", "0"))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        source = pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
+        source = local_time(source, zone)
     if pa.types.is_nested(kind):
         return to_text(source)
     try:

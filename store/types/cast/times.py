@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.arrow_versions import local_time
 from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, outcome
 from seqstore.store.types.column_types import ColumnType
 
@@ -85,7 +86,7 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
         local = source.cast(pa.timestamp("s")) if is_short else source.view(pa.timestamp("ms"))
         return _round_checked(source, local, digits)
     if pa.types.is_timestamp(kind):
-        local = source if kind.tz is None else pc.local_timestamp(source.cast(pa.timestamp(kind.unit, zone)))
+        local = source if kind.tz is None else local_time(source, zone)
         return _round_checked(source, local, digits)
     return None
 
@@ -127,7 +128,7 @@ def _reshaped(text: pa.Array) -> pa.Array:
 
 
 def _zoned(text: pa.Array, zone: str) -> pa.Array:
-    return pc.local_timestamp(text.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone)))
+    return local_time(text.cast(pa.timestamp("us", "UTC")), zone)
 
 
 def _rounded(moments: pa.Array, digits: int) -> pa.Array:
@@ -285,7 +286,7 @@ def _relocated(values: Numbers, source: int | str, target: str) -> Numbers:
     else:
         local = pa.array(values, pa.int64()).cast(_MICROS)
         instants = pc.assume_timezone(local, source, ambiguous="earliest", nonexistent="latest")
-    moved = pc.local_timestamp(instants.cast(pa.timestamp("us", target)))
+    moved = local_time(instants, target)
     return np.asarray(moved.cast(pa.int64()).to_numpy(zero_copy_only=False))
 
 

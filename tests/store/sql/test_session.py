@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -135,6 +136,7 @@ def test_values_a_variable_cannot_take_are_refused(session: Session, text: str) 
         list(session.execute(text))
 
 
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 reads this value without an error")
 def test_an_internal_error_of_the_evaluator_ends_one_statement_of_nobody_else(store: Store) -> None:
     """DuckDB ends its whole database then, which all sessions of a process share."""
     schema = pa.schema([("c", pa.struct([("at", pa.timestamp("s"))]))])
