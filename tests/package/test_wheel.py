@@ -127,7 +127,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environm
     """An environment with the wheel."""
     environment = _environment(tmp_path_factory.mktemp("installed"))
     options = ["--no-deps", "--no-index", "--ignore-installed", "--quiet", "--disable-pip-version-check"]
-    pip = [sys.executable, "-m", "pip", "--python", environment.python, "install", *options]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", environment.python, "install", *options]
     _run([*pip, wheel], environment.folder)
     return environment
 
@@ -238,7 +238,14 @@ def test_a_users_type_checker_sees_the_types(installed: Environment, tmp_path: P
     (tmp_path / "mypy.ini").write_text(
         "[mypy]\nstrict = True\n[mypy-pyarrow.*]\nignore_missing_imports = True\n"
     )
-    command = [sys.executable, "-m", "mypy", "--python-executable", installed.python, "--no-error-summary"]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--python-executable",
+        installed.python,
+        "--no-error-summary",
+    ]
     variables = {name: text for name, text in os.environ.items() if name not in {"PYTHONPATH", "MYPYPATH"}}
     done = subprocess.run(
         [*command, "user_program.py", "wrong_calls.py"],
