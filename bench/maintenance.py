@@ -84,8 +84,8 @@ def small_loads(store: Store, table: Table, loads: int) -> dict[str, float]:
 def write_amplification(table: Table) -> float:
     """Bytes written in all for each that a load wrote."""
     history = table.history()
-    loaded = sum(info.bytes_written for info in history if info.has_data_change)
-    moved = sum(info.bytes_written for info in history if not info.has_data_change)
+    loaded = sum(info.metrics.bytes_written for info in history if info.has_data_change)
+    moved = sum(info.metrics.bytes_written for info in history if not info.has_data_change)
     return round(float((loaded + moved) / max(loaded, 1)), 2)
 
 

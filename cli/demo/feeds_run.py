@@ -117,10 +117,10 @@ def _show_loads(table: Table, seconds: float, screen: Screen) -> None:
     for name, feed in FEEDS.items():
         own = [line for line in history if line.label.startswith(f"{name}-")]
         versions = ", ".join(str(line.version) for line in own)
-        lines.append((name, ", ".join(feed.columns), sum(line.rows_total for line in own), versions))
+        lines.append((name, ", ".join(feed.columns), sum(line.metrics.rows_total for line in own), versions))
     screen.table(["feed", "its columns", "rows", "versions it made"], lines)
-    sent = sum(line.rows_total for line in history)
+    sent = sum(line.metrics.rows_total for line in history)
     screen.say(
-        f"{sent:,} rows in {seconds:.1f} s, the schedule's {history[0].rows_total:,} among them: "
+        f"{sent:,} rows in {seconds:.1f} s, the schedule's {history[0].metrics.rows_total:,} among them: "
         f"{sent / seconds:,.0f} rows a second, each process reading the source first."
     )

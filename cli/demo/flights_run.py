@@ -96,9 +96,12 @@ def upload(store: Store, stream: EventStream, batch: int) -> None:
 def show_totals(table: Table, seconds: float, screen: Screen) -> None:
     """What became of the rows, summed over the table's history."""
     loads = [info for info in table.history() if info.label]
-    sent = sum(info.rows_total for info in loads)
-    superseded, late = sum(info.rows_superseded for info in loads), sum(info.rows_late for info in loads)
-    replaced = sum(info.rows_replaced for info in loads)
+    sent = sum(info.metrics.rows_total for info in loads)
+    superseded, late = (
+        sum(info.metrics.rows_superseded for info in loads),
+        sum(info.metrics.rows_late for info in loads),
+    )
+    replaced = sum(info.metrics.rows_replaced for info in loads)
     screen.table(
         ["rows", "what became of them"],
         [

@@ -80,7 +80,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
             forget_last_epoch(checkpoint)
             replayed = stream_files(spark, events, checkpoint, store.path, table.name)
     show_epochs(table, screen)
-    left = sum(report.figures.rows_total for report in reports if report.figures is not None)
+    left = sum(report.metrics.rows_total for report in reports if report.metrics is not None)
     screen.say(
         f"{stream.row_count:,} rows, {_FILES_PER_EPOCH} files an epoch; the second run loaded {left:,} of "
         f"them: {seconds:.1f} s. Every epoch is one version, whoever ran it."
@@ -115,10 +115,10 @@ def show_epochs(table: Table, screen: Screen) -> None:
             (
                 info.label.rsplit("-", 2)[1],
                 str(info.version),
-                info.figures.rows_total,
-                info.figures.rows_superseded,
-                info.figures.rows_late,
-                info.figures.milliseconds,
+                info.metrics.rows_total,
+                info.metrics.rows_superseded,
+                info.metrics.rows_late,
+                info.metrics.milliseconds,
             )
             for info in loaded
         ],

@@ -200,7 +200,7 @@ class _Running:
             with suppress(NotFoundError):  # dropped since
                 for info in self._load.store.table(name).history():
                     if info.version == version:
-                        counters.add(info.figures)
+                        counters.add(info.metrics)
 
     def _wait_for_turn(self) -> None:
         while not self._jobs.may_start(self._job_id, RUNNING_MAX):

@@ -91,12 +91,12 @@ class EpochReport:
         return next(iter(self.versions.values()))
 
     @property
-    def figures(self) -> VersionMetrics | None:
+    def metrics(self) -> VersionMetrics | None:
         """Of all tables together; None for a replay."""
         if self.tables is None:
             return None
-        each = [figures.__dict__ for figures in self.tables.values()]
-        return VersionMetrics(**{name: sum(figures[name] for figures in each) for name in each[0]})
+        each = [metrics.__dict__ for metrics in self.tables.values()]
+        return VersionMetrics(**{name: sum(metrics[name] for metrics in each) for name in each[0]})
 
     @property
     def is_replay(self) -> bool:
@@ -258,11 +258,11 @@ class _Sink:
                 return EpochReport(query_id, epoch, label, done, None)
             with _described(df, f"seqstore: epoch {epoch} into {self.names}"):
                 self._publish(store, tables, df, label)
-            versions, figures = _outcome(tables, label)
-        report = EpochReport(query_id, epoch, label, versions, figures)
+            versions, metrics = _outcome(tables, label)
+        report = EpochReport(query_id, epoch, label, versions, metrics)
         if self.counters is not None:
-            self.counters.count(figures)
-        for name, found in figures.items():
+            self.counters.count(metrics)
+        for name, found in metrics.items():
             _LOG.info(
                 "%s: epoch %d of query %s: %d rows, version %d",
                 name,
@@ -333,13 +333,13 @@ def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
 
 
 def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str, VersionMetrics]]:
-    """Versions and figures of what was just published; a table that got no row made no version."""
-    versions, figures = {}, {}
+    """Versions and metrics of what was just published; a table that got no row made no version."""
+    versions, metrics = {}, {}
     for table in tables:
         made = [info for info in reversed(table.history()) if info.label == label]
         versions[table.name] = made[0].version if made else table.version
-        figures[table.name] = made[0].figures if made else VersionMetrics()
-    return versions, figures
+        metrics[table.name] = made[0].metrics if made else VersionMetrics()
+    return versions, metrics
 
 
 @contextmanager

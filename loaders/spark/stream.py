@@ -200,7 +200,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         version=info.version,
                     )
                 return info.version - 1
-            rows += info.figures.rows_loaded + info.figures.rows_deleted
+            rows += info.metrics.rows_loaded + info.metrics.rows_deleted
             if most is not None and rows > most and info.version > first + 1:
                 return info.version - 1
         return max(head, first)

@@ -58,9 +58,6 @@ class VersionInfo:
     has_data_change: bool = True
     revision: int = 1
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["metrics"], name) if "metrics" in self.__dict__ else None
-
 
 class VersionedTable:
     """The part of `store.table.Table` that manages versions.

@@ -212,7 +212,12 @@ def test_engine_counts_what_a_plain_model_counts(small: EventStream, tmp_path: P
     with Store.open(tmp_path / "data") as store:
         table = run_flights(store, small, screen()[0])
         told = [
-            (info.rows_total, info.rows_superseded, info.rows_late, info.rows_replaced)
+            (
+                info.metrics.rows_total,
+                info.metrics.rows_superseded,
+                info.metrics.rows_late,
+                info.metrics.rows_replaced,
+            )
             for info in table.history()
             if info.label
         ]

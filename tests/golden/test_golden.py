@@ -15,6 +15,7 @@ from seqstore import ConflictError, InvalidInputError, LabelExistsError, Store, 
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.sql import Session
+from seqstore.store.sql.session.server_context import ServerContext
 from tests.golden import make_golden, stores
 from tests.golden.contents import plain, version_rows
 
@@ -206,7 +207,7 @@ def test_users_log_in_and_jobs_go_on(tmp_path: Path) -> None:
     with stores.open_store(path) as store:
         assert store.accounts.log_in("reader", "secret").may("SELECT", "db")
         assert store.accounts.log_in("writer", "").may("LOAD")
-        session = Session(store, "db", load_jobs=StoreLoadJobs(store))
+        session = Session(store, "db", server=ServerContext(load_jobs=StoreLoadJobs(store)))
         with pytest.raises(InvalidInputError, match="PAUSED"):
             list(session.execute("PAUSE ROUTINE LOAD FOR feed"))
         list(session.execute("STOP ROUTINE LOAD FOR feed"))

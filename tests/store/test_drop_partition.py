@@ -61,7 +61,7 @@ def test_a_partition_and_its_rows_go_in_one_version(session: Session) -> None:
     list(session.execute("ALTER TABLE t DROP PARTITION low"))
     found = table(session)
     assert (found.version, shown(found), partitions(found)) == (3, [11], ["high"])
-    assert (found.history()[-1].operation, found.history()[-1].rows_deleted) == ("DROP PARTITION", 2)
+    assert (found.history()[-1].operation, found.history()[-1].metrics.rows_deleted) == ("DROP PARTITION", 2)
     assert shown(found, 2) == [1, 2, 11]
     assert sorted(found.changes(3).read_all().column("_change_type").to_pylist()) == ["-D", "-D"]
     assert found.check() == []

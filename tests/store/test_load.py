@@ -242,8 +242,8 @@ def test_history_tells_every_version(table: Table) -> None:
         (2, "STREAM LOAD"),
         (3, "DELETE"),
     ]
-    assert (lines[1].label, lines[1].rows_total, lines[1].rows_superseded) == ("a", 2, 1)
-    assert lines[2].rows_deleted == 1
+    assert (lines[1].label, lines[1].metrics.rows_total, lines[1].metrics.rows_superseded) == ("a", 2, 1)
+    assert lines[2].metrics.rows_deleted == 1
     assert before <= lines[1].timestamp <= lines[2].timestamp <= datetime.now(UTC)
 
 

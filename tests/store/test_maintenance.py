@@ -40,7 +40,7 @@ def test_many_small_loads_leave_about_ten_segments(store: Store) -> None:
     assert table.count() == 120 * 10 + 10
     assert store.maintainer.last_failure == ""
     assert table.check() == []
-    written = sum(info.rows_total for info in table.history() if info.operation == "OPTIMIZE")
+    written = sum(info.metrics.rows_total for info in table.history() if info.operation == "OPTIMIZE")
     assert written < 6 * 120 * 20, "a row is written again a few times, not with every compaction"
 
 

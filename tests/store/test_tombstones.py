@@ -97,7 +97,7 @@ def test_with_a_time_sequence_rows_older_than_the_horizon_are_too_late(
     assert table.upsert(row(1, old)).rows_too_late == 0, "a tie comes later (D5)"
     table.upsert(row(3, newer))
     assert shown_keys(table) == [1, 2, 3]
-    assert table.history()[-4].rows_too_late == 1
+    assert table.history()[-4].metrics.rows_too_late == 1
     assert table.check() == []
 
 

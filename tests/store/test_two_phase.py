@@ -104,7 +104,7 @@ def test_a_pre_committed_load_is_invisible_until_it_is_committed(store: Store) -
     assert (done.status, done.version, done.label) == ("VISIBLE", 2, "l")
     assert rows_of(table) == [(1, 1), (2, 2)]
     line = table.history()[-1]
-    assert (line.label, line.txn_id, line.rows_loaded) == ("l", result.txn_id, 2)
+    assert (line.label, line.txn_id, line.metrics.rows_loaded) == ("l", result.txn_id, 2)
 
 
 def test_of_two_the_one_committed_later_is_newer(store: Store) -> None:
@@ -401,7 +401,7 @@ def test_a_new_key_that_came_meanwhile_with_a_smaller_sequence_gives_its_own(sto
     assert rows_of(table) == [(1, 7, 5, 71), (2, 999, 6, None)]
     assert hidden(table) == {1: (0, 7), 2: (0, 999)}
     line = table.history()[done.version - 1]
-    assert (line.rows_late, line.rows_superseded, line.rows_replaced) == (0, 0, 1)
+    assert (line.metrics.rows_late, line.metrics.rows_superseded, line.metrics.rows_replaced) == (0, 0, 1)
     assert table.check() == []
 
 

@@ -24,6 +24,7 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.maintenance.scheduler import maintain
+from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session
 from tests.support.dying_child import run_until_dead
 
@@ -72,7 +73,7 @@ def every_kind(folder: Path) -> Iterator[EveryKind]:
     files.mkdir()
     with (
         Store.open(folder / "data", settings=_settings(files)) as store,
-        Session(store, load_jobs=StoreLoadJobs(store)) as session,
+        Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session,
         contextlib.ExitStack() as held,
     ):
         made = EveryKind(store, files)

@@ -63,7 +63,7 @@ def check_written(table: Table, tmp_path: Path) -> None:
     assert table.version == 2
     rows = table.scan().read_all()
     assert rows.num_rows == pc.count_distinct(rows["k"]).as_py() == ROWS
-    assert table.history()[-1].rows_total == ROWS
+    assert table.history()[-1].metrics.rows_total == ROWS
     assert table.check() == []
     assert len(named_files(table)) == 2 * PARTITIONS
     assert staged_files(tmp_path) == named_files(table)
@@ -161,7 +161,7 @@ def test_a_stream_of_flights_killed_in_the_middle_ends_equal_to_the_source(
         rest = stream_files(spark, events, checkpoint, store.path, table.name, driver_bytes_max=0)
         assert [report.epoch for report in rest][-1] == 3
         assert table.version == 5
-        assert sum(info.rows_total for info in table.history()) == stream.row_count
+        assert sum(info.metrics.rows_total for info in table.history()) == stream.row_count
         assert differing_rows(table, stream.flights) == 0
 
 
@@ -219,7 +219,7 @@ def test_a_written_stream_whose_driver_is_killed_repeats_nothing(
     assert table.check() == []
     write_stream(spark, *arguments)
     assert table.version == 1 + count
-    assert sum(info.rows_total for info in table.history()) == count * 1_000
+    assert sum(info.metrics.rows_total for info in table.history()) == count * 1_000
     found = table.scan(["k", "v"]).read_all().to_pylist()
     assert {row["k"]: row["v"] for row in found} == {
         k: f"file {min(k // 500, count - 1)}" for k in range(count * 500 + 500)

@@ -109,8 +109,8 @@ def test_a_replayed_epoch_is_reported_and_skipped(
     with caplog.at_level(logging.WARNING):
         again = sink(frame(in_query, (1, "a"), (2, "b")), 0)
     assert (first.version, second.version) == (2, 3)
-    assert first.figures is not None
-    assert first.figures.rows_total == 2
+    assert first.metrics is not None
+    assert first.metrics.rows_total == 2
     assert again.is_replay
     assert (again.label, again.version) == (first.label, first.version)
     assert "epoch 0 of query q is version 2 already: skipped" in caplog.text
@@ -161,8 +161,8 @@ def test_an_empty_epoch_changes_nothing(in_query: SparkSession, data_dir: Path) 
     sink = foreach_batch_sink(data_dir, "db.one")
     sink(frame(in_query, (1, "a")), 0)
     report = sink(frame(in_query), 1)
-    assert report.figures is not None
-    assert report.figures.rows_total == 0
+    assert report.metrics is not None
+    assert report.metrics.rows_total == 0
     assert rows_of(data_dir) == {1: "a"}
 
 
@@ -334,8 +334,8 @@ def test_large_epochs_are_staged_by_executors(
         (1, 3, False),
         (1, 3, True),
     ]
-    assert sent[1].figures is not None
-    assert (sent[1].figures.rows_total, sent[1].figures.rows_replaced) == (2_000, 1_000)
+    assert sent[1].metrics is not None
+    assert (sent[1].metrics.rows_total, sent[1].metrics.rows_replaced) == (2_000, 1_000)
     assert rows_of(data_dir) == {k: f"a{k}" if k < 2_000 else f"b{k}" for k in range(4_000)}
 
 

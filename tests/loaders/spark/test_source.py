@@ -274,7 +274,7 @@ def test_an_append_upserts_by_sequence(session: SparkSession, store: Store, tabl
     write(frame, store, label="one")
     assert table.version == version + 1
     info = table.history()[-1]
-    assert (info.operation, info.label, info.rows_total) == ("SPARK WRITE", "one", 12_000)
+    assert (info.operation, info.label, info.metrics.rows_total) == ("SPARK WRITE", "one", 12_000)
     assert table.count() == before + 2_000 + 100  # 100 of the keys had been deleted with sequence 1
     values = pc.unique(table.scan(["v"], pc.field("k") >= 19_000).read_all().column("v"))
     assert values.to_pylist() == ["spark 3"]
@@ -311,7 +311,7 @@ def test_bad_rows_count_and_fail_the_write(session: SparkSession, store: Store, 
         write(frame, store)
     write(frame, store, max_filter_ratio="0.1")
     info = table.history()[-1]
-    assert (info.rows_total, info.rows_loaded, info.rows_filtered) == (100, 90, 10)
+    assert (info.metrics.rows_total, info.metrics.rows_loaded, info.metrics.rows_filtered) == (100, 90, 10)
 
 
 def test_merge_type_delete_deletes(session: SparkSession, store: Store, table: Table) -> None:
