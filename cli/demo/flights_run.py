@@ -95,19 +95,17 @@ def upload(store: Store, stream: EventStream, batch: int) -> None:
 
 def show_totals(table: Table, seconds: float, screen: Screen) -> None:
     """What became of the rows, summed over the table's history."""
-    loads = [info for info in table.history() if info.label]
-    sent = sum(info.metrics.rows_total for info in loads)
-    superseded, late = (
-        sum(info.metrics.rows_superseded for info in loads),
-        sum(info.metrics.rows_late for info in loads),
-    )
-    replaced = sum(info.metrics.rows_replaced for info in loads)
+    versions = [info for info in table.history() if info.label]
+    loads = [info.metrics for info in versions]
+    sent = sum(load.rows_total for load in loads)
+    superseded, late = sum(load.rows_superseded for load in loads), sum(load.rows_late for load in loads)
+    replaced = sum(load.rows_replaced for load in loads)
     screen.table(
         ["rows", "what became of them"],
         [
             (
                 sent,
-                f"sent, in {len(loads)} loads: versions {loads[0].version} to {loads[-1].version}",
+                f"sent, in {len(loads)} loads: versions {versions[0].version} to {versions[-1].version}",
             ),
             (superseded, "superseded: the batch had a later event of the flight, or this one twice"),
             (late, "late: the table already had a later event of the flight"),
