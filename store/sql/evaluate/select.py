@@ -15,7 +15,6 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
@@ -24,6 +23,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.aggregates import aggregates
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import Surroundings
 from seqstore.store.sql.translate.decimal_division import note_divisions

@@ -7,9 +7,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
 
-from sqlglot import exp
-
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 
 class Word(Enum):

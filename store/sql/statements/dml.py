@@ -6,10 +6,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import variables as names

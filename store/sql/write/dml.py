@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.conflict.read_set import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
 from seqstore.store.errors import InvalidInputError
@@ -29,6 +28,7 @@ from seqstore.store.load.load import LoadResult
 from seqstore.store.schema.column import SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.predicates import conjuncts
 from seqstore.store.sql.translate.relations import shown_name

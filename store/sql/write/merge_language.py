@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
@@ -17,6 +16,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.select import QueryContext, log_relation, open_query
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.tokens import parse_tree
 from seqstore.store.sql.translate.calls import Moment, Surroundings, system_zone
