@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.loaders.expressions import tokens
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 _COLUMNS_MAX: Final = 10_000
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.translate import check, render, source_name, translate

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Final, cast
 
-from sqlglot import exp
-
 from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.expressions import parse
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
@@ -26,6 +24,7 @@ from seqstore.loaders.prefixed_body import PrefixedBody
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.errors import InvalidInputError, StoreError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.store import Store
 
 _STATEMENT: Final = re.compile(

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.loaders.column_list import ColumnList
 from seqstore.loaders.expressions import Evaluator, Field, bind, parse
@@ -35,6 +34,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.types.cast import Cast, try_cast
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, type_from_arrow

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlglot.tokens import TokenType
-
 from seqstore.cli.mysql.wire import Payload, ProtocolError
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import split_statements
 
 _UNSIGNED: Final = 0x80

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.types.column_types import INTEGER_RANGES
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.sql.evaluate.aggregates import aggregates
 from seqstore.store.sql.evaluate.relation_rows import open_rows
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation, source_column
 from seqstore.store.types.column_types import ColumnType
 

@@ -9,7 +9,6 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.snapshot import Snapshot
@@ -17,6 +16,7 @@ from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.relation_rows import duck_source, is_cheap_to_hand_over
 from seqstore.store.sql.evaluate.scan_only import scan_only_plan
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.history.change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from seqstore.store.history.history_rows import key_history_table
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.table import Table
 from seqstore.store.types.column_types import parse_type
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import (
     EVERY_COLUMN,
     DeleteStatement,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlglot.tokens import TokenType
-
 from seqstore.store.schema.partitioning import LIST, RANGE, UNITS, Bound, Partition, Partitioning
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import TokenStream
 
 TOUCHED: Final = "*"  # instead of names: those partitions that rows come into

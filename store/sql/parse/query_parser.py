@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sqlglot import exp
-
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.parse.tokens import TokenStream
 

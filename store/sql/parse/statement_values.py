@@ -7,9 +7,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
-from sqlglot import exp
-
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 EVERY_COLUMN: Final = "__every_column__"  # the column list of an INSERT clause of MERGE that has none
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
-from sqlglot.tokens import TokenType
-
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.partitioning import Partitioning
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
 from seqstore.store.sql.parse.query_parser import parse_query
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableName
 from seqstore.store.sql.parse.tokens import TokenStream, position
 from seqstore.store.types.column_types import ColumnType, parse_type

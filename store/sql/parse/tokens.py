@@ -6,12 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import ParseError, SqlglotError, TokenError
-from sqlglot.tokens import Token, TokenType
-
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.dialect import SqlDialect
+from seqstore.store.sql.parse.sqlglot_adapter import (
+    ParseError,
+    SqlglotError,
+    Token,
+    TokenError,
+    TokenType,
+    exp,
+    parse_one,
+)
 
 _FOUND_LENGTH_MAX: Final = 40
 _DIGITS_MAX: Final = 40  # of a whole number; a LARGEINT has 39

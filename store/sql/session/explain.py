@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.conflict.isolation import Isolation, level_of
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.evaluate.select import QueryContext, explain_query
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, Query
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.write.changed_rows import OpenQuery

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot.tokens import TokenType
-
 from seqstore.store.catalog.accounts import ALL_DATABASES, ROOT
 from seqstore.store.errors import AccessDeniedError, NotFoundError
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session

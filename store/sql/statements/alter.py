@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.check.partial_checker import FLEXIBLE
 from seqstore.store.ddl.alter import (
     SEQUENCE_LOAD,
@@ -28,6 +26,7 @@ from seqstore.store.ddl.column_changes import (
     restate_column,
 )
 from seqstore.store.ddl.drop_feature import drop_feature
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_column, parse_declaration, parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream

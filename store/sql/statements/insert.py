@@ -7,12 +7,10 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from sqlglot import exp
-from sqlglot.tokens import TokenType
-
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, write_info

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.history.history_rows import history_table
 from seqstore.store.maintenance.compaction import CompactionResult
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlglot import exp
-from sqlglot.tokens import TokenType
-
 from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session

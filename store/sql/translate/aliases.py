@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
-from sqlglot import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 
 def expand_aliases(tree: exp.Query, columns: Set[str]) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.predicates import constant
 
 _BINARY: Final[dict[type[exp.Expr], Callable[[Any, Any], Any]]] = {

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import (
     Builder,
     EvaluationContext,

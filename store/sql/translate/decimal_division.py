@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sqlglot import exp
-
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.relations import Relation, cte_of
 from seqstore.store.types.column_types import ColumnType

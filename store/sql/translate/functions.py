@@ -12,9 +12,8 @@ import difflib
 import re
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
 from seqstore.store.sql.translate.macros import macro_names
@@ -27,6 +26,7 @@ _RENAMED: Final = {
     "approx_count_distinct": "approx_count_distinct",
     "array_agg": "list",
     "array_avg": "list_avg",
+    "array_concat": "list_concat",
     "array_contains": "list_contains",
     "array_contains_all": "list_has_all",
     "array_flatten": "flatten",
@@ -39,10 +39,9 @@ _RENAMED: Final = {
     "array_zip": "list_zip",
     "arrays_overlap": "list_has_any",
     "bin": "bin",
+    "bit_count": "bit_count",
     "bit_length": "bit_length",
     "bitxor": "xor",
-    "bool_and": "bool_and",
-    "bool_or": "bool_or",
     "cardinality": "len",
     "char_length": "length",
     "character_length": "length",
@@ -65,6 +64,7 @@ _RENAMED: Final = {
     "group_bit_xor": "bit_xor",
     "hex": "hex",
     "instr": "instr",
+    "kurtosis": "kurtosis",
     "lcase": "lower",
     "lcm": "lcm",
     "map_concat": "map_concat",
@@ -81,14 +81,18 @@ _RENAMED: Final = {
     "pi": "pi",
     "radians": "radians",
     "regexp_extract": "regexp_extract",
+    "regr_intercept": "regr_intercept",
+    "regr_slope": "regr_slope",
     "sequence": "generate_series",
     "sha1": "sha1",
     "sha2": "sha256",
     "signbit": "signbit",
     "size": "len",
     "starts_with": "starts_with",
+    "std": "stddev_pop",
     "stddev": "stddev_pop",
     "to_base64": "to_base64",
+    "trunc": "trunc",
     "truncate": "trunc",
     "ucase": "upper",
     "url_decode": "url_decode",
@@ -160,6 +164,16 @@ def _field(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> 
     return found.else_(exp.Literal.number(0))
 
 
+def _elt(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+    """The value at a place among others, from 1."""
+    if len(arguments) < 2:
+        check_count(name, arguments, 2)
+    found = exp.Case(this=arguments[0])
+    for place, value in enumerate(arguments[1:], 1):
+        found = found.when(exp.Literal.number(place), value)
+    return found
+
+
 def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the separator is `', '` unless given."""
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
@@ -225,6 +239,7 @@ _SPECIAL: Final[dict[str, Builder]] = {
         ),
         _session,
     ),
+    "elt": _elt,
     "field": _field,
     "group_concat": _group_concat,
     "log": _log,

@@ -16,8 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from sqlglot import exp
-
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.decimal_division import divided
 
@@ -47,6 +46,9 @@ def arithmetic(node: exp.Expr) -> exp.Expr:
         node.set("expression", _called("d_number", right))
     if isinstance(node, exp.IntDiv):
         return call("d_int_div", node.this, node.expression)
+    if isinstance(node, exp.Div):
+        node.set("safe", False)  # newer sqlglot writes the NULLIF of a safe division, older leaves it out
+        node.set("expression", exp.Nullif(this=node.expression, expression=exp.Literal.number(0)))
     return node
 
 
@@ -124,11 +126,19 @@ def case(node: exp.Expr) -> exp.Expr:
 
 
 def coalesced(node: exp.Expr) -> exp.Expr:
-    """COALESCE, IFNULL, NVL, GREATEST, LEAST."""
+    """COALESCE, IFNULL, NVL."""
     first, *rest = _unified([node.this, *node.expressions])
     node.set("this", first)
     node.set("expressions", rest)
     return node
+
+
+def extreme(node: exp.Expr) -> exp.Expr:
+    """GREATEST, LEAST: NULL as soon as one value is NULL, which DuckDB passes over."""
+    values = _unified([node.this, *node.expressions])
+    has_null = exp.or_(*[exp.Is(this=value.copy(), expression=exp.null()) for value in values])
+    name = "greatest" if isinstance(node, exp.Greatest) else "least"
+    return exp.Case().when(has_null, exp.null()).else_(call(name, *values))
 
 
 def concatenated(node: exp.Expr) -> exp.Expr:

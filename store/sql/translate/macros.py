@@ -15,13 +15,14 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor date_of
-        date_trunc date_trunc_of day_ordinal explode_json_array_double explode_json_array_int
-        explode_json_array_json explode_json_array_string explode_numbers explode_split int_div
-        int_div_of integer integer_of joined json_length_of json_list json_type_of length_joined ln
-        logarithm moment number random_between rounded since_1970 text text_beside texts to_days ts
-        ts_of two_digit_week_0 two_digit_week_1 two_digit_week_2 week_mode_0 week_mode_1 week_mode_2
-        week_mode_3 whole_beside year_of_week_2 yearweek_mode_2 yearweek_mode_3
+        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at
+        date_of date_trunc date_trunc_of day_ordinal explode_json_array_double
+        explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
+        explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
+        json_type_of length_joined ln logarithm moment months_apart number random_between rounded
+        since_1970 text text_beside texts to_days ts ts_of two_digit_week_0 two_digit_week_1
+        two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_mode_3 whole_beside year_of_week_2
+        yearweek_mode_2 yearweek_mode_3
         """,
     )
 )
@@ -156,6 +157,15 @@ d_negative(x) AS -x;
 d_pmod(a, b) AS ((a % b) + b) % b;
 d_positive(x) AS x;
 d_regexp_replace(x, p, r) AS regexp_replace(x, p, r, 'g');
+d_ceil_at(x, n) AS round(ceil(x * power(10, n)) / power(10, n), n);
+d_floor_at(x, n) AS round(floor(x * power(10, n)) / power(10, n), n);
+d_initcap(x) AS coalesce(list_aggregate(list_transform(
+        regexp_extract_all(x, '[\p{L}\p{N}]+|[^\p{L}\p{N}]+'),
+        lambda word: upper(word[1]) || lower(word[2:])), 'string_agg', ''), x);
+d_months_apart(x, y) AS datediff('month', y, x)
+    + CASE WHEN x = last_day(x) AND y = last_day(y) THEN 0 ELSE (day(x) - day(y)) / 31.0 END;
+d_months_between(x, y) AS d_months_apart(d_date_of(x), d_date_of(y));
+d_regexp_count(x, pattern) AS CASE WHEN pattern = '' THEN 0 ELSE len(regexp_extract_all(x, pattern)) END;
 d_space(n) AS repeat(' ', n);
 d_split_part(x, d, n) AS string_split(x, d)[n];
 d_length_joined(pieces, d) AS CAST(

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.macros import growing_names
 
 _BY_TEXT: Final = frozenset(["d_add_date", "d_date", "d_date_trunc", "d_int_div", "d_integer", "d_ts"])
@@ -32,7 +31,7 @@ _AGGREGATES: Final = frozenset(
         r"\w+",
         """
         approx_count_distinct approx_quantile bit_and bit_or bit_xor bool_and bool_or d_collect_list
-        d_collect_set list quantile_cont stddev_pop var_pop
+        d_collect_set kurtosis list quantile_cont regr_intercept regr_slope stddev_pop var_pop
         """,
     )
 )

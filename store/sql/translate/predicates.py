@@ -14,9 +14,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.expressions.condition import Condition
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {

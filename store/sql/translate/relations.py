@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
@@ -31,6 +30,7 @@ from seqstore.store.schema.column import (
 )
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.translate.predicates import column_of, conditions, conjuncts
 from seqstore.store.types.column_types import ColumnType, parse_type

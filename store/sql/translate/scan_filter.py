@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.predicates import column_of, conditions, conjuncts
 
 _WITH_NAN: Final = ("FLOAT", "DOUBLE")

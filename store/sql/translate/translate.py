@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Final
 
-from sqlglot import exp
-from sqlglot.errors import ErrorLevel, SqlglotError
-
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name
+from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.aliases import expand_aliases
 from seqstore.store.sql.translate.calls import EvaluationContext, call
@@ -215,7 +213,9 @@ def render(tree: exp.Expr) -> str:
         InvalidInputError: the tree cannot be written in DuckDB's dialect.
     """
     try:
-        return str(tree.sql(dialect="duckdb", comments=False, unsupported_level=ErrorLevel.RAISE))
+        return str(
+            tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
+        )
     except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidInputError(
             f"the query cannot be evaluated: {error or type(error).__name__}", kind="query"
@@ -295,16 +295,18 @@ def _log(node: exp.Expr) -> exp.Expr:
     return call("d_logarithm", node.this, node.expression)
 
 
+def _rounded_away(node: exp.Expr) -> exp.Expr:
+    """`ceil(x, digits)` and `floor(x, digits)`; DuckDB takes no digits."""
+    digits = node.args.get("decimals")
+    if digits is None:
+        return node
+    name = "d_ceil_at" if isinstance(node, exp.Ceil) else "d_floor_at"
+    return call(name, node.this, digits)
+
+
 def _characters(node: exp.Expr) -> exp.Expr:
     """`char(65, 66)`; DuckDB takes one code."""
     return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
-
-
-def _elt(node: exp.Expr) -> exp.Expr:
-    found = exp.Case(this=node.this)
-    for place, value in enumerate(node.expressions, 1):
-        found = found.when(exp.Literal.number(place), value)
-    return found
 
 
 _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
@@ -313,15 +315,16 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
         implicit.arithmetic,
     ),
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), implicit.comparison),
-    **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), implicit.coalesced),
+    **dict.fromkeys((exp.Ceil, exp.Floor), _rounded_away),
+    **dict.fromkeys((exp.Greatest, exp.Least), implicit.extreme),
     exp.Add: _add,
     exp.Between: implicit.between,
     exp.Bracket: _bracket,
     exp.Case: implicit.case,
     exp.Cast: _cast,
     exp.Chr: _characters,
+    exp.Coalesce: implicit.coalesced,
     exp.Concat: implicit.concatenated,
-    exp.Elt: _elt,
     exp.Extract: _extract,
     exp.If: implicit.conditional,
     exp.In: implicit.listed,
@@ -329,7 +332,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Like: _like,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Log: _log,
-    exp.Negative: lambda node: exp.Neg(this=exp.paren(node.this)),
     exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
     exp.TryCast: _cast,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count, literal_integer
 
 
@@ -57,6 +56,7 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContex
         raise InvalidInputError(
             f"function {name!r}: expected `x -> expression` and one array", kind="bad_argument"
         )
+    function.set("colon", True)  # DuckDB's `LAMBDA x : ..`; its arrow is deprecated
     kept, mapped = call("list_filter", array, function), call("list_transform", array, function)
     made: dict[str, exp.Expr] = {
         "array_count": call("len", kept),
@@ -96,6 +96,11 @@ def _struct_element(name: str, arguments: list[exp.Expr], _around: EvaluationCon
     return call("struct_extract_at" if by_place else "struct_extract", *arguments)
 
 
+def _any_or_all(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+    check_count(name, arguments, 1)
+    return call(name, exp.cast(arguments[0], "BOOLEAN"))
+
+
 def _random(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
     """A fraction; with two numbers a whole number between them."""
     check_count(name, arguments, 0, 2)
@@ -120,6 +125,7 @@ VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
     **dict.fromkeys(
         [f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")], _exploded
     ),
+    **dict.fromkeys(("bool_and", "bool_or"), _any_or_all),
     **dict.fromkeys(("json_array", "json_object"), _made_json),
     **dict.fromkeys(("json_extract", "jsonb_extract"), _json_extract),
     **dict.fromkeys(("json_length", "json_type", "jsonb_type"), _at_path),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.write.matches import one_per_key
 from seqstore.store.transaction.transaction_table import TransactionTable, check_assigned

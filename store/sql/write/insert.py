@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from seqstore.store.check.partial_checker import FIXED, UPSERT
 from seqstore.store.check.row_checker import RejectedRow
@@ -29,6 +28,7 @@ from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import any_partition_filter, automatic_partitions, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import TOUCHED
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
 from seqstore.store.sql.result import Result, write_info
 from seqstore.store.table import Table

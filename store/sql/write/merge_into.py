@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.schema.column import VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.translate.predicates import conjuncts
 from seqstore.store.sql.translate.relations import shown_name

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
-from sqlglot import exp
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column
@@ -16,6 +15,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import MergeStatement, TableName
 from seqstore.store.sql.parse.tokens import parse_tree
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment

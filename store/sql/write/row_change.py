@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sqlglot import exp
-
 from seqstore.store.conflict.read_set import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import DmlStatement
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.merge_into import run_merge

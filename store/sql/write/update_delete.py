@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlglot import exp
-
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.write.changed_rows import (
     OpenQuery,
     assignments,

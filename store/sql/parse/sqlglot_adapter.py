@@ -1,0 +1,85 @@
+"""sqlglot from 28.0 on: the only module that imports it, and the place where its versions are made alike.
+
+sqlglot renames classes and moves grammar between its minor versions. The names below are those of version 30;
+where an older version lacks one, its closest equal stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import sqlglot.expressions
+from sqlglot import parse_one
+from sqlglot.dialects.doris import Doris
+from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+__all__ = [
+    "Doris",
+    "DorisParser",
+    "ErrorLevel",
+    "ParseError",
+    "SqlglotError",
+    "Token",
+    "TokenError",
+    "TokenType",
+    "exp",
+    "parse_one",
+    "version_keywords",
+]
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+    from sqlglot.parsers.doris import DorisParser as _DorisParser
+else:
+    _DorisParser = Doris.Parser
+
+
+class _Absent:
+    """Stands for an expression class that the installed version never makes."""
+
+
+def _expressions() -> SimpleNamespace:
+    """sqlglot's expression classes and builders under the names of version 30."""
+    named = vars(sqlglot.expressions)
+    older = {"Expr": named["Expression"]}  # before 30
+    absent = dict.fromkeys(("CurrentSchemas", "Localtime", "Localtimestamp"), _Absent)  # before 28.10
+    return SimpleNamespace(**{**absent, **older, **named})
+
+
+if not TYPE_CHECKING:
+    exp: Final = _expressions()
+
+
+class DorisParser(_DorisParser):
+    """sqlglot's parser of Doris with the hooks of version 30.
+
+    Attributes:
+        VERSION_PHRASES: words before a moment or version to read, and which of both they mean.
+    """
+
+    VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = getattr(_DorisParser, "VERSION_PHRASES", {})
+
+    if not TYPE_CHECKING and not hasattr(_DorisParser, "_parse_update_assignment"):  # before 30.22
+
+        def _parse_update_assignment(self) -> exp.Expr | None:
+            this = self._parse_comparison()
+            if self._match(TokenType.EQ):
+                this = exp.EQ(this=this, expression=self._parse_disjunction())
+            return this
+
+        def _parse_csv(self, parse_method: Callable[[], Any], *separator: Any, **named: Any) -> list[Any]:
+            """Reads assignments, the one list of `_parse_equality`, by their own method."""
+            if parse_method == self._parse_equality:
+                parse_method = self._parse_update_assignment
+            return super()._parse_csv(parse_method, *separator, **named)
+
+
+def version_keywords(phrases: dict[tuple[str, ...], str]) -> dict[str, TokenType]:
+    """Version phrases as words of the tokenizer, which read them before 30.15; since then the parser does."""
+    if hasattr(_DorisParser, "VERSION_PHRASES"):
+        return {}
+    kinds = {name: getattr(TokenType, f"{name}_SNAPSHOT") for name in ("TIMESTAMP", "VERSION")}
+    return {" ".join(words): kinds[kind] for words, kind in phrases.items()}
