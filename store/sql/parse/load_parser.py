@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any, Final
 
 from seqstore.store.sql.parse.load_jobs import LabelFilter, LoadClauses
@@ -11,14 +12,14 @@ from seqstore.store.sql.parse.tokens import TokenStream
 
 _Clause = Callable[[TokenStream, LoadClauses], LoadClauses]
 MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
-# What ends an expression. Alone most of these words name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
+# Words that end an expression. Most of them alone may name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
 _STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDER BY", "PROPERTIES (",
                  "SET (", "PARTITION (", "PARTITIONS (", "COLUMNS (", "COLUMNS TERMINATED", "COLUMNS FROM",
                  "COMMENT ''", "LINES TERMINATED", "FORMAT AS", "COMPRESS_TYPE AS")  # fmt: skip
 
 
 def parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:
-    """Clauses up to the first word that starts none; `commas`: they may stand between them."""
+    """Reads clauses up to the first word that starts none; `commas` may separate them."""
     clauses = LoadClauses(merge_type)
     while True:
         changed = _clause(stream, clauses)
@@ -44,13 +45,7 @@ def _clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses | None:
 
 def _items(stream: TokenStream) -> tuple[str, ...]:
     """`( item, .. )` as texts."""
-    stream.need("(")
-    found = [_text(stream)]
-    while stream.take(","):
-        found.append(_text(stream))
-    if not stream.take(")"):
-        stream.fail("',' or ')'")
-    return tuple(item.strip("`") if "=" not in item else item for item in found)
+    return tuple(item.strip("`") if "=" not in item else item for item in stream.enclosed(_text))
 
 
 def _text(stream: TokenStream, *stops: str) -> str:
@@ -62,18 +57,14 @@ def _expression(stream: TokenStream) -> str:
     return _text(stream, *_STOPS)
 
 
-def _set(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-    pairs: list[tuple[str, str]] = []
-    stream.need("(")
-    while True:
-        name = stream.name("a column name")
-        stream.need("=")
-        pairs.append((name, _text(stream)))
-        if not stream.take(","):
-            break
-    if not stream.take(")"):
-        stream.fail("',' or ')'")
-    return replace(clauses, set_columns=tuple(pairs))
+def _set_items(stream: TokenStream) -> tuple[tuple[str, str], ...]:
+    return tuple(stream.enclosed(_set_item))
+
+
+def _set_item(stream: TokenStream) -> tuple[str, str]:
+    name = stream.name("a column name")
+    stream.need("=")
+    return name, _text(stream)
 
 
 def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
@@ -86,18 +77,12 @@ def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
     return clause
 
 
-def _separator(stream: TokenStream) -> str:
-    return stream.string("a separator")
-
-
-def _name(stream: TokenStream) -> str:
-    return stream.word_or_string("a name")
-
-
 def _names(stream: TokenStream) -> tuple[str, ...]:
     return tuple(stream.names("a name"))
 
 
+_separator: Final = methodcaller("string", "a separator")
+_name: Final = methodcaller("word_or_string", "a name")
 _CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
     (("COLUMNS", "TERMINATED", "BY"), _field("column_separator", _separator)),
     (("COLUMNS", "FROM", "PATH", "AS"), _field("columns_from_path", _names)),
@@ -107,7 +92,7 @@ _CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
     (("COLUMNS",), _field("columns", _items)),
     (("PARTITION",), _field("partitions", _names)),
     (("PARTITIONS",), _field("partitions", _names)),
-    (("SET",), _set),
+    (("SET",), _field("set_columns", _set_items)),
     (("PRECEDING", "FILTER"), _field("preceding_filter", _expression)),
     (("WHERE",), _field("where", _expression)),
     (("DELETE", "ON"), _field("delete_on", _expression)),

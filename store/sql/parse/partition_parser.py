@@ -1,4 +1,4 @@
-"""PARTITION BY of CREATE TABLE and the partitions of ALTER TABLE, stepped ranges written out."""
+"""PARTITION BY of CREATE TABLE and the partitions of ALTER TABLE; a stepped range becomes its partitions."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ from seqstore.store.schema.partitioning import LIST, RANGE, UNITS, Bound, Partit
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import TokenStream
 
-TOUCHED: Final = "*"  # instead of names: those partitions that rows come into
+TOUCHED: Final = "*"  # instead of names: the partitions of the rows to insert
 _STEPS_MAX: Final = 4096
 _FORMATS: Final = {"YEAR": "%Y", "QUARTER": "%Y%m", "MONTH": "%Y%m", "WEEK": "%Y%m%d", "DAY": "%Y%m%d",
                    "HOUR": "%Y%m%d%H"}  # fmt: skip
 
 
 def parse_partition_by(stream: TokenStream) -> Partitioning | None:
-    """`[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`, None when something else comes next."""
+    """`[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`, None when another clause comes next."""
     is_auto = stream.word() == "AUTO" and stream.word(1) == "PARTITION"
     if not is_auto and stream.word() != "PARTITION":
         return None
-    if is_auto:
-        stream.need("AUTO")
+    stream.at += is_auto
     stream.need("PARTITION", "BY")
-    method = stream.take_one_of(RANGE, LIST)
-    if not method:
-        method = LIST if is_auto and stream.word() == "(" else ""
-    if not method:
-        stream.fail("RANGE or LIST")
+    method = _parse_method(stream, is_auto=is_auto)
     columns, unit = _parse_columns(stream)
     if is_auto and method == RANGE and not unit:
         stream.refuse("AUTO PARTITION BY RANGE needs date_trunc(column, 'unit')", "bad_partition")
@@ -38,6 +33,14 @@ def parse_partition_by(stream: TokenStream) -> Partitioning | None:
             if not stream.take(",") and stream.word() != ")":
                 stream.fail("',' or ')' behind a partition")
     return Partitioning(method, tuple(columns), tuple(partitions), is_auto, unit)
+
+
+def _parse_method(stream: TokenStream, *, is_auto: bool) -> str:
+    """RANGE or LIST; AUTO PARTITION BY without either is by LIST."""
+    method = stream.take_one_of(RANGE, LIST)
+    if not method and is_auto and stream.word() == "(":
+        return LIST
+    return method or stream.fail("RANGE or LIST")
 
 
 def _parse_columns(stream: TokenStream) -> tuple[list[str], str]:
@@ -71,7 +74,7 @@ def parse_partition(stream: TokenStream, method: str) -> list[Partition]:
     if stream.take("LESS", "THAN"):
         return [Partition(name, high=_parse_high(stream))]
     if stream.take("IN"):
-        return [Partition(name, values=tuple(_parse_values(stream)))]
+        return [Partition(name, values=tuple(stream.enclosed(_parse_listed)))]
     if method == LIST:
         stream.fail("IN")
     if not stream.take("["):
@@ -93,13 +96,7 @@ def _parse_high(stream: TokenStream) -> Bound | None:
 
 def _parse_bound(stream: TokenStream) -> Bound:
     """`(value, ..)`; MAXVALUE is None."""
-    stream.need("(")
-    found = [_parse_value(stream)]
-    while stream.take(","):
-        found.append(_parse_value(stream))
-    if not stream.take(")"):
-        stream.fail("',' or ')'")
-    return tuple(found)
+    return tuple(stream.enclosed(_parse_value))
 
 
 def _parse_value(stream: TokenStream) -> str | None:
@@ -114,17 +111,9 @@ def _parse_value(stream: TokenStream) -> str | None:
     return sign + stream.tokens[stream.at - 1].text
 
 
-def _parse_values(stream: TokenStream) -> list[Bound]:
-    """`(v, ..)` for one column, `((a, b), ..)` for several."""
-    stream.need("(")
-    found: list[Bound] = []
-    while True:
-        found.append(_parse_bound(stream) if stream.word() == "(" else (_parse_value(stream),))
-        if not stream.take(","):
-            break
-    if not stream.take(")"):
-        stream.fail("',' or ')'")
-    return found
+def _parse_listed(stream: TokenStream) -> Bound:
+    """A value of one column, or `(a, b)` of several."""
+    return _parse_bound(stream) if stream.word() == "(" else (_parse_value(stream),)
 
 
 def _parse_steps(stream: TokenStream) -> list[Partition]:
@@ -159,9 +148,8 @@ def _parse_moment(stream: TokenStream, text: str, unit: str) -> datetime:
     except ValueError as error:
         stream.refuse(f"a stepped range by {unit} needs dates: {error}", "bad_partition")
     if moment.tzinfo is not None:
-        stream.refuse(
-            f"a stepped range by {unit} needs dates without a time zone, not {text}", "bad_partition"
-        )
+        zoned = f"a stepped range by {unit} needs dates without a time zone, not {text}"
+        stream.refuse(zoned, "bad_partition")
     return moment
 
 
@@ -195,13 +183,10 @@ def _check_steps(stream: TokenStream, count: int) -> None:
 
 
 def parse_partition_names(stream: TokenStream) -> tuple[str, ...]:
-    """`[[TEMPORARY] PARTITION[S] (name, ..) | name]`, empty when nothing of it comes next."""
+    """`[PARTITION[S] (name, ..) | name]`, empty when another clause comes next."""
     if stream.take("PARTITION", "(", "*", ")"):
         return (TOUCHED,)
     if not stream.take_one_of("PARTITION", "PARTITIONS"):
         return ()
-    return (
-        tuple(stream.names("a partition name"))
-        if stream.word() == "("
-        else (stream.name("a partition name"),)
-    )
+    what = "a partition name"
+    return tuple(stream.names(what)) if stream.word() == "(" else (stream.name(what),)

@@ -1,4 +1,4 @@
-"""CREATE TABLE: columns, key, distribution and properties, read by hand over the token stream."""
+"""CREATE TABLE: columns, key, distribution and properties."""
 
 from __future__ import annotations
 
@@ -16,19 +16,8 @@ from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableN
 from seqstore.store.sql.parse.tokens import TokenStream, position
 from seqstore.store.types.column_types import ColumnType, parse_type
 
-_AGGREGATES: Final = frozenset(
-    [
-        "SUM",
-        "MIN",
-        "MAX",
-        "REPLACE",
-        "REPLACE_IF_NOT_NULL",
-        "HLL_UNION",
-        "BITMAP_UNION",
-        "QUANTILE_UNION",
-        "GENERIC",
-    ]
-)
+_AGGREGATES: Final = ("SUM", "MIN", "MAX", "REPLACE", "REPLACE_IF_NOT_NULL", "HLL_UNION", "BITMAP_UNION",
+                      "QUANTILE_UNION", "GENERIC")  # fmt: skip
 _MODELS: Final = {
     "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",
     "AGGREGATE": "AGGREGATE KEY tables merge values; this store keeps one row per key: declare UNIQUE KEY",
@@ -88,12 +77,12 @@ def parse_table_name(stream: TokenStream) -> TableName:
 
 
 def parse_create_table(stream: TokenStream) -> Any:
-    """Everything behind CREATE TABLE, but for LIKE: CreateTable or CreateTableAs."""
+    """Reads the rest of CREATE TABLE, as CreateTable or CreateTableAs."""
     if_not_exists = stream.take("IF", "NOT", "EXISTS")
     table = parse_table_name(stream)
     if stream.word() != "(" or stream.word(2) in (",", ")"):
         return _parse_as(stream, table, if_not_exists)
-    columns = _parse_columns(stream)
+    columns = stream.enclosed(parse_column, " behind a column")
     options = _parse_options(stream)
     stream.need_end()
     if not options.key:
@@ -113,21 +102,11 @@ def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> Cre
     return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
-def _parse_columns(stream: TokenStream) -> list[Column]:
-    stream.need("(")
-    columns = [parse_column(stream)]
-    while stream.take(","):
-        columns.append(parse_column(stream))
-    if not stream.take(")"):
-        stream.fail("',' or ')' behind a column")
-    return columns
-
-
 def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
     """One column as CREATE TABLE and ALTER TABLE declare it.
 
     Args:
-        bare_is_null: a column that says neither NULL nor NOT NULL may be NULL.
+        bare_is_null: a column with neither NULL nor NOT NULL may be NULL.
     """
     column, nullable = parse_declaration(stream)
     if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
@@ -136,7 +115,7 @@ def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
 
 
 def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
-    """A column, and whether it may be NULL; None when it says neither NULL nor NOT NULL."""
+    """Reads a column, and whether it may be NULL; None for neither NULL nor NOT NULL."""
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")

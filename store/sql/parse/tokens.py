@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.dialect import SqlDialect
@@ -18,13 +19,14 @@ from seqstore.store.sql.parse.sqlglot_adapter import (
     parse_one,
 )
 
+T = TypeVar("T")
 _FOUND_LENGTH_MAX: Final = 40
 _DIGITS_MAX: Final = 40  # of a whole number; a LARGEINT has 39
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _NAME_WORD: Final = re.compile(r"[^\W\d][\w$-]*|\d+[^\W\d][\w$-]*")
-# Whole strings, quoted names and comments; a lone opener is one that nothing closes.
+# Whole strings, quoted names and comments; `open` matches an opener that nothing closes.
 _QUOTED: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|#[^\n]*|/\*.*?\*/|(?P<open>/\*|['\"`])|[^'\"`\-#/]+|.",
     re.DOTALL,
@@ -33,7 +35,7 @@ _TOKENIZER: Final = SqlDialect()
 
 
 def syntax_error(text: str, offset: int, expected: str, found: str) -> InvalidInputError:
-    """The error for a text that breaks off its grammar at a character offset."""
+    """Makes the error for a text that leaves its grammar at a character offset."""
     line, column = position(text, offset)
     return InvalidInputError(
         f"line {line}, column {column}: expected {expected}, found {found}",
@@ -50,7 +52,7 @@ def position(text: str, offset: int) -> tuple[int, int]:
 
 
 def split_statements(text: str) -> list[TokenStream]:
-    """One token stream for each statement of a text; empty statements are left out.
+    """Splits a text into one token stream per statement; empty statements are left out.
 
     Raises:
         InvalidInputError: a string, quoted name or comment is not closed.
@@ -99,7 +101,7 @@ def _tokenize(text: str) -> list[Token]:
 
 
 def _words(token: Token) -> list[Token]:
-    """sqlglot takes `ORDER BY` and its like for one token; here every word is one."""
+    """Splits tokens of several words, which sqlglot makes of `ORDER BY` and its like."""
     if " " not in token.text or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         return [token]
     words = token.text.split()
@@ -188,7 +190,7 @@ class TokenStream:
         raise syntax_error(self.text, self.offset, expected, self.found())
 
     def refuse(self, message: str, kind: str = "not_supported") -> NoReturn:
-        """For what is Doris SQL, but not done here: names the place and the reason."""
+        """Refuses Doris SQL that is not supported here, with its place and the reason."""
         line, column = position(self.text, self.offset)
         raise InvalidInputError(
             f"line {line}, column {column}: {message}", kind=kind, line=line, column=column
@@ -221,7 +223,7 @@ class TokenStream:
         return parts
 
     def _hyphened_name(self, what: str) -> str:
-        """`table-name` too, written in one piece: where only a name may stand, it is no subtraction."""
+        """A name; `table-name` without blanks is one too, for no subtraction can stand here."""
         name = self.name(what)
         while self.word() == "-" and self._is_glued(0) and self._is_glued(1) and self.kind(1) is not None:
             self.at += 1
@@ -229,19 +231,28 @@ class TokenStream:
         return name
 
     def _is_glued(self, ahead: int) -> bool:
-        """Whether nothing stands between a token and the one before it."""
+        """Whether a token follows the one before it without a blank."""
         i = self.at + ahead
         return 0 < i < len(self.tokens) and self.tokens[i].start == self.tokens[i - 1].end + 1
 
+    def listed(self, parse: Callable[[TokenStream], T]) -> list[T]:
+        """`item, ..`, at least one."""
+        found = [parse(self)]
+        while self.take(","):
+            found.append(parse(self))
+        return found
+
+    def enclosed(self, parse: Callable[[TokenStream], T], where: str = "") -> list[T]:
+        """`( item, .. )`; `where` ends the message for another closing token."""
+        self.need("(")
+        found = self.listed(parse)
+        if not self.take(")"):
+            self.fail(f"',' or ')'{where}")
+        return found
+
     def names(self, what: str) -> list[str]:
         """`( name, .. )`."""
-        self.need("(")
-        found = [self.name(what)]
-        while self.take(","):
-            found.append(self.name(what))
-        if not self.take(")"):
-            self.fail("',' or ')'")
-        return found
+        return self.enclosed(lambda stream: stream.name(what))
 
     def string(self, what: str) -> str:
         """A quoted string, its escapes undone."""
@@ -264,9 +275,9 @@ class TokenStream:
         return int(text)
 
     def properties(self) -> dict[str, str]:
-        """`( "name" = "value", .. [,] )`; one comma too many is allowed, for the documents print it.
+        """`( "name" = "value", .. [,] )`.
 
-        Delta's documents leave the quotes of values and names out now and then.
+        Doris's documents print a comma behind the last pair, Delta's sometimes omit the quotes.
         """
         self.need("(")
         found: dict[str, str] = {}
@@ -292,9 +303,9 @@ class TokenStream:
         return self.tokens[self.at - 1].text
 
     def slice_to(self, *stops: str) -> tuple[int, int]:
-        """Steps over an expression, up to an outermost `,`, `)` or stop; returns its offsets.
+        """Steps over an expression, up to an outermost `,`, `)` or stop, and returns its offsets.
 
-        A stop is a word, or several with a blank between them, of which `''` is any string.
+        A stop is a word, or several separated by blanks; `''` among them stands for any string.
         """
         start, depth, first = self.offset, 0, self.at
         ends = [stop.split() for stop in stops]
@@ -332,7 +343,7 @@ class TokenStream:
 
 
 def parse_tree(text: str, start: int, end: int) -> exp.Expr:
-    """sqlglot's tree of a piece of the text.
+    """Parses a piece of the text with sqlglot.
 
     Raises:
         InvalidInputError: with the position in the whole text.

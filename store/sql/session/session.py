@@ -116,7 +116,7 @@ class Session:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
         if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
             raise refused_in_transaction()
-        result = kind.run(statement, self)
+        result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result

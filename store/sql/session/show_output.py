@@ -1,4 +1,4 @@
-"""What DESC and SHOW print."""
+"""The output of DESC and SHOW, and the clauses that their statements share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
 
 
 def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
-    """DESC as the Doris documents print it; with hidden columns as T5 says."""
+    """Describes columns in the form of the Doris documents, hidden ones in that of T5."""
     rows: list[tuple[str, ...]] = []
     for column in schema.columns:
         is_key = column.name in schema.key
@@ -36,7 +36,7 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
 
 
 def describe_all(name: str, schema: TableSchema) -> Result:
-    """DESC ALL: the table's only index, then its columns, hidden ones too, with what each is for."""
+    """DESC ALL: the columns of the table's only index, hidden ones included."""
     rows = describe(schema, show_hidden=True).rows
     assert rows is not None
     headings = ("IndexName", "IndexKeysType", "Field", "Type", "InternalType", "Null", "Key", "Default",
@@ -66,7 +66,7 @@ def _default(column: Column) -> str:
 
 
 def create_table_text(name: str, schema: TableSchema) -> str:
-    """CREATE TABLE that makes a table like this one again."""
+    """The CREATE TABLE statement that makes a table with this schema."""
     lines = [f"  {_column(column)}" for column in schema.columns]
     parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
     parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
@@ -110,8 +110,13 @@ def parse_like(stream: TokenStream) -> str | None:
     return stream.string("a pattern") if stream.take("LIKE") else None
 
 
+def parse_database(stream: TokenStream) -> str | None:
+    """`[FROM|IN database]`."""
+    return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+
+
 def matching(names: Iterable[str], like: str | None) -> list[str]:
-    """Names that match a LIKE pattern, all without one; case aside, as MySQL compares them."""
+    """Names that match a LIKE pattern without regard to case, as in MySQL; all names without a pattern."""
     if like is None:
         return list(names)
     pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)

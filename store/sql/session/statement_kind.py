@@ -1,11 +1,11 @@
-"""What a kind of statement is, and how the kind of a text is found.
+"""Kinds of statements, and the search for the kind of a text.
 
-1. Every module of `sql.statements` is one family of statements and names its kinds in `KINDS`. A new module
-   there is all that a new statement takes: no list elsewhere is touched.
-2. A kind is: the words it starts with, the class of its value, a function that parses the rest, one that runs
-   it.
+1. Every module of `sql.statements` is one family of statements and lists its kinds in `KINDS`. A new family
+   needs only a new module there.
+2. A kind has the words it starts with, the class of its value, a function that parses the rest, and one that
+   runs it.
 3. Of all kinds whose words a text starts with, the one with the most words parses it. A `*` among the words
-   stands for a table name: `"ALTER TABLE * ADD PARTITION"` goes before `"ALTER TABLE"`.
+   stands for a table name: `"ALTER TABLE * ADD PARTITION"` precedes `"ALTER TABLE"`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result
 
 S = TypeVar("S")
-C = TypeVar("C")  # the session; a kind knows it, sessions know kinds
+C = TypeVar("C")  # the session, whose module imports this one
 _KINDS: Final = "seqstore.store.sql.statements"
 
 
@@ -32,16 +32,15 @@ class StatementKind(Generic[S, C]):
     Attributes:
         starts: the words it may start with, upper case, separated by blanks; `*` is a table name.
         statement: class of the parsed value; no two kinds share one.
-        parse: reads the rest, with the stream behind the words (behind those before the first `*`). What it
-            leaves over is an error.
-        run: does what the statement says.
-        is_refused: it is known only to be refused by name, so errors do not offer it.
+        parse: reads the rest, from behind the words, or from the first `*` on; it must read all tokens.
+        run: runs the statement; None stands for a result without rows or outcome.
+        is_refused: the statement is not supported, so errors do not suggest it.
     """
 
     starts: tuple[str, ...]
     statement: type[S]
     parse: Callable[[TokenStream], S]
-    run: Callable[[S, C], Result]
+    run: Callable[[S, C], Result | None]
     is_refused: bool = False
 
 
@@ -73,11 +72,10 @@ def _by_statement() -> dict[type, StatementKind[Any, Any]]:
 
 
 def find_kind(stream: TokenStream) -> StatementKind[Any, Any] | None:
-    """The kind a stream starts with, stepping over its words; None when there is none."""
+    """Finds the kind that a stream starts with and steps over its words; None for an unknown one."""
     for words, kind in _by_first_word().get(stream.word(), ()):
-        if _matches(stream, words):
-            before_name = words.index("*") if "*" in words else len(words)
-            stream.at += before_name
+        if len(words) == 1 or _matches(stream, words):
+            stream.at += words.index("*") if "*" in words else len(words)
             return kind
     return None
 
@@ -99,7 +97,7 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
 
 
 def continuations(first: str) -> list[str]:
-    """The words that may follow a first one, for errors: `SHOW` gives TABLES, DATABASES ..."""
+    """The words that may follow a first one, for errors: TABLES, DATABASES .. behind SHOW."""
     found = _by_first_word().get(first, ())
     return sorted({words[1] for words, kind in found if len(words) > 1 and not kind.is_refused})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.catalog.accounts import ALL_DATABASES, ROOT
+from seqstore.store.catalog.accounts import ALL_DATABASES, ROOT, Account
 from seqstore.store.errors import AccessDeniedError, NotFoundError
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -48,11 +48,8 @@ class Grant:
     database: str
 
 
-@dataclass(frozen=True)
-class Revoke:
-    user: str
-    privileges: tuple[str, ...]
-    database: str
+class Revoke(Grant):
+    """The same fields as GRANT."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class ShowGrants:
 
 
 def _parse_user(stream: TokenStream) -> str:
-    """`'name'[@'host']`; any host may be named, every user may come from any."""
+    """`'name'[@'host']`; the host has no effect."""
     name = stream.word_or_string("a user name")
     if stream.take("@"):
         stream.word_or_string("a host")
@@ -86,10 +83,9 @@ def _parse_create(stream: TokenStream) -> CreateUser:
     return CreateUser(_parse_user(stream), _parse_identified(stream), if_not_exists)
 
 
-def _create(statement: CreateUser, session: Session) -> Result:
+def _create(statement: CreateUser, session: Session) -> None:
     accounts = session.store.accounts
     accounts.create(statement.user, statement.password, if_not_exists=statement.if_not_exists)
-    return Result()
 
 
 def _parse_alter(stream: TokenStream) -> AlterUser:
@@ -99,9 +95,8 @@ def _parse_alter(stream: TokenStream) -> AlterUser:
     return AlterUser(user, _parse_identified(stream))
 
 
-def _alter(statement: AlterUser, session: Session) -> Result:
+def _alter(statement: AlterUser, session: Session) -> None:
     session.store.accounts.set_password(statement.user, statement.password)
-    return Result()
 
 
 def _parse_drop(stream: TokenStream) -> DropUser:
@@ -109,9 +104,8 @@ def _parse_drop(stream: TokenStream) -> DropUser:
     return DropUser(_parse_user(stream), if_exists)
 
 
-def _drop(statement: DropUser, session: Session) -> Result:
+def _drop(statement: DropUser, session: Session) -> None:
     session.store.accounts.drop(statement.user, if_exists=statement.if_exists)
-    return Result()
 
 
 def _parse_password(stream: TokenStream) -> SetPassword:
@@ -125,13 +119,12 @@ def _parse_password(stream: TokenStream) -> SetPassword:
     return SetPassword(user, stream.string("a password"))
 
 
-def _password(statement: SetPassword, session: Session) -> Result:
+def _password(statement: SetPassword, session: Session) -> None:
     own = session.user or ROOT
     user = statement.user or own
     if user != own:
         _require_admin(session)
     session.store.accounts.set_password(user, statement.password)
-    return Result()
 
 
 def _require_admin(session: Session) -> None:
@@ -140,10 +133,8 @@ def _require_admin(session: Session) -> None:
 
 
 def _parse_privileges(stream: TokenStream) -> tuple[tuple[str, ...], str]:
-    """`privilege, .. ON db.*`; a table's privileges are its database's."""
-    found = [_privilege(stream)]
-    while stream.take(","):
-        found.append(_privilege(stream))
+    """`privilege, .. ON db.*`; a table has the privileges of its database."""
+    found = stream.listed(_privilege)
     stream.need("ON")
     parts = [_scope(stream)]
     while stream.take("."):
@@ -175,9 +166,8 @@ def _parse_grant(stream: TokenStream) -> Grant:
     return Grant(_parse_user(stream), privileges, database)
 
 
-def _grant(statement: Grant, session: Session) -> Result:
+def _grant(statement: Grant, session: Session) -> None:
     session.store.accounts.grant(statement.user, statement.privileges, statement.database)
-    return Result()
 
 
 def _parse_revoke(stream: TokenStream) -> Revoke:
@@ -186,9 +176,8 @@ def _parse_revoke(stream: TokenStream) -> Revoke:
     return Revoke(_parse_user(stream), privileges, database)
 
 
-def _revoke(statement: Revoke, session: Session) -> Result:
+def _revoke(statement: Revoke, session: Session) -> None:
     session.store.accounts.revoke(statement.user, statement.privileges, statement.database)
-    return Result()
 
 
 def _parse_show(stream: TokenStream) -> ShowGrants:
@@ -205,16 +194,20 @@ def _show(statement: ShowGrants, session: Session) -> Result:
     rows = []
     for name in accounts.names() if statement.is_all else [statement.user or own]:
         account = accounts.find(name)
+        if account is None and name == own:
+            raise AccessDeniedError(f"user '{name}' is gone", kind="no_privilege")
         if account is None:
-            if name == own:
-                raise AccessDeniedError(f"user '{name}' is gone", kind="no_privilege")
             raise NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
-        every = account.grants.get(ALL_DATABASES, ())
-        others = {scope: held for scope, held in account.grants.items() if scope != ALL_DATABASES}
-        shown = "; ".join(f"internal.{scope}: {_privs(held)}" for scope, held in sorted(others.items()))
-        has_password = "Yes" if account.has_password else "No"
-        rows.append((f"'{name}'@'%'", has_password, _privs(every) or None, shown or None))
+        rows.append(_grants_row(name, account))
     return text_rows(["UserIdentity", "Password", "GlobalPrivs", "DatabasePrivs"], rows)
+
+
+def _grants_row(name: str, account: Account) -> tuple[str | None, ...]:
+    every = account.grants.get(ALL_DATABASES, ())
+    others = sorted((scope, held) for scope, held in account.grants.items() if scope != ALL_DATABASES)
+    shown = "; ".join(f"internal.{scope}: {_privs(held)}" for scope, held in others)
+    has_password = "Yes" if account.has_password else "No"
+    return f"'{name}'@'%'", has_password, _privs(every) or None, shown or None
 
 
 def _privs(held: tuple[str, ...]) -> str:

@@ -26,11 +26,11 @@ from seqstore.store.ddl.column_changes import (
     restate_column,
 )
 from seqstore.store.ddl.drop_feature import drop_feature
+from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_column, parse_declaration, parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.translate.check_expression import check_expression
@@ -46,10 +46,7 @@ class AlterTable:
 
 def _parse(stream: TokenStream) -> AlterTable:
     table = parse_table_name(stream)
-    changes = [_parse_change(stream)]
-    while stream.take(","):
-        changes.append(_parse_change(stream))
-    return AlterTable(table, tuple(changes))
+    return AlterTable(table, tuple(stream.listed(_parse_change)))
 
 
 def _parse_change(stream: TokenStream) -> Change:
@@ -62,27 +59,25 @@ def _parse_change(stream: TokenStream) -> Change:
 
 
 def _parse_add(stream: TokenStream) -> Change:
-    """Columns without NOT NULL may be NULL, for rows that are there have no value of them (SM7)."""
-    _refuse_addition(stream)
+    """Columns without NOT NULL may be NULL, for existing rows have no value of them (SM7)."""
+    if stream.word() in ("ROLLUP", "INDEX"):
+        stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
     stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
-    column = parse_column(stream, bare_is_null=True)
+    column = _parse_added(stream)
     if stream.word() == "FIRST":
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
     return add_column(column, after=after)
 
 
-def _refuse_addition(stream: TokenStream) -> None:
-    if stream.word() in ("ROLLUP", "INDEX"):
-        stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
+def _parse_added(stream: TokenStream) -> Column:
+    return parse_column(stream, bare_is_null=True)
 
 
 def _parse_add_list(stream: TokenStream) -> Change:
-    columns = [parse_column(stream, bare_is_null=True)]
-    while stream.take(","):
-        columns.append(parse_column(stream, bare_is_null=True))
+    columns = stream.listed(_parse_added)
     stream.need(")")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     return add_columns(columns, properties)
@@ -116,9 +111,7 @@ def _parse_set(stream: TokenStream) -> Change:
 def _parse_unset(stream: TokenStream) -> Change:
     stream.need("TBLPROPERTIES")
     stream.need("(")
-    names = [stream.string("a property name")]
-    while stream.take(","):
-        names.append(stream.string("a property name"))
+    names = stream.listed(lambda each: each.string("a property name"))
     stream.need(")")
     return unset_properties(names)
 
@@ -175,11 +168,10 @@ def _parse_constraint(stream: TokenStream) -> AddConstraint:
     return AddConstraint(table, name, sql, condition)
 
 
-def _run_constraint(statement: AddConstraint, session: Session) -> Result:
+def _run_constraint(statement: AddConstraint, session: Session) -> None:
     table = session.table(statement.table)
     expression = check_expression(statement.condition, table.schema)
     add_constraint(table, statement.name, statement.sql, expression)
-    return Result()
 
 
 @dataclass(frozen=True)
@@ -199,14 +191,12 @@ def _parse_drop_feature(stream: TokenStream) -> DropFeature:
     return DropFeature(table, name)
 
 
-def _run_drop_feature(statement: DropFeature, session: Session) -> Result:
+def _run_drop_feature(statement: DropFeature, session: Session) -> None:
     drop_feature(session.table(statement.table), statement.name)
-    return Result()
 
 
-def _run(statement: AlterTable, session: Session) -> Result:
+def _run(statement: AlterTable, session: Session) -> None:
     alter(session.table(statement.table), statement.changes)
-    return Result()
 
 
 KINDS: Final = (

@@ -1,4 +1,4 @@
-"""LOAD LABEL, SHOW LOAD and CANCEL LOAD (B1, B12, B17). The session's load jobs run them."""
+"""LOAD LABEL, SHOW LOAD and CANCEL LOAD (B1, B12, B17). The server's load jobs run them."""
 
 from __future__ import annotations
 
@@ -9,48 +9,35 @@ from seqstore.store.sql.parse.load_parser import MERGE_TYPES, parse_clauses, par
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
 
 _SOURCES: Final = ("BROKER", "S3", "HDFS", "LOCAL")
 
 
 def _parse_load(stream: TokenStream) -> LoadLabel:
-    parts = stream.dotted_name("label")
-    database = parts[-2] if len(parts) > 1 else None
-    stream.need("(")
-    descriptions = [_parse_description(stream)]
-    while stream.take(","):
-        descriptions.append(_parse_description(stream))
-    if not stream.take(")"):
-        stream.fail("',' or ')' behind the data description")
+    *before, label = stream.dotted_name("label")
+    descriptions = tuple(stream.enclosed(_parse_description, " behind the data description"))
     if len({description.clauses.merge_type for description in descriptions}) > 1:
         stream.refuse("merge type in all statement must be the same.", "bad_load")  # B5
-    source = broker = comment = ""
+    source = broker = ""
     source_properties: dict[str, str] = {}
-    properties: dict[str, str] = {}
     if stream.take("WITH"):
         source = stream.take_one_of(*_SOURCES) or stream.fail("BROKER, S3, HDFS or LOCAL")
         if source == "BROKER" and stream.word() != "(":
             broker = stream.word_or_string("a broker name")
         if stream.word() == "(":
             source_properties = stream.properties()
-    if stream.take("PROPERTIES"):
-        properties = stream.properties()
-    if stream.take("COMMENT"):
-        comment = stream.string("a comment")
-    made = tuple(descriptions)
-    return LoadLabel(database, parts[-1], made, source, broker, source_properties, properties, comment)
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    comment = stream.string("a comment") if stream.take("COMMENT") else ""
+    database = before[-1] if before else None
+    return LoadLabel(database, label, descriptions, source, broker, source_properties, properties, comment)
 
 
 def _parse_description(stream: TokenStream) -> DataDescription:
     merge_type = stream.take_one_of(*MERGE_TYPES) or "APPEND"
     stream.need("DATA", "INFILE")
-    stream.need("(")
-    paths = [stream.string("a path")]
-    while stream.take(","):
-        paths.append(stream.string("a path"))
-    if not stream.take(")"):
-        stream.fail("',' or ')'")
+    paths = stream.enclosed(lambda each: each.string("a path"))
     is_negative = stream.take("NEGATIVE")
     stream.need("INTO", "TABLE")
     table = stream.name("a table name")
@@ -64,18 +51,10 @@ def _load(statement: LoadLabel, session: Session) -> Result:
     return required(session.server.load_jobs, "LOAD LABEL").submit(statement, database)
 
 
-def _parse_from(stream: TokenStream) -> str | None:
-    return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
-
-
 def _parse_show(stream: TokenStream) -> ShowLoad:
-    database = _parse_from(stream)
+    database = parse_database(stream)
     label_filter = parse_label_filter(stream)
-    order: list[tuple[str, bool]] = []
-    if stream.take("ORDER", "BY"):
-        order.append(_parse_order(stream))
-        while stream.take(","):
-            order.append(_parse_order(stream))
+    order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
     limit, offset = None, 0
     if stream.take("LIMIT"):
         limit = stream.integer("a number of rows")
@@ -87,7 +66,7 @@ def _parse_show(stream: TokenStream) -> ShowLoad:
 
 
 def _parse_order(stream: TokenStream) -> tuple[str, bool]:
-    """A column of SHOW LOAD, and whether its largest value comes first."""
+    """A column of SHOW LOAD, and whether its largest value is the first."""
     column = stream.name("a column of SHOW LOAD")
     return column, stream.take_one_of("ASC", "DESC") == "DESC"
 
@@ -98,7 +77,7 @@ def _show(statement: ShowLoad, session: Session) -> Result:
 
 
 def _parse_cancel(stream: TokenStream) -> CancelLoad:
-    return CancelLoad(_parse_from(stream), parse_label_filter(stream))
+    return CancelLoad(parse_database(stream), parse_label_filter(stream))
 
 
 def _cancel(statement: CancelLoad, session: Session) -> Result:

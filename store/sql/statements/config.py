@@ -32,7 +32,7 @@ def _parse_set(stream: TokenStream) -> AdminSetConfig:
     return AdminSetConfig(tuple(stream.properties().items()))
 
 
-def _set(statement: AdminSetConfig, session: Session) -> Result:
+def _set(statement: AdminSetConfig, session: Session) -> None:
     for name, value in statement.values:
         if name != CONFIG_NAME:
             raise InvalidInputError(
@@ -43,7 +43,6 @@ def _set(statement: AdminSetConfig, session: Session) -> Result:
                 f"config {name!r}: expected true or false, found {value!r}", kind="bad_config"
             )
         session.store.set_config(name, value.lower())
-    return Result()
 
 
 def _parse_show(stream: TokenStream) -> AdminShowConfig:

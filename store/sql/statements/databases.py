@@ -20,9 +20,8 @@ def _parse_create(stream: TokenStream) -> CreateDatabase:
     return CreateDatabase(stream.name("a database name"), if_not_exists)
 
 
-def _create(statement: CreateDatabase, session: Session) -> Result:
+def _create(statement: CreateDatabase, session: Session) -> None:
     session.store.create_database(statement.name, if_not_exists=statement.if_not_exists)
-    return Result()
 
 
 def _parse_drop(stream: TokenStream) -> DropDatabase:
@@ -32,11 +31,10 @@ def _parse_drop(stream: TokenStream) -> DropDatabase:
     return database
 
 
-def _drop(statement: DropDatabase, session: Session) -> Result:
+def _drop(statement: DropDatabase, session: Session) -> None:
     session.store.drop_database(statement.name, if_exists=statement.if_exists)
     if session.database == statement.name:
         session.database = None
-    return Result()
 
 
 def _parse_use(stream: TokenStream) -> UseDatabase:
@@ -48,10 +46,9 @@ def _require(name: str, session: Session) -> None:
         raise NotFoundError(f"Unknown database '{name}'", kind="unknown_database", database=name)
 
 
-def _use(statement: UseDatabase, session: Session) -> Result:
+def _use(statement: UseDatabase, session: Session) -> None:
     _require(statement.name, session)
     session.database = statement.name
-    return Result()
 
 
 def _parse_show(stream: TokenStream) -> ShowDatabases:

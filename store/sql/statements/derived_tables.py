@@ -40,7 +40,7 @@ def _parse_like(stream: TokenStream) -> CreateTableLike:
     return CreateTableLike(table, source, if_not_exists)
 
 
-def _create_like(statement: CreateTableLike, session: Session) -> Result:
+def _create_like(statement: CreateTableLike, session: Session) -> None:
     """The text that SHOW CREATE TABLE prints, read again: column ids and history begin anew."""
     text = create_table_text(statement.table.name, session.table(statement.source).schema)
     (stream,) = split_statements(text)
@@ -49,7 +49,6 @@ def _create_like(statement: CreateTableLike, session: Session) -> Result:
     assert isinstance(made, CreateTable)
     name = session.full_name(statement.table)
     session.store.create_table(name, made.schema, if_not_exists=statement.if_not_exists)
-    return Result()
 
 
 def _create_as(statement: CreateTableAs, session: Session) -> Result:

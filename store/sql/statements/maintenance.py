@@ -21,7 +21,7 @@ from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.translate.scan_filter import scan_filter
 
 _HOUR: Final = 3600
-_VACUUM_FIGURES: Final = (
+_VACUUM_METRICS: Final = (
     "oldest_version",
     "versions",
     "segments",
@@ -30,6 +30,9 @@ _VACUUM_FIGURES: Final = (
     "orphans",
     "transactions",
 )
+_COMPACTION_METRICS: Final = ("version", "segments_before", "segments_after", "segments_lost", "rows",
+                              "rows_removed", "tombstones_removed", "bytes_read", "bytes_written",
+                              "milliseconds")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Vacuum:
 
 @dataclass(frozen=True)
 class Restore:
-    """To a version, or to what was the newest at a time of the session's zone."""
+    """`to` is a version, or a time of the session's zone for the newest version of then."""
 
     table: TableName
     to: int | datetime
@@ -83,20 +86,9 @@ def _optimize(statement: Optimize, session: Session) -> Result:
 
 
 def compacted(result: CompactionResult) -> Result:
-    """What a compaction did, one row."""
-    names = (
-        "version",
-        "segments_before",
-        "segments_after",
-        "segments_lost",
-        "rows",
-        "rows_removed",
-        "tombstones_removed",
-        "bytes_read",
-        "bytes_written",
-        "milliseconds",
-    )
-    return Result(pa.table({name: pa.array([getattr(result, name)], pa.int64()) for name in names}))
+    """The metrics of a compaction, one row."""
+    columns = {name: pa.array([getattr(result, name)], pa.int64()) for name in _COMPACTION_METRICS}
+    return Result(pa.table(columns))
 
 
 def _parse_vacuum(stream: TokenStream) -> Vacuum:
@@ -137,7 +129,7 @@ def _vacuum(statement: Vacuum, session: Session) -> Result:
             }
         )
     fields = [("table", pa.string())]
-    fields += [(n, pa.int64()) for n in _VACUUM_FIGURES]
+    fields += [(n, pa.int64()) for n in _VACUUM_METRICS]
     return Result(pa.Table.from_pylist(rows, pa.schema([*fields, ("held_versions", pa.string())])))
 
 

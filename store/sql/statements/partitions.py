@@ -116,10 +116,9 @@ def _parse_add(stream: TokenStream) -> AddPartition:
     return AddPartition(table, tuple(partitions), if_not_exists)
 
 
-def _add(statement: AddPartition, session: Session) -> Result:
+def _add(statement: AddPartition, session: Session) -> None:
     table = session.table(statement.table)
     add_partitions(table, statement.partitions, if_not_exists=statement.if_not_exists)
-    return Result()
 
 
 @dataclass(frozen=True)

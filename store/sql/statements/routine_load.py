@@ -1,4 +1,4 @@
-"""CREATE, ALTER, PAUSE, RESUME, STOP and SHOW ROUTINE LOAD (R1, R7). The session's load jobs run them."""
+"""CREATE, ALTER, PAUSE, RESUME, STOP and SHOW ROUTINE LOAD (R1, R7). The server's load jobs run them."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def _control(statement: ControlRoutineLoad, session: Session) -> Result:
 
 def _parse_show(stream: TokenStream) -> ShowRoutineLoad:
     words = [token.text.upper() for token in stream.tokens[1 : stream.at]]
-    what = "CREATE" if "CREATE" in words else "TASKS" if "TASK" in words else "JOBS"
+    listed = "CREATE" if "CREATE" in words else "TASKS" if "TASK" in words else "JOBS"
     is_all = "ALL" in words
     job = None
-    if what == "TASKS" and stream.take("WHERE"):
+    if listed == "TASKS" and stream.take("WHERE"):
         stream.need("JOBNAME", "=")
         job = TableName(None, stream.string("a job name"))
     elif stream.take("FOR"):
         job = parse_table_name(stream)
-    return ShowRoutineLoad(what, job, is_all, parse_like(stream))
+    return ShowRoutineLoad(listed, job, is_all, parse_like(stream))
 
 
 def _show(statement: ShowRoutineLoad, session: Session) -> Result:
@@ -102,13 +102,8 @@ def _show(statement: ShowRoutineLoad, session: Session) -> Result:
 _ACTIONS: Final = tuple(
     f"{action} {scope}ROUTINE LOAD" for action in ("PAUSE", "RESUME", "STOP") for scope in ("", "ALL ")
 )
-_SHOWS: Final = (
-    "SHOW ROUTINE LOAD",
-    "SHOW ALL ROUTINE LOAD",
-    "SHOW ROUTINE LOAD TASK",
-    "SHOW CREATE ROUTINE LOAD",
-    "SHOW CREATE ALL ROUTINE LOAD",
-)
+_SHOWS: Final = ("SHOW ROUTINE LOAD", "SHOW ALL ROUTINE LOAD", "SHOW ROUTINE LOAD TASK",
+                 "SHOW CREATE ROUTINE LOAD", "SHOW CREATE ALL ROUTINE LOAD")  # fmt: skip
 KINDS: Final = (
     StatementKind(("CREATE ROUTINE LOAD",), CreateRoutineLoad, _parse_create, _create),
     StatementKind(("ALTER ROUTINE LOAD",), AlterRoutineLoad, _parse_alter, _alter),

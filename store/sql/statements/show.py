@@ -1,10 +1,11 @@
-"""SHOW statements about tables and the server, most of them for drivers and tools that ask by habit."""
+"""SHOW statements about tables and the server; drivers and tools run most of them when they connect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+import pyarrow.compute as pc
 
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.statement_values import TableName
@@ -13,8 +14,9 @@ from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.show_output import describe, matching, parse_like
+from seqstore.store.sql.session.show_output import describe, matching, parse_database, parse_like
 from seqstore.store.sql.session.statement_kind import StatementKind
+from seqstore.store.sql.session.system_tables import open_system_table
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 
@@ -46,7 +48,7 @@ def _columns(statement: ShowColumns, session: Session) -> Result:
     assert rows is not None
     wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
     found = [row for row in rows.to_pylist() if row["Field"] in wanted]
-    # SHOW COLUMNS speaks MySQL's words where DESC speaks Doris's.
+    # SHOW COLUMNS has MySQL's values where DESC has Doris's.
     for row in found:
         row["Null"] = row["Null"].upper()
         row["Key"] = "UNI" if row["Key"] == "true" else ""
@@ -89,8 +91,7 @@ class ShowTableStatus:
 
 
 def _parse_status(stream: TokenStream) -> ShowTableStatus:
-    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
-    return ShowTableStatus(database, parse_like(stream))
+    return ShowTableStatus(parse_database(stream), parse_like(stream))
 
 
 def _status(statement: ShowTableStatus, session: Session) -> Result:
@@ -103,18 +104,13 @@ def _status(statement: ShowTableStatus, session: Session) -> Result:
                " TABLE_COMMENT Comment")  # fmt: skip
     if database not in session.store.databases():
         raise NotFoundError(f"Unknown database '{database}'", kind="unknown_database", database=database)
-    from seqstore.store.sql.session.system_tables import open_system_table
-
     rows = open_system_table("tables", session).scan().read_all()
     pairs = [pair.split() for pair in columns.split(",")]
-    found = rows.filter(_equals(rows, "TABLE_SCHEMA", database)).select([source for source, _ in pairs])
+    own = pc.equal(rows.column("TABLE_SCHEMA"), database)
+    found = rows.filter(own).select([source for source, _ in pairs])
     wanted = set(matching(found.column("TABLE_NAME").to_pylist(), statement.like))
     kept = [name in wanted for name in found.column("TABLE_NAME").to_pylist()]
     return Result(found.filter(kept).rename_columns([heading for _, heading in pairs]))
-
-
-def _equals(rows: Any, column: str, value: str) -> Any:
-    return [found == value for found in rows.column(column).to_pylist()]
 
 
 @dataclass(frozen=True)
@@ -148,52 +144,36 @@ def _is_admin(session: Session) -> bool:
 
 @dataclass(frozen=True)
 class ShowList:
-    """A list that does not depend on tables; `name` is the words behind SHOW."""
+    """A list that does not depend on tables; `name` holds the words behind SHOW."""
 
     name: str
     like: str | None
 
 
-_Rows = Callable[[Session], list[tuple[str, ...]]]
-
-
-def _frontends(session: Session) -> list[tuple[str, ...]]:
-    return [("fe_1", "127.0.0.1", "", "true", "true", SERVER_VERSION)]
-
-
-# Words behind SHOW, headings, rows. Empty ones exist for tools that list what is not there.
-_LISTS: Final[dict[str, tuple[tuple[str, ...], _Rows]]] = {
-    "ENGINES": (
-        ("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"),
-        lambda _s: [("Olap", "DEFAULT", "unique-key tables", "YES", "NO", "NO")],
-    ),
-    "COLLATION": (
-        ("Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"),
-        lambda _s: [("utf8mb4_0900_bin", "utf8mb4", "309", "Yes", "Yes", "1")],
-    ),
-    "CHARSET": (
-        ("Charset", "Description", "Default collation", "Maxlen"),
-        lambda _s: [("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_bin", "4")],
-    ),
-    "CATALOGS": (
-        ("CatalogId", "CatalogName", "Type", "IsCurrent", "CreateTime", "LastUpdateTime", "Comment"),
-        lambda _s: [("0", "internal", "internal", "yes", "", "", "the catalog of this store")],
-    ),
-    "FRONTENDS": (("Name", "Host", "HttpPort", "IsMaster", "Alive", "Version"), _frontends),
-    "BACKENDS": (("BackendId", "Host", "Alive", "Version"), lambda _s: []),
-    "STATUS": (("Variable_name", "Value"), lambda _s: []),
-    "ERRORS": (("Level", "Code", "Message"), lambda _s: []),
-    "PLUGINS": (("Name", "Status", "Type", "Library", "License"), lambda _s: []),
-    "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), lambda _s: []),
-    "EVENTS": (("Db", "Name", "Definer", "Status"), lambda _s: []),
-    "VIEWS": (("Tables", "Table_type"), lambda _s: []),
-    "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), lambda _s: []),
-    "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), lambda _s: []),
+# Words behind SHOW, headings, and the only row if there is one. Tools read the empty lists too.
+_LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "ENGINES": (("Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"),
+                ("Olap", "DEFAULT", "unique-key tables", "YES", "NO", "NO")),
+    "COLLATION": (("Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"),
+                  ("utf8mb4_0900_bin", "utf8mb4", "309", "Yes", "Yes", "1")),
+    "CHARSET": (("Charset", "Description", "Default collation", "Maxlen"),
+                ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_bin", "4")),
+    "CATALOGS": (("CatalogId", "CatalogName", "Type", "IsCurrent", "CreateTime", "LastUpdateTime", "Comment"),
+                 ("0", "internal", "internal", "yes", "", "", "the catalog of this store")),
+    "FRONTENDS": (("Name", "Host", "HttpPort", "IsMaster", "Alive", "Version"),
+                  ("fe_1", "127.0.0.1", "", "true", "true", SERVER_VERSION)),
+    "BACKENDS": (("BackendId", "Host", "Alive", "Version"), ()),
+    "STATUS": (("Variable_name", "Value"), ()),
+    "ERRORS": (("Level", "Code", "Message"), ()),
+    "PLUGINS": (("Name", "Status", "Type", "Library", "License"), ()),
+    "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), ()),
+    "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
+    "VIEWS": (("Tables", "Table_type"), ()),
+    "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
+    "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "ALTER TABLE COLUMN": (
-        ("JobId", "TableName", "CreateTime", "FinishTime", "State", "Msg", "Progress"),
-        lambda _s: [],
-    ),
-}
+        ("JobId", "TableName", "CreateTime", "FinishTime", "State", "Msg", "Progress"), ()),
+}  # fmt: skip
 _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
                 "STORAGE ENGINES": "ENGINES"}  # fmt: skip
 
@@ -206,11 +186,9 @@ def _parse_list(stream: TokenStream) -> ShowList:
     return ShowList(_SAME.get(name, name), like)
 
 
-def _list(statement: ShowList, session: Session) -> Result:
-    headings, rows = _LISTS[statement.name]
-    found = rows(session)
-    wanted = set(matching([row[0] for row in found], statement.like))
-    return text_rows(headings, [row for row in found if row[0] in wanted])
+def _list(statement: ShowList, _session: Session) -> Result:
+    headings, row = _LISTS[statement.name]
+    return text_rows(headings, [row] if matching(row[:1], statement.like) else [])
 
 
 @dataclass(frozen=True)
@@ -233,9 +211,8 @@ def _parse_kill(stream: TokenStream) -> Kill:
     return Kill(stream.integer("a connection number"))
 
 
-def _kill(statement: Kill, session: Session) -> Result:
+def _kill(statement: Kill, session: Session) -> None:
     session.server.processes.kill(statement.number)
-    return Result()
 
 
 def _both(*words: str) -> tuple[str, ...]:

@@ -13,21 +13,11 @@ from seqstore.store.sql.parse.load_jobs import LabelFilter
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
 
-_HEADINGS: Final = (
-    "TransactionId",
-    "Label",
-    "Db",
-    "Table",
-    "Status",
-    "Message",
-    "TotalRows",
-    "LoadedRows",
-    "FilteredRows",
-    "StartTime",
-    "FinishTime",
-)
+_HEADINGS: Final = ("TransactionId", "Label", "Db", "Table", "Status", "Message", "TotalRows", "LoadedRows",
+                    "FilteredRows", "StartTime", "FinishTime")  # fmt: skip
 _STATUSES: Final = {"VISIBLE": "Success", "ABORTED": "Fail"}
 
 
@@ -41,7 +31,7 @@ class ShowStreamLoad:
 
 
 def _parse(stream: TokenStream) -> ShowStreamLoad:
-    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+    database = parse_database(stream)
     wanted = _parse_filter(stream)
     limit = stream.integer("a number of rows") if stream.take("LIMIT") else None
     return ShowStreamLoad(database, wanted, limit)

@@ -21,16 +21,16 @@ from seqstore.store.sql.session.show_output import (
     describe,
     describe_all,
     matching,
+    parse_database,
     parse_like,
 )
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.session.system_tables import DATABASE, system_table_names
 
 
-def _create(statement: CreateTable, session: Session) -> Result:
+def _create(statement: CreateTable, session: Session) -> None:
     name = session.full_name(statement.table)
     session.store.create_table(name, statement.schema, if_not_exists=statement.if_not_exists)
-    return Result()
 
 
 def _parse_drop(stream: TokenStream) -> DropTable:
@@ -40,9 +40,8 @@ def _parse_drop(stream: TokenStream) -> DropTable:
     return table
 
 
-def _drop(statement: DropTable, session: Session) -> Result:
+def _drop(statement: DropTable, session: Session) -> None:
     session.store.drop_table(session.full_name(statement.table), if_exists=statement.if_exists)
-    return Result()
 
 
 def _parse_describe(stream: TokenStream) -> Describe:
@@ -58,8 +57,7 @@ def _describe(statement: Describe, session: Session) -> Result:
 
 
 def _parse_show(stream: TokenStream) -> ShowTables:
-    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
-    return ShowTables(database, parse_like(stream), stream.tokens[1].text.upper() == "FULL")
+    return ShowTables(parse_database(stream), parse_like(stream), stream.tokens[1].text.upper() == "FULL")
 
 
 def _show(statement: ShowTables, session: Session) -> Result:
@@ -74,10 +72,6 @@ def _show(statement: ShowTables, session: Session) -> Result:
     return text_rows([heading], [(name,) for name in found])
 
 
-def _parse_show_create(stream: TokenStream) -> ShowCreateTable:
-    return ShowCreateTable(parse_table_name(stream))
-
-
 def _show_create(statement: ShowCreateTable, session: Session) -> Result:
     schema = session.table(statement.table).schema
     name = statement.table.name
@@ -89,5 +83,10 @@ KINDS: Final = (
     StatementKind(("DROP TABLE",), DropTable, _parse_drop, _drop),
     StatementKind(("DESC", "DESCRIBE"), Describe, _parse_describe, _describe),
     StatementKind(("SHOW TABLES", "SHOW FULL TABLES"), ShowTables, _parse_show, _show),
-    StatementKind(("SHOW CREATE TABLE",), ShowCreateTable, _parse_show_create, _show_create),
+    StatementKind(
+        ("SHOW CREATE TABLE",),
+        ShowCreateTable,
+        lambda stream: ShowCreateTable(parse_table_name(stream)),
+        _show_create,
+    ),
 )

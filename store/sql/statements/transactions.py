@@ -1,9 +1,9 @@
 """BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION.
 
-Inside BEGIN ... COMMIT every statement reads the snapshot taken at BEGIN: none sees what earlier ones of
-the transaction did (X7), nor what others committed since (stronger than X8 asks). INSERT, UPDATE, DELETE and
-MERGE of one database may follow each other in any order on one table; of what Doris forbids here (X12) only
-other databases and statements that change definitions are left.
+Inside BEGIN ... COMMIT every statement reads the snapshot of BEGIN: it sees neither the effects of earlier
+statements of the transaction (X7) nor later commits of others (stronger than X8). INSERT, UPDATE, DELETE and
+MERGE of one database may follow each other in any order on one table. Of the prohibitions of Doris
+(X12) two remain: other databases, and statements that change definitions.
 """
 
 from __future__ import annotations
@@ -19,25 +19,12 @@ from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
 
-_HEADINGS: Final = (
-    "TransactionId",
-    "Label",
-    "Coordinator",
-    "TransactionStatus",
-    "LoadJobSourceType",
-    "PrepareTime",
-    "PreCommitTime",
-    "CommitTime",
-    "PublishTime",
-    "FinishTime",
-    "Reason",
-    "ErrorReplicasCount",
-    "ListenerId",
-    "TimeoutMs",
-    "ErrMsg",
-)
+_HEADINGS: Final = ("TransactionId", "Label", "Coordinator", "TransactionStatus", "LoadJobSourceType",
+                    "PrepareTime", "PreCommitTime", "CommitTime", "PublishTime", "FinishTime", "Reason",
+                    "ErrorReplicasCount", "ListenerId", "TimeoutMs", "ErrMsg")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,14 +114,14 @@ def _rollback(_statement: Rollback, session: Session) -> Result:
 
 
 def _parse_show(stream: TokenStream) -> ShowTransaction:
-    database = stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+    database = parse_database(stream)
     stream.need("WHERE")
-    what = stream.name("id or label").lower()
-    if what not in ("id", "label"):
+    column = stream.name("id or label").lower()
+    if column not in ("id", "label"):
         stream.at -= 1
         stream.fail("id or label")
     stream.need("=")
-    if what == "id":
+    if column == "id":
         return ShowTransaction(database, stream.integer("a transaction id"), None)
     return ShowTransaction(database, None, stream.string("a label"))
 

@@ -84,14 +84,13 @@ def _parse_set_value(stream: TokenStream) -> st.SetValue:
     return parse_tree(stream.text, begin, end)
 
 
-def _set(statement: st.SetVariables, session: Session) -> Result:
+def _set(statement: st.SetVariables, session: Session) -> None:
     for assignment in statement.assignments:
         value = _assigned(assignment.value, session)
         if assignment.scope == "user":
             session.user_variables[assignment.name] = value
         else:
             session.variables.set(assignment.name, value, is_global=assignment.scope == "global")
-    return Result()
 
 
 def _assigned(value: st.SetValue, session: Session) -> str | None:

@@ -1,10 +1,11 @@
-"""Conditions of CHECK constraints as Arrow expressions: what the engine can test without SQL.
+"""Conditions of CHECK constraints as Arrow expressions, which the engine tests without SQL.
 
-Columns, numbers, strings, NULL, TRUE and FALSE; + - *; comparisons, IN, BETWEEN, IS [NOT] NULL; AND, OR, NOT.
+They hold columns, literals, + - *, comparisons, IN, BETWEEN, IS [NOT] NULL, AND, OR and NOT.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Final
@@ -32,11 +33,15 @@ _BINARY: Final[dict[type[exp.Expr], Callable[[Any, Any], Any]]] = {
 
 
 def check_expression(tree: exp.Expr, schema: TableSchema) -> pc.Expression:
-    """A condition over a table's columns as an Arrow expression.
+    """Converts a condition over a table's columns to an Arrow expression.
 
     Raises:
         InvalidInputError: an unknown column, or a part that cannot be tested.
     """
+    combine = _BINARY.get(type(tree))
+    if combine is not None:
+        left, right = _side(tree.this, tree.expression, schema), _side(tree.expression, tree.this, schema)
+        return combine(left, right)
     if isinstance(tree, exp.Paren):
         return check_expression(tree.this, schema)
     if isinstance(tree, exp.Column):
@@ -52,19 +57,12 @@ def check_expression(tree: exp.Expr, schema: TableSchema) -> pc.Expression:
     if isinstance(tree, exp.In) and tree.expressions:
         value = check_expression(tree.this, schema)
         tests = [value == _side(item, tree.this, schema) for item in tree.expressions]
-        result = tests[0]
-        for test in tests[1:]:
-            result = result | test
-        return result
-    combine = _BINARY.get(type(tree))
-    if combine is not None:
-        left, right = _side(tree.this, tree.expression, schema), _side(tree.expression, tree.this, schema)
-        return combine(left, right)
+        return functools.reduce(operator.or_, tests)
     return _literal(tree)
 
 
 def _side(node: exp.Expr, other: exp.Expr, schema: TableSchema) -> pc.Expression:
-    """One side of a comparison; a literal takes the type of the column on the other side where it can."""
+    """One side of a comparison; a literal gets the type of a column on the other side if it fits."""
     bare = other.unnest()
     if isinstance(bare, exp.Column) and not isinstance(node.unnest(), exp.Column):
         value = constant(node, schema.column(bare.name).type)

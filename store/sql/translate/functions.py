@@ -1,9 +1,7 @@
-"""Doris functions in DuckDB: which exist, their names, and the macros that give them their Doris meaning.
+"""Doris functions in DuckDB: their names, and the macros that give them their Doris meaning.
 
-A call that sqlglot has no tree of its own for must be named in one of the tables below; any other name is
-refused, so that no function of DuckDB (files, settings, catalog) can be reached by accident. Dates given as
-text are read as dates, text that is none gives NULL, and clocks show one moment of the statement in the
-session's time zone.
+A call without a class of its own in sqlglot must be named in one of the tables below. Any other name is
+refused, so that no query reaches a function of DuckDB for files, settings or the catalog.
 """
 
 from __future__ import annotations
@@ -21,106 +19,44 @@ from seqstore.store.sql.translate.value_functions import VALUE_FUNCTIONS
 
 SERVER_VERSION: Final = "5.7.99"
 
-# Doris name -> DuckDB name, where both mean the same.
-_RENAMED: Final = {
-    "approx_count_distinct": "approx_count_distinct",
-    "array_agg": "list",
-    "array_avg": "list_avg",
-    "array_concat": "list_concat",
-    "array_contains": "list_contains",
-    "array_contains_all": "list_has_all",
-    "array_flatten": "flatten",
-    "array_product": "list_product",
-    "array_pushback": "list_append",
-    "array_range": "range",
-    "array_reverse_sort": "list_reverse_sort",
-    "array_size": "len",
-    "array_sort": "list_sort",
-    "array_zip": "list_zip",
-    "arrays_overlap": "list_has_any",
-    "bin": "bin",
-    "bit_count": "bit_count",
-    "bit_length": "bit_length",
-    "bitxor": "xor",
-    "cardinality": "len",
-    "char_length": "length",
-    "character_length": "length",
-    "concat_ws": "concat_ws",
-    "cot": "cot",
-    "covar": "covar_pop",
-    "dceil": "ceil",
-    "degrees": "degrees",
-    "dexp": "exp",
-    "dfloor": "floor",
-    "dpow": "pow",
-    "dround": "round",
-    "ends_with": "ends_with",
-    "even": "even",
-    "fmod": "fmod",
-    "fpow": "pow",
-    "gcd": "gcd",
-    "group_bit_and": "bit_and",
-    "group_bit_or": "bit_or",
-    "group_bit_xor": "bit_xor",
-    "hex": "hex",
-    "instr": "instr",
-    "kurtosis": "kurtosis",
-    "lcase": "lower",
-    "lcm": "lcm",
-    "map_concat": "map_concat",
-    "map_entries": "map_entries",
-    "map_keys": "map_keys",
-    "map_size": "cardinality",
-    "map_values": "map_values",
-    "md5": "md5",
-    "mod": "mod",
-    "ndv": "approx_count_distinct",
-    "ord": "ascii",
-    "percentile": "quantile_cont",
-    "percentile_array": "quantile_cont",
-    "pi": "pi",
-    "radians": "radians",
-    "regexp_extract": "regexp_extract",
-    "regr_intercept": "regr_intercept",
-    "regr_slope": "regr_slope",
-    "sequence": "generate_series",
-    "sha1": "sha1",
-    "sha2": "sha256",
-    "signbit": "signbit",
-    "size": "len",
-    "starts_with": "starts_with",
-    "std": "stddev_pop",
-    "stddev": "stddev_pop",
-    "to_base64": "to_base64",
-    "trunc": "trunc",
-    "truncate": "trunc",
-    "ucase": "upper",
-    "url_decode": "url_decode",
-    "url_encode": "url_encode",
-    "uuid": "uuid",
-    "variance": "var_pop",
-}
+
+def _pairs(text: str) -> dict[str, str]:
+    """A table of Doris names and DuckDB names of the same meaning, `doris=duckdb`."""
+    return dict(re.findall(r"(\w+)=(\w+)", text))
+
+
+_RENAMED: Final = _pairs(
+    """
+        approx_count_distinct=approx_count_distinct array_agg=list array_avg=list_avg array_concat=list_concat
+        array_contains=list_contains array_contains_all=list_has_all array_flatten=flatten
+        array_product=list_product array_pushback=list_append array_range=range
+        array_reverse_sort=list_reverse_sort array_size=len array_sort=list_sort array_zip=list_zip
+        arrays_overlap=list_has_any bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
+        cardinality=len char_length=length character_length=length concat_ws=concat_ws
+        cot=cot covar=covar_pop dceil=ceil degrees=degrees dexp=exp dfloor=floor dpow=pow dround=round
+        ends_with=ends_with even=even fmod=fmod fpow=pow gcd=gcd group_bit_and=bit_and group_bit_or=bit_or
+        group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis lcase=lower lcm=lcm map_concat=map_concat
+        map_entries=map_entries map_keys=map_keys map_size=cardinality map_values=map_values md5=md5
+        mod=mod ndv=approx_count_distinct ord=ascii percentile=quantile_cont
+        percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
+        regr_intercept=regr_intercept regr_slope=regr_slope std=stddev_pop trunc=trunc
+        sequence=generate_series sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
+        stddev=stddev_pop to_base64=to_base64 truncate=trunc ucase=upper url_decode=url_decode
+        url_encode=url_encode uuid=uuid variance=var_pop
+    """
+)
 _MACROS: Final = macro_names()
-_DATE_PARTS: Final = {
-    "day": "day",
-    "day_of_year": "dayofyear",
-    "dayname": "dayname",
-    "dayofmonth": "day",
-    "dayofyear": "dayofyear",
-    "hour": "hour",
-    "minute": "minute",
-    "month": "month",
-    "monthname": "monthname",
-    "quarter": "quarter",
-    "second": "second",
-    "week_of_year": "week",
-    "weekofyear": "week",
-    "year": "year",
-}
+_DATE_PARTS: Final = _pairs(
+    """
+        day=day day_of_year=dayofyear dayname=dayname dayofmonth=day dayofyear=dayofyear hour=hour
+        minute=minute month=month monthname=monthname quarter=quarter second=second week_of_year=week
+        weekofyear=week year=year
+    """
+)
 
 
 def translate_call(node: exp.Anonymous, around: EvaluationContext) -> exp.Expr:
-    """The DuckDB form of a call that sqlglot knows only by name.
+    """Builds the DuckDB form of a call without a class in sqlglot.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -150,12 +86,12 @@ def unknown_function(name: str) -> InvalidInputError:
 
 
 def function_names() -> list[str]:
-    """Names that only this module knows; sqlglot's own (sum, lower, ..) come on top."""
+    """Names in the tables of this module; sqlglot's own (sum, lower, ..) are not among them."""
     return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *CONSTANT_TIMES})
 
 
 def _field(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """Where a value stands among others, 0 when nowhere."""
+    """The place of a value among others, 0 if it is not among them."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     found = exp.Case()
@@ -175,7 +111,7 @@ def _elt(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> ex
 
 
 def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the separator is `', '` unless given."""
+    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the default separator is `', '`."""
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
     inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
     distinct = inner[0] if inner and isinstance(inner[0], exp.Distinct) else None
@@ -185,12 +121,12 @@ def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationConte
     separator = parts[1] if len(parts) == 2 else exp.Literal.string(", ")
     if distinct is not None:
         text = exp.Distinct(expressions=[text])
-    if order is not None:
-        for ordered in order.expressions:
-            if ordered.this == parts[0]:  # DISTINCT wants the very same expression in ORDER BY
-                ordered.set("this", call("d_text", ordered.this.copy()))
-        return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
-    return exp.GroupConcat(this=text, separator=separator)
+    if order is None:
+        return exp.GroupConcat(this=text, separator=separator)
+    for ordered in order.expressions:
+        if ordered.this == parts[0]:  # DISTINCT needs the same expression in ORDER BY
+            ordered.set("this", call("d_text", ordered.this.copy()))
+    return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
 
 
 def _session(name: str, _arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
@@ -231,18 +167,12 @@ def _log(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> ex
 _SPECIAL: Final[dict[str, Builder]] = {
     **DATE_FUNCTIONS,
     **VALUE_FUNCTIONS,
-    **dict.fromkeys(
-        re.findall(
-            r"\w+",
-            "connection_id current_catalog current_user database last_insert_id schema session_user user"
-            " version",
-        ),
-        _session,
-    ),
+    **dict.fromkeys(("connection_id", "current_catalog", "current_user", "database", "last_insert_id",
+                     "schema", "session_user", "user", "version"), _session),
     "elt": _elt,
     "field": _field,
     "group_concat": _group_concat,
     "log": _log,
     "map": _map,
     "named_struct": _named_struct,
-}
+}  # fmt: skip

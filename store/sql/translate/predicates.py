@@ -1,7 +1,7 @@
-"""Conditions that a scan can decide itself: comparisons of one column with constants, joined by AND.
+"""Conditions that a scan can decide: comparisons of one column with constants, joined by AND.
 
-Only comparisons that mean the same in Arrow and in SQL are taken: both sides have the column's own type,
-floats are left out (NaN), a NULL constant is left out. What is left out is decided by DuckDB.
+These have the same meaning in Arrow and in SQL: both sides have the column's own type, without floats (NaN)
+and NULL constants. DuckDB decides all other conditions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ _ARITHMETIC: Final[dict[type[exp.Expr], Callable[[int, int], int]]] = {
     exp.Mul: operator.mul,
 }
 _DEPTH_MAX: Final = 20
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?")
+_TIMES: Final[dict[str, tuple[re.Pattern[str], Callable[[str], date]]]] = {
+    "DATE": (re.compile(r"\d{4}-\d{2}-\d{2}"), date.fromisoformat),
+    "DATETIME": (
+        re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?"),
+        datetime.fromisoformat,
+    ),
+}
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition that must all hold, in the order they are written."""
+    """The parts of a condition that AND joins, in the order they are written."""
     waiting = [node] if node is not None else []
     while waiting:  # a program may write thousands of them
         part = _bare(waiting.pop())
@@ -50,7 +55,7 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def column_of(node: exp.Expr) -> exp.Column | None:
-    """The one column that a condition compares with constants, None when it is of another form."""
+    """The column that a condition compares with constants, None for a condition of another form."""
     if isinstance(node, exp.Not):
         node = node.this.unnest()
         if not isinstance(node, exp.Is):
@@ -64,12 +69,11 @@ def column_of(node: exp.Expr) -> exp.Column | None:
 
 
 def conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
-    """The conditions that together mean the same as a node, None when a scan cannot decide it.
+    """The conditions that together are equivalent to a node, None when a scan cannot decide it.
 
     Args:
-        node: of a form for which `column_of` gives a column.
-        name: that column's name for the scan.
-        kind: and its type.
+        node: of a form for which `column_of` finds a column.
+        name, kind: the column's name for the scan, and its type.
     """
     if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.is_nested:
         return _null_test(node, name)
@@ -119,14 +123,13 @@ def _listed(node: exp.In, name: str, kind: ColumnType) -> list[Condition] | None
 
 
 def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
-    """A literal, or arithmetic of integers, as a scalar of the column's own type; None when it is none or not
-    exactly of that type."""
+    """A literal or arithmetic of integers as a scalar of the column's type, None if it is of another type."""
     node = _bare(node)
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
         number = _integer(node)
         return _scalar(str(number), kind, is_string=False) if number is not None else None
-    negative = isinstance(node, exp.Neg)
-    if negative:
+    is_negative = isinstance(node, exp.Neg)
+    if is_negative:
         node = _bare(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and node.to.sql("duckdb") in ("DATE", "TIMESTAMP"):
         node = _bare(node.this)
@@ -134,17 +137,16 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
             return None
     if isinstance(node, exp.Boolean) and kind.name == "BOOLEAN":
         return pa.scalar(bool(node.this))
-    if not isinstance(node, exp.Literal) or (negative and node.is_string):
+    if not isinstance(node, exp.Literal) or (is_negative and node.is_string):
         return None
-    text = f"-{node.this}" if negative else str(node.this)
     try:
-        return _scalar(text, kind, is_string=bool(node.is_string))
+        return _scalar(f"{'-' * is_negative}{node.this}", kind, is_string=bool(node.is_string))
     except (ValueError, InvalidOperation, pa.ArrowException):
         return None
 
 
 def _integer(node: exp.Expr, depth: int = 0) -> int | None:
-    """The value of a few integers added, subtracted, multiplied; None beyond BIGINT or of anything else."""
+    """The value of an expression of integers with + - *; None beyond BIGINT, or for another expression."""
     node = _bare(node)
     if depth > _DEPTH_MAX:
         return None
@@ -174,12 +176,9 @@ def _scalar(text: str, kind: ColumnType, *, is_string: bool) -> pa.Scalar | None
         return pa.scalar(Decimal(text) if kind.name == "LARGEINT" else int(text), kind.arrow)
     if kind.name == "DECIMAL" and not is_string:
         return pa.scalar(Decimal(text), kind.arrow)
-    if not is_string:
-        return None
-    if kind.name in ("CHAR", "VARCHAR", "STRING"):
+    if kind.name in ("CHAR", "VARCHAR", "STRING") and is_string:
         return pa.scalar(text, pa.string())
-    if kind.name == "DATE" and _DATE.fullmatch(text):
-        return pa.scalar(date.fromisoformat(text), kind.arrow)
-    if kind.name == "DATETIME" and _DATETIME.fullmatch(text):
-        return pa.scalar(datetime.fromisoformat(text), kind.arrow)
-    return None
+    written, read = _TIMES.get(kind.name, (None, None))
+    if written is None or read is None or not is_string or not written.fullmatch(text):
+        return None
+    return pa.scalar(read(text), kind.arrow)

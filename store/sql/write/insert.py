@@ -1,8 +1,8 @@
-"""INSERT: rows of literals, or the answer to a query, as one load."""
+"""INSERT: rows of literals, or the result of a query, as one load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,6 +31,7 @@ from seqstore.store.sql.parse.partition_parser import TOUCHED
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
 from seqstore.store.sql.result import Result, write_info
+from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.cast import try_cast
@@ -42,24 +43,20 @@ _WARNINGS_MAX: Final = 64
 _SIGN_TYPE: Final = parse_type("TINYINT")
 _TEXT: Final = parse_type("STRING")
 
-# Evaluates a query without tables of the statement's own: one row, or many.
-Evaluate = Callable[[Query], Any]
-
 
 @dataclass(frozen=True)
 class InsertOptions:
-    """What the session says about INSERT.
+    """The session's settings of INSERT.
 
     Attributes:
-        strict: a row that cannot be stored fails the statement (Y10); else its bad values become NULL (Y1)
-            and rows that
-            still cannot be stored are left out.
+        strict: a row that cannot be stored fails the statement (Y10); otherwise its bad values become NULL
+            (Y1), and rows that still cannot be stored are left out.
         max_filter_ratio: share of rows that may be left out when not strict.
         require_sequence: False admits rows without a sequence (SL12).
-        now: the one moment of CURRENT_TIMESTAMP defaults (A3).
-        zone: that values with a time zone are moved to.
-        partial: a statement with a column list updates those columns and keeps the others (P2); without one
-            it brings whole rows (P15).
+        now: the moment of CURRENT_TIMESTAMP defaults (A3).
+        zone: the zone to which values with a time zone are converted.
+        partial: a statement with a column list updates those columns and keeps the others (P2); a statement
+            without one writes whole rows (P15).
         new_keys: in partial updates, APPEND or ERROR (P10).
         txn_app_id, txn_version: of an idempotent statement, both or neither.
     """
@@ -77,7 +74,7 @@ class InsertOptions:
 
 @dataclass(frozen=True)
 class _Target:
-    """A column rows are written to; `column` is None for hidden ones."""
+    """A column to write; `column` is None for hidden ones."""
 
     name: str
     type: ColumnType
@@ -85,12 +82,12 @@ class _Target:
 
 
 def run_insert(
-    statement: Insert, table: Table | TransactionTable, evaluate: Evaluate, options: InsertOptions
+    statement: Insert, table: Table | TransactionTable, open_query: OpenQuery, options: InsertOptions
 ) -> Result:
     """Loads the rows of one INSERT; all of them or none.
 
     Args:
-        evaluate: opens a query as a context manager that gives its rows.
+        open_query: runs a query that reads no table of the statement's own.
 
     Raises:
         InvalidInputError: columns or values do not fit the table.
@@ -99,13 +96,8 @@ def run_insert(
     """
     targets = _targets(statement, table)
     is_touched = statement.partitions == (TOUCHED,)
-    if is_touched and (table.schema.partitioning is None or not statement.is_overwrite):
-        raise InvalidInputError(
-            f"PARTITION(*) is for INSERT OVERWRITE of a partitioned table; {table.name} is none"
-            if statement.is_overwrite
-            else "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
-            kind="not_partitioned",
-        )
+    if is_touched:
+        _check_touched(statement, table)
     partial = options.partial and statement.columns is not None and not statement.is_overwrite
     with table.begin_load(
         label=statement.label,
@@ -125,23 +117,36 @@ def run_insert(
         filtered: list[RejectedRow] = []
         touched: dict[str, Partition] = {}
         total = 0
-        for rows in _batches(statement, table.schema, targets, evaluate, options):
+        for rows in _batches(statement, table.schema, targets, open_query, options):
             filtered += _write(load, rows, targets, options, total)
             total += len(rows)
             if is_touched:
                 touched |= _touched(table.schema, rows)
-        if is_touched:
-            if not touched:
-                _check_filtered(filtered, total, options)
-                load.abort("no rows: no partition is overwritten")
-                return Result()
-            load.clear(any_partition_filter(table.schema, touched.values()))
         _check_filtered(filtered, total, options)
+        if is_touched and not touched:
+            load.abort("no rows: no partition is overwritten")
+            return Result()
+        if is_touched:
+            load.clear(any_partition_filter(table.schema, touched.values()))
         return _result(load.commit(), filtered)
 
 
+def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
+    """PARTITION(*) replaces the partitions of the rows, so it needs partitions, and INSERT OVERWRITE."""
+    if not statement.is_overwrite:
+        raise InvalidInputError(
+            "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
+            kind="not_partitioned",
+        )
+    if table.schema.partitioning is None:
+        raise InvalidInputError(
+            f"PARTITION(*) is for INSERT OVERWRITE of a partitioned table; {table.name} is none",
+            kind="not_partitioned",
+        )
+
+
 def _touched(schema: TableSchema, rows: pa.Table) -> dict[str, Partition]:
-    """The partitions that rows come into, by name; an AUTO table's may be new."""
+    """The partitions of rows, by name; those of an AUTO table may be new."""
     partitioning = schema.partitioning
     assert partitioning is not None
     columns = {name: try_cast(_given(rows, name), schema.column(name).type) for name in partitioning.columns}
@@ -165,7 +170,7 @@ def _given(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:
-    """The rows that go, all of them when it is None."""
+    """The rows to replace, None for all of them."""
     partitioning = table.schema.partitioning
     if not statement.partitions or partitioning is None:
         return None
@@ -185,7 +190,7 @@ def _described(row: RejectedRow) -> str:
 
 
 def _targets(statement: Insert, table: Table | TransactionTable) -> list[_Target]:
-    """T7: hidden columns may be among them, in any spelling; D11: the delete sign too."""
+    """The columns to write; hidden ones in any spelling (T7), the delete sign included (D11)."""
     schema = table.schema
     if statement.columns is None:
         return [_Target(column.name, column.type, column) for column in schema.columns]
@@ -224,7 +229,7 @@ def _batches(
     statement: Insert,
     schema: TableSchema,
     targets: Sequence[_Target],
-    evaluate: Evaluate,
+    open_query: OpenQuery,
     options: InsertOptions,
 ) -> Iterator[pa.Table]:
     names = [target.name for target in targets]
@@ -233,13 +238,13 @@ def _batches(
             if len(row) != len(targets):
                 raise _count_mismatch(len(targets), len(row), f"row {number}")
         for start in range(0, len(statement.rows), _ROWS_AT_ONCE):
-            rows = _evaluated(statement.rows[start : start + _ROWS_AT_ONCE], evaluate)
+            rows = _evaluated(statement.rows[start : start + _ROWS_AT_ONCE], open_query)
             columns = zip(*rows, strict=True)
             arrays = [_array(cells, t, options) for cells, t in zip(columns, targets, strict=True)]
             yield pa.Table.from_arrays(arrays, names=names)
         return
     assert statement.query is not None
-    with evaluate(statement.query) as reader:
+    with open_query(statement.query) as reader:
         if len(reader.schema) != len(targets):
             raise _count_mismatch(len(targets), len(reader.schema), "the query")
         for batches in _gathered(reader):
@@ -267,18 +272,16 @@ def _count_mismatch(expected: int, found: int, where: str) -> InvalidInputError:
     )
 
 
-def _evaluated(rows: Sequence[tuple[Cell, ...]], evaluate: Evaluate) -> Sequence[tuple[Any, ...]]:
+def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Sequence[tuple[Any, ...]]:
     """The rows with every expression replaced by its value."""
-    places = [
-        (r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if isinstance(cell, exp.Expr)
-    ]
+    places = [(r, c) for r, row in enumerate(rows) for c, x in enumerate(row) if isinstance(x, exp.Expr)]
     if not places:
         return rows
     changed: dict[int, list[Any]] = {}
     for start in range(0, len(places), _EXPRESSIONS_AT_ONCE):
         chunk = places[start : start + _EXPRESSIONS_AT_ONCE]
         items = [exp.alias_(_expression(rows[r][c]), f"v{i}") for i, (r, c) in enumerate(chunk)]
-        with evaluate(Query(exp.select(*items), None)) as reader:
+        with open_query(Query(exp.select(*items), None)) as reader:
             values = reader.read_all()
         for (r, c), column in zip(chunk, values.columns, strict=True):
             changed.setdefault(r, list(rows[r]))[c] = _value(column)
@@ -286,7 +289,7 @@ def _evaluated(rows: Sequence[tuple[Cell, ...]], evaluate: Evaluate) -> Sequence
 
 
 def _value(column: pa.ChunkedArray) -> Any:
-    """The value of an expression; nested ones stay Arrow's: as Python values, maps are lists."""
+    """The value of an expression; nested values stay Arrow's, for Python's of maps are lists."""
     value = column[0] if len(column) else None
     if value is None or not value.is_valid:
         return None
@@ -386,28 +389,16 @@ def _converted(
 
 
 def _check_filtered(filtered: list[RejectedRow], total: int, options: InsertOptions) -> None:
-    """Y10, Y11."""
+    """Fails the statement when it leaves out more rows than the session allows (Y10, Y11)."""
     if not filtered:
         return
     count = f"{len(filtered)} of {total} rows, first {_described(filtered[0])}"
     if options.strict:
-        raise LoadRejectedError(
-            f"Insert has filtered data in strict mode: {count}",
-            kind="too_many_filtered",
-            rejected=filtered,
-            total=total,
-        )
-    if len(filtered) == total:
-        raise LoadRejectedError(
-            f"all partitions have no load data: {count}",
-            kind="too_many_filtered",
-            rejected=filtered,
-            total=total,
-        )
-    if len(filtered) > total * options.max_filter_ratio:
-        raise LoadRejectedError(
-            f"Insert has too many filtered data: {count}; at most {options.max_filter_ratio:g} may",
-            kind="too_many_filtered",
-            rejected=filtered,
-            total=total,
-        )
+        message = f"Insert has filtered data in strict mode: {count}"
+    elif len(filtered) == total:
+        message = f"all partitions have no load data: {count}"
+    elif len(filtered) > total * options.max_filter_ratio:
+        message = f"Insert has too many filtered data: {count}; at most {options.max_filter_ratio:g} may"
+    else:
+        return
+    raise LoadRejectedError(message, kind="too_many_filtered", rejected=filtered, total=total)
