@@ -193,20 +193,21 @@ class Load:
         if isinstance(self._checker, PartialChecker):
             assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
+            counts = VersionMetrics(len(batch), len(delta), len(rejected))
+            filling = self._filling
+            if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
+                filling = replace(filling, refuse_new_keys=False)
             if len(delta):
-                filling = self._filling
-                if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
-                    filling = replace(filling, refuse_new_keys=False)
-                self._writer.add_delta(delta, filling)
-            accepted = len(delta)
+                self._writer.add_delta(delta, filling, counts)
+            else:
+                self._writer.count(counts)
         else:
             pieces, rejected = self._checker.check_pieces(batch)
-            self._writer.add_rows(*pieces)
-            accepted = sum(len(rows) for rows in pieces)
-        before = self._writer.metrics.rows_total
-        limit = self._table.settings.rejected_rows_max - len(self._rejected)
-        self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
-        self._writer.count(VersionMetrics(len(batch), accepted, len(rejected)))
+            self._writer.add_rows(*pieces, rejected=len(rejected))
+        if rejected:
+            before = self._writer.metrics.rows_total - len(batch)
+            limit = self._table.settings.rejected_rows_max - len(self._rejected)
+            self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
         return rejected
 
     @property
@@ -226,7 +227,6 @@ class Load:
         """Stages whole rows that were checked before."""
         self._check_open()
         self._writer.add_rows(rows)
-        self._writer.count(VersionMetrics(len(rows), len(rows)))
 
     def clear(self, filter: pc.Expression | None = None) -> None:
         """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
