@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppPair
-from seqstore.store.catalog.transaction_record import PREPARE, VISIBLE, TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
 from seqstore.store.check.partial_checker import PartialChecker
@@ -93,7 +93,7 @@ class LoadResult:
     bytes_written: int
     milliseconds: int
     rejected: list[RejectedRow] = field(default_factory=list)
-    status: str = VISIBLE
+    status: str = TransactionStatus.VISIBLE
 
 
 class Load:
@@ -131,7 +131,7 @@ class Load:
             table.database_id,
             table.name,
             self.label,
-            transactions.PREPARE,
+            TransactionStatus.PREPARE,
             operation,
             transactions.now_ms(),
         )
@@ -343,7 +343,9 @@ class Load:
             DUPLICATE,
         )
 
-    def _result(self, done: TransactionRecord, metrics: VersionMetrics, status: str = VISIBLE) -> LoadResult:
+    def _result(
+        self, done: TransactionRecord, metrics: VersionMetrics, status: str = TransactionStatus.VISIBLE
+    ) -> LoadResult:
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -429,7 +431,7 @@ class Load:
         if self._transaction.id:
             with self._table.catalog.write() as tx:
                 stored = transactions.read_transaction(tx, self._transaction.id)
-                if stored is None or stored.status == PREPARE:  # else somebody was faster
+                if stored is None or stored.status == TransactionStatus.PREPARE:  # else somebody was faster
                     transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
 
