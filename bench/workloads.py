@@ -23,7 +23,7 @@ from bench.rows import KEY
 from bench.site import OurTable, Site
 from bench.trial import Contender, Goal, Trial
 from bench.writers import disjoint_writers
-from seqstore.store.check.partial_checker import FIXED
+from seqstore.store.check.write_modes import UpdateMode
 
 _SLOW_ROUNDS: Final = 3
 
@@ -218,7 +218,7 @@ def _partial(site: Site, slow: bool) -> Iterator[Trial]:
             return site.oracle(repriced(site.base, batches[first:last])).differences(rows)
 
         def change(number: int) -> None:
-            ours.table.upsert(batches[number], mode=FIXED)
+            ours.table.upsert(batches[number], mode=UpdateMode.FIXED)
 
         yardsticks = [
             Contender(

@@ -13,7 +13,7 @@ from typing import Protocol
 from seqstore.loaders.begin import begin
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.loaders.row_source import Target
-from seqstore.store.catalog.transaction_record import PREPARE, TransactionRecord, now_ms
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import NotFoundError
 from seqstore.store.load.load import Load
@@ -113,7 +113,12 @@ class ManyTables:
         if not self._opened:  # no message names a table: there are offsets to move, and no rows
             self._transaction.rollback("no table was named")
             with self._catalog.write() as tx:
-                also(tx, TransactionRecord(0, 0, "", self._label, PREPARE, "ROUTINE LOAD", now_ms()))
+                also(
+                    tx,
+                    TransactionRecord(
+                        0, 0, "", self._label, TransactionStatus.PREPARE, "ROUTINE LOAD", now_ms()
+                    ),
+                )
             return
         for _, load in self._opened.values():
             load.commit()

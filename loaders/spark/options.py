@@ -37,7 +37,7 @@ from urllib.parse import unquote, urlsplit
 
 from seqstore.store import InvalidInputError
 from seqstore.store.catalog.app_ids import check_pair
-from seqstore.store.check.partial_checker import FIXED, UPSERT, parse_mode, parse_new_key_behavior
+from seqstore.store.check.write_modes import UpdateMode, parse_mode, parse_new_key_behavior
 
 ROWS_PER_PARTITION: Final = 1_000_000
 _SIZE: Final = re.compile(r"(?P<number>[0-9]+)(?P<unit>[kmgt]?)b?")
@@ -93,7 +93,7 @@ class LoadOptions:
     sequence: str | None = None
     merge_type: str = "APPEND"
     max_filter_ratio: float = 0.0
-    mode: str = UPSERT
+    mode: str = UpdateMode.UPSERT
     new_keys: str = "APPEND"
     ignore_null: bool = False
     supplied: str | None = None
@@ -106,7 +106,7 @@ class LoadOptions:
             InvalidInputError: not of the type it has to be.
         """
         partial = _boolean("partial_columns", given.get("partial_columns", "false"))
-        mode = given.get("unique_key_update_mode") or (FIXED if partial else UPSERT)
+        mode = given.get("unique_key_update_mode") or (UpdateMode.FIXED if partial else UpdateMode.UPSERT)
         return cls(
             given.get("sequence"),
             given.get("merge_type", "APPEND"),
@@ -138,7 +138,7 @@ class LoadOptions:
         Raises:
             InvalidInputError: the load is a partial update.
         """
-        if self.mode != UPSERT:
+        if self.mode != UpdateMode.UPSERT:
             raise InvalidInputError(
                 f"{table}: a partial update cannot overwrite (mode overwrite, outputMode complete); write "
                 "whole rows",

@@ -48,7 +48,7 @@ from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import stage_frame
 from seqstore.loaders.spark.zones import without_zones
 from seqstore.store import InvalidInputError, LabelExistsError, Store, Table
-from seqstore.store.catalog.transaction_record import VISIBLE
+from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
 from seqstore.store.load.load import Load
@@ -323,7 +323,7 @@ def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
     try:
         table.refuse_label(label)
     except LabelExistsError as error:
-        if error.status != VISIBLE:
+        if error.status != TransactionStatus.VISIBLE:
             raise
         done = table.find_label(label)
         if done is not None and done.versions:

@@ -52,7 +52,7 @@ from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, writt
 from seqstore.loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
 from seqstore.loaders.spark.staged_frame import run_task
 from seqstore.store import InvalidInputError, LabelExistsError, LoadResult, NotFoundError, Store, Table
-from seqstore.store.catalog.transaction_record import VISIBLE
+from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.history.change_feed import CHANGE_TYPE, FEED_FIELDS
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.maintenance.recovery import begun_loads, end_loads, ending
@@ -319,7 +319,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
                 try:
                     done = self._publish(table, shares, batchId)
                 except LabelExistsError as error:
-                    if error.status != VISIBLE:
+                    if error.status != TransactionStatus.VISIBLE:
                         raise
                     _LOG.warning("%s is version %d already: skipped", what, error.version)
                 else:

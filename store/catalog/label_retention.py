@@ -18,9 +18,8 @@ from typing import Final
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
 from seqstore.store.catalog.transaction_record import (
-    ABORTED,
-    VISIBLE,
     TransactionRecord,
+    TransactionStatus,
     abandoned_reason,
     abort_abandoned,
     now_ms,
@@ -59,7 +58,10 @@ def _begun_before(tx: CatalogTransaction, before_ms: int) -> Iterator[Transactio
 
 
 def _is_over(record: TransactionRecord, before_ms: int) -> bool:
-    return record.status in (VISIBLE, ABORTED) and record.finished_ms <= before_ms
+    return (
+        record.status in (TransactionStatus.VISIBLE, TransactionStatus.ABORTED)
+        and record.finished_ms <= before_ms
+    )
 
 
 def _end(tx: CatalogTransaction, record: TransactionRecord, before_ms: int) -> None:

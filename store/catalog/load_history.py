@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.transaction_record import ABORTED, TransactionRecord, abandoned_reason
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, abandoned_reason
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
 from seqstore.store.runtime.records import unpack
 
@@ -30,7 +30,9 @@ def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> l
         record = TransactionRecord.from_record(unpack(raw))
         if record.database == database and record.operation == operation:
             reason = abandoned_reason(record)
-            found.append(replace(record, status=ABORTED, reason=reason) if reason else record)
+            found.append(
+                replace(record, status=TransactionStatus.ABORTED, reason=reason) if reason else record
+            )
     return [PastLoad(record, _metrics(tx, record)) for record in found]
 
 

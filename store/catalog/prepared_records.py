@@ -14,7 +14,7 @@ from typing import Any
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog import transaction_record as transaction
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.transaction_record import PRECOMMITTED
+from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.runtime.records import unpack
 from seqstore.store.segment.segment import SegmentMeta, file_names
 
@@ -45,7 +45,7 @@ def abort_of_table(tx: CatalogTransaction, table_id: int) -> None:
     """Aborts the pre-committed transactions of a table that is being dropped; their files go with it."""
     for txn_id in prepared_transactions(tx):
         record = transaction.read_transaction(tx, txn_id)
-        if record is None or record.status != PRECOMMITTED:
+        if record is None or record.status != TransactionStatus.PRECOMMITTED:
             continue
         if any(found == table_id for found, _ in prepared_of(tx, txn_id)):
             transaction.abort(tx, record, "the table was dropped")

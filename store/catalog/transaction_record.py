@@ -13,16 +13,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.errors import InvalidInputError, LabelExistsError
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
-PREPARE: Final = "PREPARE"
-PRECOMMITTED: Final = "PRECOMMITTED"
-VISIBLE: Final = "VISIBLE"
-ABORTED: Final = "ABORTED"
+
+class TransactionStatus(StrEnum):
+    """The state of a transaction, by the name that Doris gives it."""
+
+    PREPARE = "PREPARE"
+    PRECOMMITTED = "PRECOMMITTED"
+    VISIBLE = "VISIBLE"
+    ABORTED = "ABORTED"
+
+
 EXPIRED: Final = "timeout by txn manager"
 OWNER_ENDED: Final = "the process that ran it ended"
 _LABEL_LENGTH_MAX: Final = 128
@@ -53,7 +60,7 @@ class TransactionRecord:
     database: int
     table: str
     label: str
-    status: str
+    status: TransactionStatus
     operation: str
     begun_ms: int
     finished_ms: int = 0
@@ -65,11 +72,12 @@ class TransactionRecord:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {**self.__dict__, "status": str(self.status)}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TransactionRecord:
-        return cls(**{**record, "owner": tuple(record["owner"])})
+        status = TransactionStatus(record["status"])
+        return cls(**{**record, "status": status, "owner": tuple(record["owner"])})
 
 
 def check_label(label: str) -> str:
@@ -143,7 +151,7 @@ def begin(
         database,
         table,
         label,
-        PREPARE,
+        TransactionStatus.PREPARE,
         operation,
         begun_ms,
         owner=this_process(),
@@ -186,11 +194,11 @@ def refuse_used_label(
     if txn_id is None or txn_id == own:
         return
     record = read_transaction(tx, txn_id)
-    if record is None or record.status == ABORTED:
+    if record is None or record.status == TransactionStatus.ABORTED:
         return
-    if abort_abandoned(tx, record).status == ABORTED:
+    if abort_abandoned(tx, record).status == TransactionStatus.ABORTED:
         return
-    if record.status == VISIBLE and now_ms() - record.finished_ms > keep_seconds * 1000:
+    if record.status == TransactionStatus.VISIBLE and now_ms() - record.finished_ms > keep_seconds * 1000:
         return
     raise LabelExistsError(
         f"Label [{label}] has already been used, relate to txn [{record.id}], status [{record.status}].",
@@ -205,21 +213,29 @@ def refuse_used_label(
 def precommitted(record: TransactionRecord, keep_seconds: int) -> TransactionRecord:
     """The record of a transaction whose first phase is done."""
     now = now_ms()
-    return replace(record, status=PRECOMMITTED, precommitted_ms=now, expires_ms=now + keep_seconds * 1000)
+    return replace(
+        record,
+        status=TransactionStatus.PRECOMMITTED,
+        precommitted_ms=now,
+        expires_ms=now + keep_seconds * 1000,
+    )
 
 
 def abort(tx: catalog.CatalogTransaction, record: TransactionRecord, reason: str) -> TransactionRecord:
     """Stores a transaction as aborted; its label is free then."""
-    aborted = replace(record, status=ABORTED, finished_ms=now_ms(), reason=reason)
+    aborted = replace(record, status=TransactionStatus.ABORTED, finished_ms=now_ms(), reason=reason)
     put_transaction(tx, aborted)
     return aborted
 
 
 def abandoned_reason(record: TransactionRecord) -> str:
     """Why a transaction counts as aborted that nobody has aborted yet; empty when it does not."""
-    if record.status == PREPARE and not is_alive(record.owner):
+    if record.status == TransactionStatus.PREPARE and not is_alive(record.owner):
         return OWNER_ENDED
-    if record.status in (PREPARE, PRECOMMITTED) and 0 < record.expires_ms < now_ms():
+    if (
+        record.status in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED)
+        and 0 < record.expires_ms < now_ms()
+    ):
         return EXPIRED
     return ""
 
@@ -244,7 +260,7 @@ def require_unchanged(tx: catalog.CatalogTransaction, record: TransactionRecord)
 def not_precommitted(record: TransactionRecord) -> InvalidInputError:
     """Why a transaction cannot be committed (PC4)."""
     text = f"is {record.status.lower()}, not pre-committed."
-    if record.status == VISIBLE:
+    if record.status == TransactionStatus.VISIBLE:
         text = "is already visible, not pre-committed."
     return _wrong_status(record, text)
 
@@ -255,7 +271,7 @@ def not_abortable(record: TransactionRecord) -> InvalidInputError:
 
 
 def _wrong_status(record: TransactionRecord, text: str) -> InvalidInputError:
-    if record.status == ABORTED:
+    if record.status == TransactionStatus.ABORTED:
         text = f"is already aborted. abort reason: {record.reason}"
     return InvalidInputError(
         f"transaction [{record.id}] {text}",

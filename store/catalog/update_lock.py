@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +27,6 @@ from seqstore.store.catalog.catalog import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.forks import new_lock
 
-SERIAL: Final = "serial"
-OPTIMISTIC: Final = "optimistic"
-UNCHECKED: Final = "unchecked"
-MODES: Final = (SERIAL, OPTIMISTIC, UNCHECKED)
 CONFIG_NAME: Final = "enable_concurrent_update"
 _RETRY_LOCK_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.002
@@ -42,7 +39,15 @@ _held: dict[int, object] = {}  # by descriptor, who opened it
 _held_lock = new_lock()
 
 
-def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> str:
+class ConcurrencyMode(StrEnum):
+    """The way in which updates of a table exclude each other; see the module."""
+
+    SERIAL = "serial"
+    OPTIMISTIC = "optimistic"
+    UNCHECKED = "unchecked"
+
+
+def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> ConcurrencyMode:
     """How updates of a table keep out of each other's way.
 
     Args:
@@ -53,15 +58,20 @@ def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> str:
         InvalidInputError: no such mode.
     """
     if wanted is not None:
-        if wanted not in MODES:
-            raise InvalidInputError(
-                f"concurrency {wanted!r}: expected one of {', '.join(MODES)}", kind="bad_concurrency"
-            )
-        return wanted
+        return _parse_mode(wanted)
     with catalog.read() as tx:
         chosen = tx.get("config", CONFIG_NAME.encode())
     is_concurrent = default if chosen is None else chosen == "true"
-    return OPTIMISTIC if is_concurrent else SERIAL
+    return ConcurrencyMode.OPTIMISTIC if is_concurrent else ConcurrencyMode.SERIAL
+
+
+def _parse_mode(name: str) -> ConcurrencyMode:
+    try:
+        return ConcurrencyMode(name)
+    except ValueError:
+        raise InvalidInputError(
+            f"concurrency {name!r}: expected one of {', '.join(ConcurrencyMode)}", kind="bad_concurrency"
+        ) from None
 
 
 def lock_directory(catalog: Catalog) -> Path:

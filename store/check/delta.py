@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.dedupe import Rows
+from seqstore.store.segment.winner import Rows
 
 Mask = npt.NDArray[np.bool_]
 

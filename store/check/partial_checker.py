@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +21,6 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.properties import SKIP_BITMAP
 from seqstore.store.schema.table_schema import TableSchema
-
-FIXED: Final = "UPDATE_FIXED_COLUMNS"
-FLEXIBLE: Final = "UPDATE_FLEXIBLE_COLUMNS"
-UPSERT: Final = "UPSERT"
-MODES: Final = (UPSERT, FIXED, FLEXIBLE)
 
 
 @dataclass
@@ -212,34 +206,3 @@ def check_flexible(schema: TableSchema) -> None:
         raise InvalidInputError(
             f"Flexible partial update can only support {reason}.", kind="flexible_not_supported"
         )
-
-
-def parse_mode(mode: str) -> str:
-    """A mode in its canonical spelling, without regard to case.
-
-    Raises:
-        InvalidInputError: with the text of F6.
-    """
-    upper = mode.upper()
-    if upper not in MODES:
-        raise InvalidInputError(
-            f"Invalid unique_key_partial_mode {mode}, must be one of 'UPSERT', 'UPDATE_FIXED_COLUMNS' or "
-            "'UPDATE_FLEXIBLE_COLUMNS'",
-            kind="bad_mode",
-        )
-    return upper
-
-
-def parse_new_key_behavior(behavior: str) -> str:
-    """APPEND or ERROR, without regard to case.
-
-    Raises:
-        InvalidInputError: with the text of P12.
-    """
-    upper = behavior.upper()
-    if upper not in ("APPEND", "ERROR"):
-        raise InvalidInputError(
-            f"partial_update_new_key_behavior should be one of {{'APPEND', 'ERROR'}}, but found {behavior}",
-            kind="bad_new_key_behavior",
-        )
-    return upper

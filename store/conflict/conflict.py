@@ -40,10 +40,9 @@ from seqstore.store.conflict.read_set import (
     RecordedReads,
 )
 from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.schema.isolation_level import IsolationLevel
 from seqstore.store.segment.key_codes import Codes
 
-SERIALIZABLE: Final = "Serializable"
-WRITE_SERIALIZABLE: Final = "WriteSerializable"
 _KEYS_SHOWN: Final = 5
 
 
@@ -71,7 +70,7 @@ class Attempt:
     """What the transaction that wants to commit did on one table.
 
     Attributes:
-        level: SERIALIZABLE or WRITE_SERIALIZABLE.
+        level: the isolation level.
         read_version: of its snapshot.
         reads: None for a blind write.
         written: what it will write.
@@ -80,7 +79,7 @@ class Attempt:
         tables: how many tables its transaction writes or reads.
     """
 
-    level: str
+    level: IsolationLevel
     read_version: int
     reads: ReadLog | None
     written: Sequence[Written] = ()
@@ -299,7 +298,7 @@ class _Check:
     def _may_exempt(self, winner: Winner) -> bool:
         """ISO3 without its guard."""
         return (
-            self.attempt.level == WRITE_SERIALIZABLE
+            self.attempt.level == IsolationLevel.WRITE_SERIALIZABLE
             and winner.is_blind
             and not self.attempt.changes_metadata
             and (self.attempt.tables == 1 or winner.tables == 1)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import CommitInfo, VersionRecord, read_version_record
-from seqstore.store.conflict.conflict import WRITE_SERIALIZABLE, Conflict, ConflictKind
+from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.read_set import METADATA_CHANGE, PROTOCOL_CHANGE
 from seqstore.store.errors import (
     ConcurrentAppendException,
@@ -20,6 +20,7 @@ from seqstore.store.errors import (
     ProtocolChangedException,
 )
 from seqstore.store.schema import properties as props
+from seqstore.store.schema.isolation_level import IsolationLevel
 
 _CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
     ConflictKind.APPEND: ConcurrentAppendException,
@@ -72,7 +73,7 @@ def loser_of(
     level = commit_info.level if commit_info is not None else ""
     schema = tx.get("schemas", catalog.schema_key(table_id, revision))
     if not level and schema is not None:
-        level = schema["properties"].get(props.ISOLATION_LEVEL, WRITE_SERIALIZABLE)
+        level = schema["properties"].get(props.ISOLATION_LEVEL, IsolationLevel.WRITE_SERIALIZABLE)
     return Loser(name, operation, commit_info.read_version if commit_info is not None else 0, level)
 
 

@@ -11,21 +11,13 @@ import numpy as np
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo
-from seqstore.store.conflict.conflict import (
-    SERIALIZABLE,
-    WRITE_SERIALIZABLE,
-    Attempt,
-    Conflict,
-    ConflictKind,
-    Written,
-    find_conflicts,
-)
+from seqstore.store.conflict.conflict import Attempt, Conflict, ConflictKind, Written, find_conflicts
 from seqstore.store.conflict.conflict_errors import Loser, error_of, loser_of, schema_conflicts, winner_name
 from seqstore.store.conflict.read_set import METADATA_CHANGE, NO_CODES, PROTOCOL_CHANGE, ReadLog
 from seqstore.store.conflict.window import Window
 from seqstore.store.errors import ConflictError
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema import properties as props
+from seqstore.store.schema.isolation_level import IsolationLevel, parse_isolation_level, stricter
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -37,19 +29,6 @@ _DID: Final = {
     ConflictKind.DELETE_READ: "changed {} it read",
     ConflictKind.DELETE_DELETE: "changed {} it writes",
 }
-
-
-def parse_level(level: str) -> str:
-    """An isolation level in its canonical spelling, without regard to case.
-
-    Raises:
-        InvalidInputError: not one of the two.
-    """
-    return props.parse_isolation_level(level)
-
-
-def stricter(one: str, other: str) -> str:
-    return SERIALIZABLE if SERIALIZABLE in (one, other) else WRITE_SERIALIZABLE
 
 
 @dataclass
@@ -68,7 +47,7 @@ class Isolation:
 
     table: VersionedTable
     base: TableState
-    level: str
+    level: IsolationLevel
     is_unchecked: bool = False
     changes_metadata: bool = False
     tables: int = 1
@@ -200,7 +179,7 @@ def recreated_error(loser: Loser, winners: Sequence[Conflict]) -> ConflictError:
     )
 
 
-def level_of(schema: TableSchema, wanted: str | None) -> str:
+def level_of(schema: TableSchema, wanted: str | None) -> IsolationLevel:
     """The level a transaction has on a table: its own wish, never less than the table's.
 
     Raises:
@@ -209,4 +188,4 @@ def level_of(schema: TableSchema, wanted: str | None) -> str:
     own = schema.isolation_level
     if wanted is None:
         return own
-    return stricter(own, parse_level(wanted))
+    return stricter(own, parse_isolation_level(wanted))

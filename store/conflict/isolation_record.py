@@ -18,6 +18,7 @@ from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import HISTORY_EXPIRED, Predicate, ReadLog
 from seqstore.store.errors import ConflictError, InvalidInputError, VersionExpiredError
 from seqstore.store.expressions.predicate import pack, unpack
+from seqstore.store.schema.isolation_level import IsolationLevel
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -31,7 +32,7 @@ def isolation_to_record(isolation: Isolation | None) -> dict[str, Any] | None:
         return None
     return {
         "version": isolation.base.version,
-        "level": isolation.level,
+        "level": str(isolation.level),
         "unchecked": isolation.is_unchecked,
         "tables": isolation.tables,
         "has_read": isolation.has_read,
@@ -85,7 +86,12 @@ def isolation_from_record(table: VersionedTable, operation: str, record: dict[st
             return None
         raise _history_expired(table, operation, record) from error
     isolation = Isolation(
-        table, state, record["level"], record["unchecked"], tables=record["tables"], lease=lease
+        table,
+        state,
+        IsolationLevel(record["level"]),
+        record["unchecked"],
+        tables=record["tables"],
+        lease=lease,
     )
     stored, reads = record["reads"], isolation.reads
     reads.whole_table, reads.fallback = stored["whole"], stored["fallback"]

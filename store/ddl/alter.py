@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import Isolation, schema_error
 from seqstore.store.conflict.read_set import Predicate
@@ -105,7 +105,7 @@ def _alter(
     schema = replace(schema, revision=revision + 1)
     tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
     record = TransactionRecord(
-        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, operation, now_ms()
+        tx.next_id("txn"), table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
     )
     commit_info = CommitInfo(is_blind=True, changes=texts, features=features)
     write = TableWrite(table.id, table.name, schema.revision, Plan(version), commit_info=commit_info)

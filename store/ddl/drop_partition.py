@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, put_version
@@ -71,7 +71,7 @@ def _put_version_without(
     after = _without(before, partition)
     tx.put("schemas", records.schema_key(table.id, after.revision), after.to_record())
     record = TransactionRecord(
-        tx.next_id("txn"), table.database_id, table.name, "", VISIBLE, _OPERATION, now_ms()
+        tx.next_id("txn"), table.database_id, table.name, "", TransactionStatus.VISIBLE, _OPERATION, now_ms()
     )
     _, deleted, _ = plan.effects()
     refuse_changes(before, table.name, _OPERATION, deleted)

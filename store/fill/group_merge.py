@@ -33,10 +33,11 @@ from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, Column, default_scalar
 from seqstore.store.schema.column_groups import ColumnGroup
 from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.segment.dedupe import Rows, equal_keys, group_rows
+from seqstore.store.segment.dedupe import equal_keys, group_rows
 from seqstore.store.segment.key_codes import encode_keys, is_exact
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import NO_RANK, Rows, last_of, ranked, reaching, running_largest
 from seqstore.store.types.zero_values import fill_zero_values
 
 if TYPE_CHECKING:
@@ -158,30 +159,22 @@ class _Merging:
             untouched = np.zeros(keys, dtype=np.bool_)
             lead_is_null = self._lead_is_null(group) if self.touches.any() else untouched
             return _Register(none, none, untouched, lead_is_null)
-        ranks, lead, null = self._ranks(group, proposed)
-        value = np.where(proposed, ranks, _NONE)
-        self.is_useful |= proposed & (value >= lead[self.key_of])
+        ranks, start, null = self._ranks(group, proposed)
+        value = np.where(proposed, ranks, NO_RANK)
+        self.is_useful |= proposed & (value >= start[self.key_of])
         if self.takes_all.any():
-            value = np.where(self.takes_all, self._running(value, lead), value)
-        best = np.maximum.reduceat(value, self.starts)
-        wins = best >= lead
-        numbers = np.arange(len(self.order))
-        reaches = (value == best[self.key_of]) & wins[self.key_of]
-        winner = self._last(reaches, numbers)
-        sequence = self._last(reaches & proposed, numbers)
+            value = np.where(self.takes_all, running_largest(value, start, self.key_of), value)
+        reaches, final = reaching(value, start, self.starts, self.key_of)
+        winner = last_of(reaches, self.starts)
+        sequence = last_of(reaches & proposed, self.starts)
         found = winner != _NONE
         self.is_used[winner[found]] = True
         deleted = found & self.deletes[winner]
-        is_null: Mask = np.where(wins, best, lead) == null
+        is_null: Mask = final == null
         return _Register(winner, sequence, deleted, is_null)
 
     def _number(self, group: ColumnGroup) -> int:
         return self.schema.groups.index(group)
-
-    def _last(self, where: Mask, numbers: Rows) -> Rows:
-        """The last ordered row of each key among some, -1 where there is none."""
-        last: Rows = np.maximum.reduceat(np.where(where, numbers, _NONE), self.starts)
-        return last
 
     def _ranks(self, group: ColumnGroup, proposed: Mask) -> tuple[Ints, Ints, int]:
         """Dense ranks of sequences: of ordered rows, of each key's history, of NULL."""
@@ -190,10 +183,7 @@ class _Merging:
         if proposed.any():
             own = self._tuples(group, self.delta.rows).take(self.order)
         stored = self._tuples(group, self.stored)
-        ranks = SequenceVector.concatenate([own, stored, null_tuple]).ranks()
-        null = int(ranks[-1])
-        of_history = np.append(ranks[len(own) : -1], null)[self.history]
-        return ranks[: len(own)], of_history, null
+        return ranked(own, stored, null_tuple, self.history)
 
     def _tuples(self, group: ColumnGroup, rows: pa.Table | None) -> SequenceVector:
         """Sequences of a group, several columns as one; None stands for one row of NULLs."""
@@ -211,20 +201,12 @@ class _Merging:
         is_null: Mask = np.append(nulls, True)[self.history]
         return is_null
 
-    def _running(self, value: Ints, lead: Ints) -> Ints:
-        """The largest rank of each key so far, history's included, at each ordered row."""
-        span = int(max(value.max(initial=0), lead.max(initial=0))) + 2
-        begin = lead[self.key_of] + self.key_of * span
-        running: Ints = np.maximum.accumulate(np.maximum(value + self.key_of * span, begin))
-        return running - self.key_of * span
-
     def _present(self) -> Ints:
         """Steps 5 and 6: a bit for each group that is there."""
         stored = np.asarray(_flat(self.stored.column(GROUPS_COL))).astype(np.int64)
         known = sum(1 << number for number in self.registers)  # not of groups that were dropped
         present = np.append(stored, 0)[self.history] & np.int64(known)
-        numbers = np.arange(len(self.order))
-        touch = self._last(self.touches, numbers)
+        touch = last_of(self.touches, self.starts)
         for number, register in self.registers.items():
             bit = np.int64(1) << np.int64(number)
             decided = register.winner != _NONE

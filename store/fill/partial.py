@@ -44,6 +44,7 @@ from seqstore.store.segment.dedupe import Groups, equal_keys, group_rows
 from seqstore.store.segment.key_codes import Codes, encode_keys, is_exact
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import NO_RANK, last_of, ranked, reaching, running_largest
 from seqstore.store.types.zero_values import fill_zero_values
 
 _NONE: Final = -1
@@ -133,11 +134,11 @@ class _Filling:
         """Steps 2 and 3: which ordered rows count, and what each key comes to."""
         kept = self._kept_rows()
         numbers = np.arange(len(self.order))
-        self.last_kept = self._last(np.where(kept, numbers, _NONE))
+        self.last_kept = last_of(kept, self.starts)
         signs = np.zeros(len(self.order), dtype=np.bool_)
         if self.delta.signs is not None:
             signs = self.delta.signs[self.order] == 1
-        last_delete = self._last(np.where(kept & signs, numbers, _NONE))
+        last_delete = last_of(kept & signs, self.starts)
         self.is_tombstone = (last_delete != _NONE) & (last_delete == self.last_kept)
         # A tombstone still carries what its own row lists (P28).
         begin = np.where(self.is_tombstone, last_delete, last_delete + 1)
@@ -158,21 +159,15 @@ class _Filling:
             self.sequence_row = np.full(len(self.starts), _NONE, dtype=np.intp)
             return np.ones(rows, dtype=np.bool_)
         given = self._sequence_given()[self.order]
-        ranks, start, default = self._ranks(given)
-        lead = np.where(self.history != _NONE, start, np.where(given[self.starts], _NONE, default))
-        value = np.where(given, ranks, _NONE)
-        span = int(max(ranks.max(initial=0), start.max(initial=0), default)) + 2
+        ranks, start = self._ranks()
+        # A new key does not start from the default when its first row has a sequence.
+        start = np.where((self.history == _NONE) & given[self.starts], NO_RANK, start)
+        value = np.where(given, ranks, NO_RANK)
         group = self.groups.group
-        shifted = np.insert(value + group * span, self.starts, lead + np.arange(len(lead)) * span)
-        places = np.arange(rows) + group + 1  # where an ordered row stands behind its group's lead
-        running = np.maximum.accumulate(shifted)
-        kept: Mask = ~given | (value + group * span >= running[places - 1])
-        self.late = int(np.count_nonzero(given & (value < lead[group])))
-        final = (
-            running[np.append(places[self.starts[1:] - 1], len(shifted) - 1)] - np.arange(len(lead)) * span
-        )
-        reaches = given & kept & (value == final[group])
-        self.sequence_row = self._last(np.where(reaches, np.arange(rows), _NONE))
+        kept: Mask = ~given | (value == running_largest(value, start, group))
+        self.late = int(np.count_nonzero(given & (value < start[group])))
+        reaches, _ = reaching(value, start, self.starts, group)
+        self.sequence_row = last_of(reaches, self.starts)
         return kept
 
     def _sequence_given(self) -> Mask:
@@ -182,8 +177,8 @@ class _Filling:
             return np.ones(len(self.delta), dtype=np.bool_)
         return self.delta.sequence_supplied
 
-    def _ranks(self, given: Mask) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-        """Dense ranks, NULL lowest: of ordered rows, of each group's history, of the default."""
+    def _ranks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Returns the ranks of the sequences of ordered rows, and the rank from which each group starts."""
         sequence_type = self.schema.sequence_type
         assert sequence_type is not None
         own = SequenceVector.nulls(len(self.order))
@@ -191,9 +186,8 @@ class _Filling:
             own = SequenceVector.encode(self.delta.sequence, sequence_type).take(self.order)
         stored = self.matches.sequence or SequenceVector.nulls(0)
         default = SequenceVector.encode(self._default_sequence(1), sequence_type)
-        ranks = SequenceVector.concatenate([own, stored, default]).ranks()
-        of_history = np.append(ranks[len(own) : len(own) + len(stored)], 0)[self.history]
-        return ranks[: len(own)], of_history, int(ranks[-1])
+        ranks, start, _ = ranked(own, stored, default, self.history)
+        return ranks, start
 
     def _default_sequence(self, rows: int) -> pa.Array:
         """What a new key's sequence is when nobody supplies it: the mapped column's default, else NULL
@@ -205,11 +199,6 @@ class _Filling:
             return pa.nulls(rows, arrow)
         value = default_scalar(self.schema.column(mapped), self.options.now)
         return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, arrow)
-
-    def _last(self, values: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """The largest value of each group."""
-        result: npt.NDArray[np.intp] = np.maximum.reduceat(values, self.starts)
-        return result
 
     def _forget_lost(self) -> None:
         """Leaves out keys of which every row was dropped."""
@@ -275,7 +264,7 @@ class _Filling:
         mask = self.delta.supplied.get(name)
         if mask is not None:
             counts = counts & mask[self.order]
-        last = self._of_left(self._last(np.where(counts, np.arange(len(self.order)), _NONE)))
+        last = self._of_left(last_of(counts, self.starts))
         return np.where(last == _NONE, _NONE, self.order[last])
 
     def _keeps_history(self, column: Column) -> Mask:

@@ -25,8 +25,8 @@ from seqstore.store.check.delta import Delta, Mask
 from seqstore.store.read.lookup import find
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
-from seqstore.store.segment.dedupe import Rows
 from seqstore.store.segment.key_index import Matches
+from seqstore.store.segment.winner import Rows
 
 
 def revived(delta: Delta, state: TableState, beneath: TableState) -> Delta:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppPair
-from seqstore.store.catalog.transaction_record import PREPARE, VISIBLE, TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
 from seqstore.store.check.partial_checker import PartialChecker
@@ -93,7 +93,7 @@ class LoadResult:
     bytes_written: int
     milliseconds: int
     rejected: list[RejectedRow] = field(default_factory=list)
-    status: str = VISIBLE
+    status: str = TransactionStatus.VISIBLE
 
 
 class Load:
@@ -131,7 +131,7 @@ class Load:
             table.database_id,
             table.name,
             self.label,
-            transactions.PREPARE,
+            TransactionStatus.PREPARE,
             operation,
             transactions.now_ms(),
         )
@@ -193,20 +193,21 @@ class Load:
         if isinstance(self._checker, PartialChecker):
             assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
+            counts = VersionMetrics(len(batch), len(delta), len(rejected))
+            filling = self._filling
+            if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
+                filling = replace(filling, refuse_new_keys=False)
             if len(delta):
-                filling = self._filling
-                if self._checker.makes_keys:  # rows of new keys only: as good as whole rows (A8, P13)
-                    filling = replace(filling, refuse_new_keys=False)
-                self._writer.add_delta(delta, filling)
-            accepted = len(delta)
+                self._writer.add_delta(delta, filling, counts)
+            else:
+                self._writer.count(counts)
         else:
             pieces, rejected = self._checker.check_pieces(batch)
-            self._writer.add_rows(*pieces)
-            accepted = sum(len(rows) for rows in pieces)
-        before = self._writer.metrics.rows_total
-        limit = self._table.settings.rejected_rows_max - len(self._rejected)
-        self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
-        self._writer.count(VersionMetrics(len(batch), accepted, len(rejected)))
+            self._writer.add_rows(*pieces, rejected=len(rejected))
+        if rejected:
+            before = self._writer.metrics.rows_total - len(batch)
+            limit = self._table.settings.rejected_rows_max - len(self._rejected)
+            self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
         return rejected
 
     @property
@@ -226,7 +227,6 @@ class Load:
         """Stages whole rows that were checked before."""
         self._check_open()
         self._writer.add_rows(rows)
-        self._writer.count(VersionMetrics(len(rows), len(rows)))
 
     def clear(self, filter: pc.Expression | None = None) -> None:
         """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
@@ -343,7 +343,9 @@ class Load:
             DUPLICATE,
         )
 
-    def _result(self, done: TransactionRecord, metrics: VersionMetrics, status: str = VISIBLE) -> LoadResult:
+    def _result(
+        self, done: TransactionRecord, metrics: VersionMetrics, status: str = TransactionStatus.VISIBLE
+    ) -> LoadResult:
         return LoadResult(
             txn_id=done.id,
             label=done.label,
@@ -429,7 +431,7 @@ class Load:
         if self._transaction.id:
             with self._table.catalog.write() as tx:
                 stored = transactions.read_transaction(tx, self._transaction.id)
-                if stored is None or stored.status == PREPARE:  # else somebody was faster
+                if stored is None or stored.status == TransactionStatus.PREPARE:  # else somebody was faster
                     transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.check.group_checker import GroupChecker
-from seqstore.store.check.partial_checker import FLEXIBLE, UPSERT, PartialChecker, parse_new_key_behavior
+from seqstore.store.check.partial_checker import PartialChecker
 from seqstore.store.check.row_checker import RowChecker
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.check.write_modes import (
+    MergeType,
+    NewKeyBehavior,
+    UpdateMode,
+    parse_merge_type,
+    parse_new_key_behavior,
+)
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.schema.table_schema import TableSchema
-
-MERGE_TYPES: Final = ("APPEND", "DELETE", "MERGE")
 
 
 def checker_for(
@@ -27,17 +30,18 @@ def checker_for(
         options: with a mode from `parse_mode`.
         ids: the source of the values of the AUTO_INCREMENT column.
     """
-    shared = (schema, table, options.sequence, deletes_all(options.merge_type), options.moment)
-    is_flexible, mode = options.mode == FLEXIBLE, options.mode
+    is_delete = parse_merge_type(options.merge_type) == MergeType.DELETE
+    shared = (schema, table, options.sequence, is_delete, options.moment)
+    is_flexible, mode = options.mode == UpdateMode.FLEXIBLE, options.mode
     checker: RowChecker
     if schema.groups:
         checker = GroupChecker(
             *shared,
             flexible=is_flexible,
-            ignore_null=options.ignore_null and mode != UPSERT,
-            whole_rows=mode == UPSERT,
+            ignore_null=options.ignore_null and mode != UpdateMode.UPSERT,
+            whole_rows=mode == UpdateMode.UPSERT,
         )
-    elif mode == UPSERT:
+    elif mode == UpdateMode.UPSERT:
         checker = RowChecker(*shared, require_sequence=options.require_sequence, ids=ids)
     else:
         checker = PartialChecker(*shared, ids=ids, flexible=is_flexible, ignore_null=options.ignore_null)
@@ -48,18 +52,7 @@ def filling_for(schema: TableSchema, options: WriteOptions) -> FillOptions | Non
     """Returns how rows are filled from history, None for whole rows of tables without column groups."""
     mode = options.mode
     # The treatment of new keys has no effect on whole rows (P13).
-    refuse = parse_new_key_behavior(options.new_keys) == "ERROR" and mode != UPSERT
-    if mode == UPSERT and not schema.groups:
+    refuse = parse_new_key_behavior(options.new_keys) == NewKeyBehavior.ERROR and mode != UpdateMode.UPSERT
+    if mode == UpdateMode.UPSERT and not schema.groups:
         return None
-    return FillOptions(mode == FLEXIBLE, refuse_new_keys=refuse, now=options.moment)
-
-
-def deletes_all(merge_type: str) -> bool:
-    """Whether every row is a delete.
-
-    Raises:
-        InvalidInputError: no such merge type.
-    """
-    if merge_type.upper() not in MERGE_TYPES:
-        raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type")
-    return merge_type.upper() == "DELETE"
+    return FillOptions(mode == UpdateMode.FLEXIBLE, refuse_new_keys=refuse, now=options.moment)

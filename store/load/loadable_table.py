@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 from seqstore.store.catalog.app_ids import find_app
 from seqstore.store.catalog.auto_increment import IdSource
-from seqstore.store.check.partial_checker import FIXED, FLEXIBLE, check_flexible, parse_mode
+from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.check.row_checker import RowChecker
+from seqstore.store.check.write_modes import MergeType, UpdateMode, parse_mode
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.load import Load, LoadResult
@@ -74,9 +75,9 @@ class LoadableTable(VersionedTable):
         return self.upsert(
             as_table(keys),
             label=label,
-            merge_type="DELETE",
+            merge_type=MergeType.DELETE,
             operation="DELETE",
-            mode=FIXED,
+            mode=UpdateMode.FIXED,
             txn_app_id=txn_app_id,
             txn_version=txn_version,
         )
@@ -148,11 +149,12 @@ class LoadableTable(VersionedTable):
         options = replace(options, mode=parse_mode(options.mode), now=options.moment)
         # Tasks do not see the catalog, which reserves the values of an AUTO_INCREMENT column.
         checker = checker_for(schema, self.name.partition(".")[2], options, ids=None)
-        if options.mode == FLEXIBLE:
+        if options.mode == UpdateMode.FLEXIBLE:
             check_flexible(schema)
         elif supplied is not None:
             raise InvalidInputError(
-                f"column {supplied!r} names what each row supplies: only for updates of mode {FLEXIBLE}",
+                f"column {supplied!r} names what each row supplies: only for updates of mode "
+                f"{UpdateMode.FLEXIBLE}",
                 kind="bad_mode",
             )
         check_names(self.name, schema, options.partitions)

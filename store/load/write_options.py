@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypedDict, Unpack
 
-from seqstore.store.check.partial_checker import UPSERT
+from seqstore.store.check.write_modes import MergeType, NewKeyBehavior, UpdateMode
 
 
 class WriteArguments(TypedDict, total=False):
@@ -54,12 +54,12 @@ class WriteOptions:
     label: str | None = None
     operation: str = "LOAD"
     sequence: str | None = None
-    merge_type: str = "APPEND"
+    merge_type: str = MergeType.APPEND
     max_filter_ratio: float = 0.0
     now: datetime | None = None
     require_sequence: bool = True
-    mode: str = UPSERT
-    new_keys: str = "APPEND"
+    mode: str = UpdateMode.UPSERT
+    new_keys: str = NewKeyBehavior.APPEND
     ignore_null: bool = False
     label_prefix: str = ""
     txn_app_id: str | None = None

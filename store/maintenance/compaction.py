@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog.catalog import CatalogTransaction, segment_key
 from seqstore.store.catalog.horizon import raise_watermark
-from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import Loser, error_of, winner_name
@@ -269,7 +269,13 @@ class Compaction:
     def _put_version(self, tx: CatalogTransaction, write: TableWrite, rule: Purge) -> int:
         """Writes the version within the writer lock; the plan must fit the head."""
         transaction = TransactionRecord(
-            0, self._table.database_id, self._table.name, "", VISIBLE, self._operation, now_ms()
+            0,
+            self._table.database_id,
+            self._table.name,
+            "",
+            TransactionStatus.VISIBLE,
+            self._operation,
+            now_ms(),
         )
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
         put_version(tx, transaction, write, head + 1)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord, now_ms
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
@@ -73,7 +73,13 @@ def _publish(
         if live.deletes.hidden:
             plan.own[segment.meta.id] = live.deletes.hidden_positions()
     transaction = TransactionRecord(
-        0, table.database_id, table.name, "", VISIBLE, f"{OPERATION} TO VERSION {state.version}", now_ms()
+        0,
+        table.database_id,
+        table.name,
+        "",
+        TransactionStatus.VISIBLE,
+        f"{OPERATION} TO VERSION {state.version}",
+        now_ms(),
     )
     metrics = VersionMetrics(
         rows_total=state.row_count,

@@ -32,10 +32,10 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.segment.dedupe import Rows
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.segment import INLINE, Segment
 from seqstore.store.segment.stager import Stager
+from seqstore.store.segment.winner import Rows
 
 _ARRIVED_MAX: Final = 4  # more segments are probed by the runs of the newest state, made once for all
 

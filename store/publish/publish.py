@@ -25,9 +25,8 @@ from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.prepared_records import forget_prepared
 from seqstore.store.catalog.transaction_record import (
-    PRECOMMITTED,
-    VISIBLE,
     TransactionRecord,
+    TransactionStatus,
     now_ms,
     put_transaction,
     read_transaction,
@@ -266,13 +265,13 @@ def _finish(
 ) -> TransactionRecord:
     done = replace(
         transaction,
-        status=VISIBLE,
+        status=TransactionStatus.VISIBLE,
         finished_ms=now_ms(),
         version=next(iter(versions.values()), 0),
         versions=versions,
     )
     put_transaction(tx, done)
-    if transaction.status == PRECOMMITTED:
+    if transaction.status == TransactionStatus.PRECOMMITTED:
         forget_prepared(tx, done.id)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     return done

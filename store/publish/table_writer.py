@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 _SMALL_ROWS: Final = 10_000
+_NO_COUNTS: Final = VersionMetrics()
 _INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
 
 
@@ -113,29 +114,34 @@ class TableWriter:
     def can_wait(self) -> bool:
         """Whether preparing needs a moment only, and is best done when this writer is the next to publish."""
         write = self.write
-        return (
-            isinstance(write, PendingWrite)
-            and write.replace_where is None
-            and self.target.isolation is None
-            and not write.has_deltas
-            and all(segment.meta.home == INLINE for segment in write.row_segments)
-            and sum(segment.rows for segment in write.row_segments) <= _SMALL_ROWS
-        )
+        if not isinstance(write, PendingWrite) or self.target.isolation is not None:
+            return False
+        if write.replace_where is not None or write.has_deltas:
+            return False
+        segments = write.row_segments
+        is_inline = all(segment.meta.home == INLINE for segment in segments)
+        return is_inline and sum(segment.rows for segment in segments) <= _SMALL_ROWS
 
     @property
     def has_written(self) -> bool:
         return self.pending.has_written
 
-    def add_rows(self, *pieces: CheckedRows) -> None:
-        """Stages whole rows, in one piece or several, behind everything written before."""
+    def add_rows(self, *pieces: CheckedRows, rejected: int = 0) -> None:
+        """Stages whole rows, in one piece or several, behind everything written before.
+
+        Args:
+            rejected: rows that were given with them and left out, for the metrics.
+        """
         staged = self.target.stager.stage(*pieces)
-        metrics = self.metrics
-        metrics = replace(
-            metrics,
-            rows_superseded=metrics.rows_superseded + staged.superseded,
-            bytes_written=metrics.bytes_written + bytes_of(staged.segments),
+        rows = sum(map(len, pieces))
+        counts = VersionMetrics(
+            rows + rejected,
+            rows,
+            rejected,
+            staged.superseded,
+            bytes_written=bytes_of(staged.segments),
         )
-        self._replace(self.pending.with_segments(staged.segments, metrics))
+        self._revise(self.pending.with_segments(staged.segments, counts))
         self._limit_indexes()
 
     def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]], load: StagingId) -> None:
@@ -146,27 +152,28 @@ class TableWriter:
         ]
         kept = pending.kept.union(meta.id for meta, _ in staged)
         added = replace(pending, kept=kept, loads=pending.loads | {load})
-        self._replace(added.with_segments(segments, pending.metrics))
+        self._revise(added.with_segments(segments, _NO_COUNTS))
         self._limit_indexes()
 
-    def add_delta(self, delta: Delta, options: FillOptions) -> None:
+    def add_delta(self, delta: Delta, options: FillOptions, counts: VersionMetrics = _NO_COUNTS) -> None:
         """Adds rows of a partial update on top of everything written before."""
-        self._replace(self.pending.with_delta(delta, options, self.target.schema))
+        part = DeltaPart((delta,), options, self.target.schema)
+        self._revise(self.pending.with_delta(part, counts))
 
     def replace_rows(self, where: ReplaceWhere) -> None:
         """Removes stored rows before the rows written are added."""
-        self._replace(replace(self.pending, replace_where=where))
+        self._revise(replace(self.pending, replace_where=where))
 
     def count(self, metrics: VersionMetrics) -> None:
         """Adds to the metrics of the write; to be called before it is prepared."""
         pending = self.pending
-        self._replace(replace(pending, metrics=pending.metrics + metrics))
+        self._revise(replace(pending, metrics=pending.metrics + metrics))
 
     def absorb(self, other: TableWriter) -> None:
         """Adds everything that another writer holds; the other must not be used afterwards."""
-        self._replace(self.pending.followed_by(other.pending))
+        self._revise(self.pending.followed_by(other.pending))
 
-    def _replace(self, pending: PendingWrite) -> None:
+    def _revise(self, pending: PendingWrite) -> None:
         """Goes back to a pending write, and removes the files of an earlier preparation."""
         filled, self.write = self.filled, pending
         self._delete_filled(filled)
@@ -264,8 +271,8 @@ class TableWriter:
             LoadRejectedError: rows are too late, and the table refuses such rows.
             InvalidInputError: stored rows would change, and the table is append-only.
         """
-        target, filled, plan = self.target, self.prepared.filled, self.prepared.plan
-        pending = filled.pending
+        target, prepared = self.target, self.prepared
+        filled, plan, pending = prepared.filled, prepared.plan, prepared.filled.pending
         self._refuse_too_late(plan)
         replaced, deleted, superseded = plan.effects()
         if pending.has_deltas:

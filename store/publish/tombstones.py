@@ -32,6 +32,7 @@ from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import version_at
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import loses
 
 Mask = npt.NDArray[np.bool_]
 _TIME_TYPES: Final = ("DATE", "DATETIME")
@@ -81,7 +82,7 @@ class Purge:
         if sequence_type is None or sequence is None:
             self.gone += int(np.count_nonzero(old))
             return old, np.zeros_like(old)
-        leaves = old & ~SequenceVector.nulls(len(old)).less(sequence)
+        leaves = old & ~loses(SequenceVector.nulls(len(old)), sequence)
         guards = old & ~leaves
         if sequence_type.name in _TIME_TYPES:
             times = sequence.columns[0]

@@ -24,7 +24,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transaction
 from seqstore.store.catalog.catalog import Catalog
 from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
-from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
 from seqstore.store.publish.commit import commit, require_unpublished
 from seqstore.store.publish.prepared_writer import (
@@ -97,7 +97,7 @@ def commit_prepared(
     with catalog.read() as tx:
         record = transaction.read_transaction(tx, found.id) or found
         prepared = dict(prepared_of(tx, found.id))
-    if record.status != PRECOMMITTED:
+    if record.status != TransactionStatus.PRECOMMITTED:
         raise transaction.not_precommitted(record)
     writers: list[TableWriter] = []
     try:
@@ -135,7 +135,7 @@ def abort_transaction(
     found = _find(catalog, database, txn_id, label)
     with catalog.write() as tx:
         record = transaction.read_transaction(tx, found.id) or found
-        if record.status not in (PREPARE, PRECOMMITTED):
+        if record.status not in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED):
             raise transaction.not_abortable(record)
         aborted = transaction.abort(tx, record, reason)
         files = forget_prepared(tx, record.id)
@@ -165,7 +165,11 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
 
 def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:
     record = transaction.read_transaction(tx, txn_id)
-    return record is not None and record.status == PRECOMMITTED and not transaction.abandoned_reason(record)
+    return (
+        record is not None
+        and record.status == TransactionStatus.PRECOMMITTED
+        and not transaction.abandoned_reason(record)
+    )
 
 
 def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None) -> TransactionRecord:

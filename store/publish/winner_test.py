@@ -35,6 +35,7 @@ from seqstore.store.segment.key_codes import Codes, is_exact
 from seqstore.store.segment.key_index import Matches, Positions, Run
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.shared_codes import only_codes, shared_codes
+from seqstore.store.segment.winner import loses
 
 # What hiding a stored row means for its key.
 _UNSEEN: Final = 0  # a tombstone
@@ -242,15 +243,14 @@ def _test_segment(
         return
     staged_positions = index.row_positions(matches.probe_keys)
     if index.sequence is not None and matches.sequence is not None:
-        loses = index.sequence.take(matches.probe_keys).less(matches.sequence)
-        if loses.any():
+        lost_now = loses(index.sequence.take(matches.probe_keys), matches.sequence)
+        if lost_now.any():
             lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
-            plan.own[segment.meta.id] = _joined([lost, staged_positions[loses]])
+            plan.own[segment.meta.id] = _joined([lost, staged_positions[lost_now]])
             to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
-            lost_before = plan.lost_to_own.get(segment.meta.id, 0)
-            lost_now = int(np.isin(matches.slots[loses], to_own).sum())
-            plan.lost_to_own[segment.meta.id] = lost_before + lost_now
-            matches, staged_positions = matches.take(~loses), staged_positions[~loses]
+            lost_to_own = int(np.isin(matches.slots[lost_now], to_own).sum())
+            plan.lost_to_own[segment.meta.id] = plan.lost_to_own.get(segment.meta.id, 0) + lost_to_own
+            matches, staged_positions = matches.take(~lost_now), staged_positions[~lost_now]
     for slot, rows in rows_by_slot(matches.slots):
         live = state.segments[slot]
         positions = matches.positions[rows]

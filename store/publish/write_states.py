@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.version_record import VersionMetrics
-from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.isolation import Isolation
-from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import DeltaPart, Part, RowPart
@@ -113,21 +111,24 @@ class PendingWrite:
             isinstance(part, DeltaPart) or part.segments for part in self.parts
         )
 
-    def with_segments(self, segments: Sequence[Segment], metrics: VersionMetrics) -> PendingWrite:
+    def with_segments(self, segments: Sequence[Segment], counts: VersionMetrics) -> PendingWrite:
         """Returns the write with whole rows behind everything else."""
-        last = self.parts[-1] if self.parts else None
-        if isinstance(last, RowPart):
-            joined = RowPart((*last.segments, *segments))
-            return replace(self, parts=(*self.parts[:-1], joined), metrics=metrics)
-        return replace(self, parts=(*self.parts, RowPart(tuple(segments))), metrics=metrics)
+        parts = self.parts
+        if parts and isinstance(parts[-1], RowPart):
+            parts = (*parts[:-1], RowPart((*parts[-1].segments, *segments)))
+        else:
+            parts = (*parts, RowPart(tuple(segments)))
+        return PendingWrite(parts, self.metrics + counts, self.replace_where, self.kept, self.loads)
 
-    def with_delta(self, delta: Delta, options: FillOptions, schema: TableSchema) -> PendingWrite:
+    def with_delta(self, part: DeltaPart, counts: VersionMetrics) -> PendingWrite:
         """Returns the write with a partial update on top of everything else."""
-        last = self.parts[-1] if self.parts else None
-        if isinstance(last, DeltaPart) and last.options == options:
-            joined = replace(last, deltas=(*last.deltas, delta))
-            return replace(self, parts=(*self.parts[:-1], joined))
-        return replace(self, parts=(*self.parts, DeltaPart((delta,), options, schema)))
+        parts = self.parts
+        last = parts[-1] if parts else None
+        if isinstance(last, DeltaPart) and last.options == part.options:
+            parts = (*parts[:-1], replace(last, deltas=(*last.deltas, *part.deltas)))
+        else:
+            parts = (*parts, part)
+        return PendingWrite(parts, self.metrics + counts, self.replace_where, self.kept, self.loads)
 
     def followed_by(self, other: PendingWrite) -> PendingWrite:
         """Returns the write with another one behind it."""

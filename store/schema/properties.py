@@ -14,6 +14,7 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema import column_groups as groups
+from seqstore.store.schema.isolation_level import parse_isolation_level
 
 SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
@@ -32,7 +33,6 @@ ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
 PARTITION_COLUMNS: Final = "partition_columns"
 
-_LEVELS: Final = {"serializable": "Serializable", "writeserializable": "WriteSerializable"}
 
 STORAGE_FORMATS: Final = ("arrow", "parquet")
 _COMPRESSIONS: Final = {
@@ -132,23 +132,8 @@ def _too_late(name: str, value: str) -> str:
     return lowered
 
 
-def parse_isolation_level(level: str) -> str:
-    """Returns the canonical spelling of a table's isolation level, without regard to case.
-
-    Raises:
-        InvalidInputError: any other name, `SnapshotIsolation` included, which is internal.
-    """
-    known = _LEVELS.get(level.lower())
-    if known is None:
-        raise InvalidInputError(
-            f"isolation level {level!r}: expected Serializable or WriteSerializable",
-            kind="DELTA_INVALID_ISOLATION_LEVEL",
-        )
-    return known
-
-
 def _isolation_level(_name: str, value: str) -> str:
-    return parse_isolation_level(value)
+    return str(parse_isolation_level(value))
 
 
 def _text(_name: str, value: str) -> str:

@@ -33,6 +33,7 @@ from seqstore.store.schema.declaration import (
     check_sequence,
 )
 from seqstore.store.schema.features import features_of, protocol_of
+from seqstore.store.schema.isolation_level import IsolationLevel
 from seqstore.store.schema.partitioning import Partitioning
 from seqstore.store.schema.partitions import checked as check_partitioning
 from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
@@ -174,9 +175,9 @@ class TableSchema:
         return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
 
     @property
-    def isolation_level(self) -> str:
+    def isolation_level(self) -> IsolationLevel:
         """The isolation level of the table's transactions."""
-        return self.properties.get(props.ISOLATION_LEVEL, "WriteSerializable")
+        return IsolationLevel(self.properties.get(props.ISOLATION_LEVEL, IsolationLevel.WRITE_SERIALIZABLE))
 
     @property
     def row_level(self) -> bool:

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import Rows, order_winner_last
 
-Rows = npt.NDArray[np.intp]
 _ONE: Final = np.uint64(1)
 
 
@@ -162,11 +162,9 @@ def _regroup(
 def _order_by_sequence(
     order: Rows, group: npt.NDArray[np.int64], same: npt.NDArray[np.bool_], sequence: SequenceVector
 ) -> Rows:
-    """Orders each group by ascending sequence, ties in input order, so that the last row wins."""
+    """Brings the rows of each group into an order in which the winner is the last."""
     shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
     rows = order[shared]
-    columns = sequence.take(rows).columns
-    inner = np.lexsort((rows, *reversed(columns), group[shared]))
     sorted_order = order.copy()
-    sorted_order[shared] = rows[inner]
+    sorted_order[shared] = rows[order_winner_last(rows, group[shared], sequence.take(rows))]
     return sorted_order

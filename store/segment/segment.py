@@ -34,11 +34,11 @@ from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.dedupe import Rows
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import KeyIndex
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import Rows
 from seqstore.store.segment.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"

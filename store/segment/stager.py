@@ -31,7 +31,7 @@ from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.constraint_check import refuse_violations
-from seqstore.store.segment.dedupe import Rows, choose_winners
+from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
 from seqstore.store.segment.key_index import KeyIndex
@@ -44,6 +44,7 @@ from seqstore.store.segment.segment import (
     write_segment,
 )
 from seqstore.store.segment.sequence import SequenceVector
+from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
 
 # Arrow's strings have 32-bit offsets: a part must stay well below 2 GiB, however many rows it has.

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE, find_app
 from seqstore.store.catalog.update_lock import (
-    OPTIMISTIC,
-    SERIAL,
+    ConcurrencyMode,
     lock_directory,
     retry_lock,
     update_lock,
@@ -52,7 +51,7 @@ def run_dml(table: LoadableTable, work: Work, options: DmlOptions) -> DmlResult:
     """
     statement = _Statement(table, work, options)
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
-    if mode == SERIAL or not options.retries:  # serial attempts hold a lock already
+    if mode == ConcurrencyMode.SERIAL or not options.retries:  # serial attempts hold a lock already
         return retried(statement.attempt, options.retries)
     with statement:
         return retried(statement.attempt, options.retries, statement.wait)
@@ -119,13 +118,13 @@ class _Statement:
 def _serialized(table: LoadableTable, options: DmlOptions) -> Iterator[str]:
     """Holds the update lock when updates are serial; yields the mode of the transaction itself."""
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
-    if mode != SERIAL:
+    if mode != ConcurrencyMode.SERIAL:
         yield mode
         return
     seconds = options.lock_seconds
     seconds = table.settings.update_lock_seconds if seconds is None else seconds
     with update_lock(lock_directory(table.catalog), table.id, seconds):
-        yield OPTIMISTIC  # the lock is held already; loads are still checked
+        yield ConcurrencyMode.OPTIMISTIC  # the lock is held already; loads are still checked
 
 
 def _result(matched: int, opened: TransactionTable, done: TransactionResult) -> DmlResult:

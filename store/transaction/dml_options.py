@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from seqstore.store.catalog.transaction_record import VISIBLE
+from seqstore.store.catalog.transaction_record import TransactionStatus
 
 
 class DmlArguments(TypedDict, total=False):
@@ -64,4 +64,4 @@ class DmlResult:
     rows_matched: int
     rows_changed: int
     warnings: tuple[str, ...] = ()
-    status: str = VISIBLE
+    status: str = TransactionStatus.VISIBLE

@@ -35,9 +35,9 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.catalog import Catalog
-from seqstore.store.catalog.transaction_record import EXPIRED, PREPARE, TransactionRecord
-from seqstore.store.catalog.update_lock import SERIAL, UNCHECKED, lock_directory, update_lock, update_mode
-from seqstore.store.conflict.isolation import Isolation, level_of, parse_level
+from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
+from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
+from seqstore.store.conflict.isolation import Isolation, level_of
 from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
@@ -45,6 +45,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.records import unpack
+from seqstore.store.schema.isolation_level import parse_isolation_level
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -94,7 +95,7 @@ class Transaction:
         self._settings = settings
         self._find_table = find_table
         self._options = options
-        self._isolation = parse_level(options.isolation) if options.isolation is not None else None
+        self._isolation = parse_isolation_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
         self._locks = ExitStack()
         self._locked: set[int] = set()
@@ -159,7 +160,10 @@ class Transaction:
         state, lease = table.hold(self._heads.get(table.id))
         mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
         isolation = Isolation(
-            table, state, level_of(state.schema, self._isolation), is_unchecked=mode == UNCHECKED
+            table,
+            state,
+            level_of(state.schema, self._isolation),
+            is_unchecked=mode == ConcurrencyMode.UNCHECKED,
         )
         if self._record is None:
             self._begin(self._database or table.database_id, table.name)
@@ -215,7 +219,7 @@ class Transaction:
         mode = update_mode(self._catalog, settings.enable_concurrent_update, self._options.concurrency)
         table_id = table.base.id
         self._updated.add(table_id)
-        if mode != SERIAL or table_id in self._locked:
+        if mode != ConcurrencyMode.SERIAL or table_id in self._locked:
             return
         seconds = settings.update_lock_seconds if seconds is None else seconds
         with ExitStack() as taken:
@@ -397,7 +401,7 @@ class Transaction:
             self._store_record(database, table)
             return
         self._record = TransactionRecord(
-            0, database, table, self.label, PREPARE, self.operation, self._begun_ms
+            0, database, table, self.label, TransactionStatus.PREPARE, self.operation, self._begun_ms
         )
 
     def _store_record(self, database: int, table: str) -> None:
@@ -427,7 +431,9 @@ class Transaction:
             if record is not None and record.id:
                 with self._catalog.write() as tx:
                     stored = transactions.read_transaction(tx, record.id)
-                    if stored is None or stored.status == PREPARE:  # else somebody was faster (X20)
+                    if (
+                        stored is None or stored.status == TransactionStatus.PREPARE
+                    ):  # else somebody was faster (X20)
                         transactions.abort(tx, record, reason)
         finally:
             self._close()

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog.app_ids import AppPair
 from seqstore.store.catalog.leases import Lease
-from seqstore.store.check.partial_checker import FIXED
 from seqstore.store.check.row_checker import RowChecker
+from seqstore.store.check.write_modes import MergeType, UpdateMode
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import InvalidInputError
@@ -268,7 +268,7 @@ class TransactionTable:
 
     def delete(self, keys: Any) -> LoadResult:
         """Keys to delete at commit; see `Table.delete`."""
-        return self.upsert(as_table(keys), merge_type="DELETE", mode=FIXED)
+        return self.upsert(as_table(keys), merge_type=MergeType.DELETE, mode=UpdateMode.FIXED)
 
     def change(self, rows: pa.Table) -> LoadResult:
         """Rows that were read, with some cells computed anew; written at commit.
@@ -283,7 +283,7 @@ class TransactionTable:
             InvalidInputError: the columns do not fit the table.
             LoadRejectedError: a cell cannot be stored.
         """
-        with self.begin_load(mode=FIXED) as load:
+        with self.begin_load(mode=UpdateMode.FIXED) as load:
             assert isinstance(load, StatementLoad)
             load.changes_rows_read()
             load.write(rows)

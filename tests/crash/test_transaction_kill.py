@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, UnavailableError, parse_type
-from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE
+from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_52_a_killed_commit_is_whole_or_not_at_all(directory: Path, failpoint: s
         assert found == ([[1], [1]] if visible else [[0], []])
         record = store.find_transaction("db", "once")
         assert record is not None
-        assert record.status == (VISIBLE if visible else ABORTED)
+        assert record.status == (TransactionStatus.VISIBLE if visible else TransactionStatus.ABORTED)
         assert bool(record.reason) is not visible
         for name in ("db.t", "db.u"):
             assert store.table(name).check() == []

@@ -24,7 +24,7 @@ from seqstore import (
     parse_type,
 )
 from seqstore.store import errors
-from seqstore.store.catalog.transaction_record import VISIBLE, TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import schema_error
 from seqstore.store.ddl.alter import add_feature, alter, set_properties
@@ -183,7 +183,7 @@ def test_the_first_winner_says_which_exception_it_is(table: Table) -> None:
 
 def test_45_whoever_made_the_table_anew_is_told(store: Store, table: Table) -> None:
     """The table goes and comes between the last look at it and the switch."""
-    record = TransactionRecord(0, table.database_id, "db.t", "", VISIBLE, "UPDATE", 0)
+    record = TransactionRecord(0, table.database_id, "db.t", "", TransactionStatus.VISIBLE, "UPDATE", 0)
     commit_info = CommitInfo(is_blind=False, read_version=2, level="Serializable")
     store.drop_table("db.t")
     create(store)

@@ -10,7 +10,7 @@ import pytest
 
 from seqstore import Column, LabelExistsError, Settings, Store, Table, TableSchema, parse_type
 from seqstore.store.catalog.label_retention import forget_transactions
-from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE, put_transaction, read_transaction
+from seqstore.store.catalog.transaction_record import TransactionStatus, put_transaction, read_transaction
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_label_that_was_used_again_stays(store: Store, table: Table) -> None:
     assert forget_transactions(store.catalog, 3600) == 1
     found = store.find_transaction("db", "again")
     assert found is not None
-    assert (found.id, found.status) == (second, VISIBLE)
+    assert (found.id, found.status) == (second, TransactionStatus.VISIBLE)
 
 
 def test_a_load_that_runs_is_kept_however_long_it_takes(store: Store, table: Table) -> None:
@@ -97,7 +97,7 @@ def test_an_abandoned_transaction_is_aborted_first_and_forgotten_later(store: St
     with store.catalog.read() as tx:
         record = read_transaction(tx, txn_id)
     assert record is not None
-    assert record.status == ABORTED
+    assert record.status == TransactionStatus.ABORTED
     age(store, txn_id, 3601)
     assert forget_transactions(store.catalog, 3600) == 1
     assert labels(store) == 0
@@ -109,7 +109,7 @@ def test_prepared_transactions_within_their_term_stay(store: Store, table: Table
     load.precommit()
     age(store, load.txn_id, 10 * 3600)
     assert table.vacuum().transactions == 0
-    assert store.commit_transaction("db", label="prepared").status == VISIBLE
+    assert store.commit_transaction("db", label="prepared").status == TransactionStatus.VISIBLE
 
 
 def test_the_walk_ends_at_the_first_young_transaction(store: Store, table: Table) -> None:

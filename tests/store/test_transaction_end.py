@@ -17,11 +17,10 @@ import pytest
 from seqstore import ClosedError, InvalidInputError, Settings, Store, Table, Transaction
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import (
-    ABORTED,
     EXPIRED,
     OWNER_ENDED,
-    PREPARE,
     TransactionRecord,
+    TransactionStatus,
     abandoned_reason,
     find_label,
     now_ms,
@@ -81,7 +80,7 @@ def test_a_transaction_whose_time_is_over_is_stored_as_aborted(store: Store, tab
     """X13, X20"""
     _transaction = expired(store)
     record = stored_record(table)
-    assert (record.status, record.reason) == (ABORTED, EXPIRED)
+    assert (record.status, record.reason) == (TransactionStatus.ABORTED, EXPIRED)
 
 
 def test_a_transaction_whose_time_is_over_frees_its_label(store: Store, table: Table) -> None:
@@ -186,7 +185,15 @@ def test_a_timer_keeps_no_transaction_alive(store: Store, table: Table) -> None:
 def test_a_running_transaction_past_its_term_counts_as_aborted(table: Table) -> None:
     """X13: for processes other than its owner, which may hang."""
     record = TransactionRecord(
-        1, table.database_id, "db.t", "l", PREPARE, "INSERT", 0, owner=this_process(), expires_ms=1
+        1,
+        table.database_id,
+        "db.t",
+        "l",
+        TransactionStatus.PREPARE,
+        "INSERT",
+        0,
+        owner=this_process(),
+        expires_ms=1,
     )
     assert abandoned_reason(record) == EXPIRED
 
@@ -202,7 +209,7 @@ def test_a_running_transaction_within_its_term_goes_on(
 
 def test_a_dead_owner_is_told_apart_from_the_time(table: Table) -> None:
     """X20"""
-    record = TransactionRecord(1, table.database_id, "db.t", "l", PREPARE, "INSERT", 0)
+    record = TransactionRecord(1, table.database_id, "db.t", "l", TransactionStatus.PREPARE, "INSERT", 0)
     assert abandoned_reason(replace(record, expires_ms=now_ms() + 60_000)) == OWNER_ENDED
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from seqstore.store.check.partial_checker import parse_new_key_behavior
+from seqstore.store.check.write_modes import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.translate.calls import SYSTEM_ZONE
 from seqstore.store.sql.translate.functions import SERVER_VERSION

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.check.partial_checker import FLEXIBLE
+from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl.alter import (
     SEQUENCE_LOAD,
     Change,
@@ -119,7 +119,7 @@ def _parse_unset(stream: TokenStream) -> Change:
 def _parse_enable(stream: TokenStream) -> Change:
     stream.need("FEATURE")
     feature = stream.string("a feature")
-    if feature.upper() == FLEXIBLE:
+    if feature.upper() == UpdateMode.FLEXIBLE:
         return enable_flexible_updates()
     if feature.upper() != SEQUENCE_LOAD:
         stream.at -= 1

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE
-from seqstore.store.catalog.transaction_record import PRECOMMITTED, PREPARE, VISIBLE, TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows, write_info
@@ -136,8 +136,8 @@ def _show(statement: ShowTransaction, session: Session) -> Result:
 
 
 def _described(record: TransactionRecord) -> tuple[str, ...]:
-    visible = _time(record.finished_ms if record.status == VISIBLE else 0)
-    is_running = record.status in (PREPARE, PRECOMMITTED)
+    visible = _time(record.finished_ms if record.status == TransactionStatus.VISIBLE else 0)
+    is_running = record.status in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED)
     timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
     return (
         str(record.id),

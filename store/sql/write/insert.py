@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.check.partial_checker import FIXED, UPSERT
 from seqstore.store.check.row_checker import RejectedRow
+from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.errors import InvalidInputError, LoadRejectedError
 from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.schema.column import (
@@ -105,7 +105,7 @@ def run_insert(
         partitions=() if is_touched else statement.partitions,
         now=options.now,
         require_sequence=options.require_sequence,
-        mode=FIXED if partial else UPSERT,
+        mode=UpdateMode.FIXED if partial else UpdateMode.UPSERT,
         new_keys=options.new_keys,
         txn_app_id=options.txn_app_id,
         txn_version=options.txn_version,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.segment.winner import order_winner_first
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
 
@@ -40,10 +41,7 @@ def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tup
     deciding = [by[sequence]] if sequence is not None else []
     keys = [by[name] for name in key]
     rest = [name for name in names if name not in (*keys, *deciding)]
-    order = pc.sort_indices(
-        plain,
-        sort_keys=[(n, "ascending") for n in keys] + [(n, "descending") for n in (*deciding, *rest)],
-    )
+    order = order_winner_first(plain, keys, [*deciding, *rest])
     ordered = plain.take(order)
     fresh = _differs_from_before(ordered, keys)
     distinct = fresh | _differs_from_before(ordered, names)

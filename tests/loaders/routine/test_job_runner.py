@@ -21,7 +21,7 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.messages import bodies_of
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
-from seqstore.store.catalog.transaction_record import ABORTED, now_ms
+from seqstore.store.catalog.transaction_record import TransactionStatus, now_ms
 from seqstore.store.runtime.process_identity import identity_of
 from seqstore.store.sql import ServerContext, Session
 
@@ -183,7 +183,7 @@ def test_a_task_of_a_paused_job_cannot_commit(store: Store) -> None:
     assert (job.rows, dict(job.now.progress)) == ([], {"0": 0})
     label = job.now.other_message.partition("could not be COMMITTED while task ")[2].partition(" ")[0]
     record = store.find_transaction("db", label)
-    assert record is None or record.status == ABORTED
+    assert record is None or record.status == TransactionStatus.ABORTED
     assert job.now.other_message == (
         f"txn {task.txn_id} could not be COMMITTED while task {label} has been aborted."
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
-from seqstore.store.catalog.transaction_record import ABORTED, VISIBLE
+from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
 
 TABLES = """
@@ -42,7 +42,7 @@ def status_of(session: Session, database: str = "db") -> str:
 def test_a_label_belongs_to_the_database_that_is_written(session: Session) -> None:
     """X16"""
     run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
-    assert status_of(session, "other") == VISIBLE
+    assert status_of(session, "other") == TransactionStatus.VISIBLE
 
 
 def test_a_label_is_not_taken_in_a_database_that_is_only_read(session: Session) -> None:
@@ -86,7 +86,7 @@ def test_a_write_that_changes_nothing_ties_a_transaction_with_a_pair_to_its_data
 def test_a_commit_that_changed_nothing_is_visible(session: Session, said: str) -> None:
     """X16: as COMMIT answers, and as an empty load with a label is."""
     run(session, f"BEGIN WITH LABEL l; {said} COMMIT")
-    assert status_of(session) == VISIBLE
+    assert status_of(session) == TransactionStatus.VISIBLE
 
 
 @pytest.mark.parametrize("said", ["UPDATE t SET a = 1 WHERE k = 99;", "SELECT * FROM t;", ""])
@@ -111,7 +111,7 @@ def test_a_commit_of_what_came_under_another_label_frees_its_own(session: Sessio
     session.store.table("db.t").upsert(rows, **pair)
     with session.store.transaction(label="l", **pair) as transaction:
         transaction.table("db.t").upsert(rows)
-    assert status_of(session) == ABORTED
+    assert status_of(session) == TransactionStatus.ABORTED
 
 
 def test_begin_refuses_a_label_used_in_the_current_database(session: Session) -> None:
