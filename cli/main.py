@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from seqstore import __version__
 from seqstore.cli import output
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.context import Settings
@@ -27,10 +28,22 @@ from seqstore.cli.tables import check, history
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
+_FILES: Final = {
+    "default.toml": "all settings, for serve --config",
+    "loads": "example jobs of broker-load",
+    "routine": "example jobs of routine-load",
+}
 
 
 class _Commands(TyperGroup):
-    """Runs a command and turns what it raises into one line and an exit code."""
+    """Runs a command and turns its error into one line and an exit code."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Names the files that the package brings; a path is never wrapped."""
+        conf = conf_directory()
+        formatter.write("\nFiles:\n")
+        for name, use in _FILES.items():
+            formatter.write(f"  {use:34}{conf}/{name}\n")
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -64,12 +77,24 @@ def exit_code(error: Exception) -> int | None:
     return FAILED if isinstance(error, OSError) else None
 
 
+def conf_directory() -> str:
+    """The directory of the settings with their reasons and of the example jobs."""
+    from importlib.resources import files
+
+    return str(files("seqstore") / "conf")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        output.say(f"seqstore {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="seqstore",
     cls=_Commands,
     help="A unique-key table store for data that arrives late, twice and out of order.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -83,6 +108,10 @@ def options(
         typer.Option("--data-dir", envvar="SEQSTORE_DATA_DIR", metavar="DIR", help="Where the data is."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
 ) -> None:
     """Shared options."""
     ctx.obj = Settings(data_dir, debug)

@@ -17,6 +17,8 @@ from seqstore.cli.context import data_dir
 
 if TYPE_CHECKING:
     from seqstore.cli.server.service import Service
+    from seqstore.cli.server.settings import ServerSettings
+    from seqstore.store import Store
 
 
 def serve(
@@ -46,15 +48,9 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_aiohttp()
-    from seqstore.cli.server.background import BackgroundService
-    from seqstore.cli.server.http import HttpService
-    from seqstore.cli.server.maintenance import maintenance_service
     from seqstore.cli.server.memory import keep_little_freed_memory
-    from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
-    from seqstore.loaders.broker.worker import resume
-    from seqstore.loaders.routine.runner import RoutineRunner
     from seqstore.store import Settings, Store
 
     keep_little_freed_memory()
@@ -69,15 +65,25 @@ def serve(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
-        runner = RoutineRunner(store)
-        services: list[Service] = [
-            BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
-            HttpService(store, settings, http_port),
-            MysqlService(store, settings, mysql_port),
-            BackgroundService(runner.start, runner.stop),
-            maintenance_service(store, settings.maintenance_seconds),
-        ]
-        asyncio.run(run_services(services, _say_where))
+        asyncio.run(run_services(_services(store, settings, http_port, mysql_port), _say_where))
+
+
+def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
+    from seqstore.cli.server.background import BackgroundService
+    from seqstore.cli.server.http import HttpService
+    from seqstore.cli.server.maintenance import maintenance_service
+    from seqstore.cli.server.mysql_service import MysqlService
+    from seqstore.loaders.broker.worker import resume
+    from seqstore.loaders.routine.runner import RoutineRunner
+
+    runner = RoutineRunner(store)
+    return [
+        BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
+        HttpService(store, settings, http_port),
+        MysqlService(store, settings, mysql_port),
+        BackgroundService(runner.start, runner.stop),
+        maintenance_service(store, settings.maintenance_seconds),
+    ]
 
 
 def _need_aiohttp() -> None:

@@ -20,7 +20,7 @@ import typer
 from typer.testing import CliRunner
 
 import seqstore
-from seqstore.cli.main import app, exit_code
+from seqstore.cli.main import app, conf_directory, exit_code
 from seqstore.cli.mysql.refusal import number_and_state
 from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
@@ -319,7 +319,7 @@ def _command_paths(group: Any) -> Iterable[list[str]]:
 
 def _help(path: list[str]) -> str:
     shown = CliRunner().invoke(app, [*path, "--help"], prog_name="seqstore", terminal_width=100)
-    return shown.output.strip()
+    return shown.output.strip().replace(conf_directory(), "SITE_PACKAGES/seqstore/conf")
 
 
 def _api() -> str:

@@ -59,16 +59,11 @@ def parse_columns(text: str) -> ColumnList:
     return ColumnList(tuple(fields), derived)
 
 
-def field_names(
-    columns: ColumnList, options: StreamLoadOptions, schema: TableSchema, paths: int
-) -> list[str]:
+def field_names(columns: ColumnList, options: StreamLoadOptions, schema: TableSchema) -> list[str]:
     """Names of the fields of a row of CSV or JSON, in order.
 
     Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4); a row of a
     flexible update may have any of both (F8).
-
-    Args:
-        paths: number of JSON paths, 0 without.
     """
     if columns.fields:
         return list(columns.fields)
@@ -77,4 +72,5 @@ def field_names(
         has_hidden = schema.has_sequence and schema.sequence_column is None
         return [*schema.names, DELETE_SIGN, *([SEQUENCE_COL] if has_hidden else [])]
     names = [*schema.names, *options.hidden_columns]
+    paths = len(options.json.paths) if options.format == "json" else 0
     return names[:paths] if 0 < paths < len(names) else names  # J5

@@ -41,6 +41,24 @@ class Target:
     schema: TableSchema
     name: str
 
+    def check_partitions(self, names: Sequence[str], clause: str = "partitions") -> None:
+        """LH8: a table without partitions has one, of its own name.
+
+        Args:
+            clause: the origin of the names, for errors.
+
+        Raises:
+            NotFoundError, InvalidInputError: the table has no such partition.
+        """
+        partitioning = self.schema.partitioning
+        for name in names:
+            if partitioning is not None:
+                partitioning.find(name)
+            elif name != self.name.partition(".")[2]:
+                raise InvalidInputError(
+                    f"{clause}: unknown partition {name!r} of table {self.name}", kind="unknown_partition"
+                )
+
 
 @dataclass
 class _Watched:
@@ -71,14 +89,12 @@ def open_rows(
     constants: Mapping[str, str] | None = None,
     on_read: Callable[[], None] | None = None,
 ) -> tuple[Reader, RowMapping]:
-    """The reader of a body and the mapping of its rows.
+    """Returns the reader of a body and the mapping of its rows.
 
     Args:
         opened: closes both.
-        constants: fields that every row of the body shares, such as those of its path (B7); they come after
-            its own.
-        on_read: called before plain bytes are asked for, which may be many more than the body has; what it
-            raises ends the reading.
+        constants: fields that all rows of the body share, such as those of its path (B7), behind its own.
+        on_read: called before each read of plain bytes; its exception ends the reading.
 
     Raises:
         InvalidInputError: the options do not fit the table or the body.
@@ -88,34 +104,31 @@ def open_rows(
     if on_read is not None:
         plain = cast(BinaryIO, _Watched(plain, on_read))
     shared = {name.lower(): name for name in constants or {}}
-
-    def mapping(fields: Sequence[str], kinds: Sequence[pa.DataType]) -> RowMapping:
-        database, _, table = target.name.partition(".")
-        made = RowMapping(
-            target.schema,
-            table,
-            options,
-            columns,
-            [*fields, *shared.values()],
-            [*kinds, *[pa.string()] * len(shared)],
-            EvaluationContext(moment, database),
-            needs_all=not options.is_partial,
-        )
-        opened.callback(made.close)
-        return made
-
-    if options.is_csv or options.format == "json":
-        paths = len(options.json.paths) if options.format == "json" else 0
-        fields = [n for n in field_names(columns, options, target.schema, paths) if n.lower() not in shared]
-        mapped = mapping(fields, [pa.string()] * len(fields))
-        if options.is_csv:
-            return CsvReader(plain, fields, options.csv), mapped
-        watched = [name for name in mapped.watched if name.lower() not in shared]
-        return JsonReader(plain, fields, options.json, watched=watched), mapped
-    reader = ColumnarReader(plain, options.format)
-    opened.callback(reader.close)
-    fields = _columns_of_file(reader.schema, columns, target.schema)
-    return reader, mapping(fields, [reader.schema.field(name).type for name in fields])
+    file = None if options.is_csv or options.format == "json" else ColumnarReader(plain, options.format)
+    if file is not None:
+        opened.callback(file.close)
+        fields = _columns_of_file(file.schema, columns, target.schema)
+        kinds = [file.schema.field(name).type for name in fields]
+    else:
+        fields = [n for n in field_names(columns, options, target.schema) if n.lower() not in shared]
+        kinds = [pa.string()] * len(fields)
+    mapping = RowMapping(
+        target.schema,
+        target.name.partition(".")[2],
+        options,
+        columns,
+        [*fields, *shared.values()],
+        [*kinds, *[pa.string()] * len(shared)],
+        EvaluationContext(moment, target.name.partition(".")[0]),
+        needs_all=not options.is_partial,
+    )
+    opened.callback(mapping.close)
+    if file is not None:
+        return file, mapping
+    if options.is_csv:
+        return CsvReader(plain, fields, options.csv), mapping
+    watched = [name for name in mapping.watched if name.lower() not in shared]
+    return JsonReader(plain, fields, options.json, watched=watched), mapping
 
 
 def moment_in(zone: str) -> Moment:

@@ -53,6 +53,11 @@ class SourceBatch:
     absent: dict[str, pa.BooleanArray] = field(default_factory=dict)
     held_bytes: int = 0
 
+    def located(self, bad: Sequence[tuple[int, str]]) -> list[BadRow]:
+        """Returns positions in `rows`, each with a reason, as rows of the body."""
+        places = self.places([row for row, _ in bad])
+        return [BadRow(place, reason) for place, (_, reason) in zip(places, bad, strict=True)]
+
 
 class Reader(Protocol):
     """A format: cuts a body into batches of a few megabytes each. Close it after use."""

@@ -32,7 +32,7 @@ from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
-from seqstore.store.errors import InvalidInputError, LoadRejectedError, StoreError, UnavailableError
+from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
 from seqstore.store.load.load import Load
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.store import Store
@@ -128,7 +128,7 @@ class StreamLoad:
         """
         options, progress = self._options, self._progress
         progress.two_phase_commit = options.two_phase_commit
-        self._check_partitions()
+        Target(self._table.schema, self._table.name).check_partitions(options.partitions)
         if options.is_flexible:
             check_flexible(self._table.schema)
         with self._timed("BeginTxnTimeMs"):
@@ -189,19 +189,6 @@ class StreamLoad:
         )
         return self._progress.is_grouped
 
-    def _check_partitions(self) -> None:
-        """LH8: a table without partitions has one, of its own name."""
-        partitioning = self._table.schema.partitioning
-        for name in self._options.partitions:
-            if partitioning is not None:
-                partitioning.find(name)
-                continue
-            if name != self._table.name.partition(".")[2]:
-                raise InvalidInputError(
-                    f"partitions: unknown partition {name!r} of table {self._table.name}",
-                    kind="unknown_partition",
-                )
-
     # ------------------------------------------------------------------------------------------ rows
 
     def _read_and_write(self, load: Load | GroupedLoad, body: BinaryIO, log: ErrorLog) -> None:
@@ -256,10 +243,7 @@ class StreamLoad:
         self._progress.unselected += mapped.unselected
         if len(self._bad) < ROWS_MAX:
             self._bad += batch.bad
-            places = batch.places([row for row, _ in mapped.bad])
-            self._bad += [
-                BadRow(place, reason) for place, (_, reason) in zip(places, mapped.bad, strict=True)
-            ]
+            self._bad += batch.located(mapped.bad)
 
     def _log(self, log: ErrorLog) -> None:
         """Bad rows were found step by step; the log has them in the order of the body."""

@@ -113,14 +113,11 @@ class FileTask:
             )
             for batch in reader.batches():
                 mapped = mapping(self._with_path_fields(batch), self.moment.local)
-                bad = [*batch.bad]
-                places = batch.places([row for row, _ in mapped.bad])
-                bad += [BadRow(place, why) for place, (_, why) in zip(places, mapped.bad, strict=True)]
                 done = replace(
                     done,
                     filtered=done.filtered + batch.bad_count + mapped.bad_count,
                     unselected=done.unselected + mapped.unselected,
-                    bad=self._listed(done.bad, bad),
+                    bad=self._listed(done.bad, [*batch.bad, *batch.located(mapped.bad)]),
                 )
                 gathered.add(batch.places, mapped, batch.held_bytes)
                 if gathered.is_enough:

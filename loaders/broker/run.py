@@ -32,10 +32,9 @@ from seqstore.loaders.row_source import Target, moment_in
 from seqstore.loaders.spark.registration import registered_counters
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.check.partial_checker import check_flexible
-from seqstore.store.errors import InvalidInputError, LoadRejectedError, NotFoundError, StoreError
+from seqstore.store.errors import LoadRejectedError, NotFoundError, StoreError
 from seqstore.store.maintenance.recovery import ending
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.store import Store
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
 
@@ -134,7 +133,11 @@ class BrokerLoad:
             schema = table.schema
             options = self.spec.options(description)
             moment = moment_in(options.time_zone)
-            partitions = _partitions(description.partitions, schema, table.name)
+            target = Target(schema, table.name)
+            partitions = description.partitions
+            if schema.partitioning is None:
+                target.check_partitions(partitions, "PARTITION")
+                partitions = ()
             may_stage = not (options.is_partial or schema.groups or schema.auto_increment_column)
             write = table.write_task(
                 merge_type="DELETE" if description.merge_type == "DELETE" else "APPEND",
@@ -143,7 +146,6 @@ class BrokerLoad:
                 ignore_null=options.ignore_null,
                 partitions=partitions,
             )
-            target = Target(schema, table.name)
             for file in found:
                 options = replace(self.spec.options(description, file.name), partitions=partitions)
                 tasks.append(FileTask(number, file, options, target, moment, write, may_stage))
@@ -287,22 +289,6 @@ class _Running:
                 for rows, supplied in result.brought:
                     load.write(rows, supplied=supplied)
                 load.commit()
-
-
-def _partitions(names: tuple[str, ...], schema: TableSchema, table: str) -> tuple[str, ...]:
-    """LH8: a table without partitions has one, of its own name.
-
-    Raises:
-        InvalidInputError: there is no such partition.
-    """
-    if schema.partitioning is not None:
-        return names
-    for name in names:
-        if name != table.partition(".")[2]:
-            raise InvalidInputError(
-                f"PARTITION: unknown partition {name!r} of table {table}", kind="unknown_partition"
-            )
-    return ()
 
 
 def _error_text(error: BaseException) -> str:

@@ -142,6 +142,6 @@ class ManyTables:
         if not self._opened:
             self._on_begun(self._transaction.txn_id)
         target = Target(table.schema, table.name)
-        self._spec.check_partitions(target)
+        target.check_partitions(self._spec.partitions)
         load = begin(table, self._spec.options(""), self._now, operation="ROUTINE LOAD", label=None)
         return target, load

@@ -83,7 +83,7 @@ class RoutineSpec(RowsSpec):
         elif mode == "UPDATE_FLEXIBLE_COLUMNS":
             self._check_flexible(target)
         if target is not None:
-            self.check_partitions(target)
+            target.check_partitions(self.partitions)
         options = self.options("")
         parse_columns(options.columns)
         if (self.source == KAFKA or target is None) and options.format not in ("csv", "json"):
@@ -91,21 +91,6 @@ class RoutineSpec(RowsSpec):
             raise InvalidInputError(
                 f"format: expected csv or json {where}, found {options.format}", kind="bad_property"
             )
-
-    def check_partitions(self, target: Target) -> None:
-        """LH8: a table without partitions has one, of its own name.
-
-        Raises:
-            NotFoundError, InvalidInputError: there is no such partition.
-        """
-        partitioning = target.schema.partitioning
-        for name in self.partitions:
-            if partitioning is not None:
-                partitioning.find(name)
-            elif name != target.name.partition(".")[2]:
-                raise InvalidInputError(
-                    f"partitions: unknown partition {name!r} of table {target.name}", kind="unknown_partition"
-                )
 
     def _check_multi(self, mode: str) -> None:
         """R3: columns and conditions would be those of one table."""

@@ -181,11 +181,8 @@ class TaskRun:
                 mapped = mapping(batch, self._moment.local)
                 self._counts.filtered += batch.bad_count + mapped.bad_count
                 self._counts.unselected += mapped.unselected
-                for row in batch.bad:
+                for row in (*batch.bad, *batch.located(mapped.bad)):
                     self._note(row, where)
-                places = batch.places([row for row, _ in mapped.bad])
-                for place, (_, reason) in zip(places, mapped.bad, strict=True):
-                    self._note(BadRow(place, reason), where)
                 rows.gathered.add(batch.places, mapped, batch.held_bytes)
                 if sum(each.gathered.fullness for each in self._rows.values()) >= 1:
                     self._write()

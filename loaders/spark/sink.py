@@ -143,18 +143,9 @@ def foreach_batch_sink(
             called: no streaming query runs, or the columns do not fit.
         NotFoundError: when called: no such store or table.
     """
-    parts = []
-    for name, made in _feeds(table).items():
-        options = {**load_options, **made.load_options}
-        parts.append(_Part(name, made.select, LoadOptions.named(options), options))
-    databases = sorted({split_name(part.table)[0] for part in parts})
-    if len(databases) != 1:
-        raise InvalidInputError(
-            f"a sink loads tables of one database in one switch; found {', '.join(databases) or 'no tables'}",
-            kind="other_database",
-        )
+    parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
-    sink = _Sink(local_path(path), tuple(parts), bytes_max, counters)
+    sink = _Sink(local_path(path), parts, bytes_max, counters)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -167,6 +158,25 @@ def foreach_batch_sink(
         return sink.load(df, query_id, epoch)
 
     return load_epoch
+
+
+def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, Any]) -> tuple[_Part, ...]:
+    """Returns the tables of a sink with their options.
+
+    Raises:
+        InvalidInputError: the tables belong to several databases, or an option is unknown.
+    """
+    parts = []
+    for name, made in _feeds(table).items():
+        options = {**load_options, **made.load_options}
+        parts.append(_Part(name, made.select, LoadOptions.named(options), options))
+    databases = sorted({split_name(part.table)[0] for part in parts})
+    if len(databases) != 1:
+        raise InvalidInputError(
+            f"a sink loads tables of one database in one switch; found {', '.join(databases) or 'no tables'}",
+            kind="other_database",
+        )
+    return tuple(parts)
 
 
 def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from seqstore import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store
+from seqstore import ConflictError, CorruptionError, InvalidInputError, LoadRejectedError, Store, __version__
 from seqstore.cli.main import app, exit_code
+from seqstore.cli.server.settings import ServerSettings
+from seqstore.loaders.broker.toml_spec import read_spec as broker_spec
+from seqstore.loaders.routine.toml_spec import read_spec as routine_spec
 from tests.support.printed import WORKED_EXAMPLE
 
 Invoke = Callable[..., Any]
@@ -169,6 +172,55 @@ def test_every_command_has_help(run: Invoke) -> None:
         result = run(command, "--help")
         assert result.exit_code == 0
         assert command in result.stdout
+
+
+def seqstore(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m seqstore`."""
+    return subprocess.run(
+        [sys.executable, "-m", "seqstore", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = seqstore("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"seqstore {__version__}\n", "")
+
+
+def test_the_module_shows_the_name_of_the_command() -> None:
+    assert seqstore("--help").stdout.startswith("Usage: seqstore [OPTIONS] COMMAND [ARGS]...\n")
+    assert "Usage: seqstore sql " in seqstore("sql", "--nothing").stderr
+
+
+def test_help_names_the_files_of_the_package() -> None:
+    listed = seqstore("--help", COLUMNS="40").stdout.partition("\nFiles:\n")[2].splitlines()
+    settings, loads, routine = (Path(line.rpartition("  ")[2].strip()) for line in listed)
+    assert ServerSettings.load(settings) == ServerSettings()
+    assert broker_spec(loads / "orders.toml").label
+    assert routine_spec(routine / "clicks.toml").name == "clicks"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell: str) -> None:
+    words = {"_TYPER_COMPLETE_ARGS": "seqstore rou", "COMP_WORDS": "seqstore rou", "COMP_CWORD": "1"}
+    done = seqstore(_SEQSTORE_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
+    assert done.returncode == 0
+    assert "routine-load" in done.stdout
+    assert "vacuum" not in done.stdout
+
+
+def test_completion_is_shown_and_installed(tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = seqstore("--show-completion", "bash", **variables)
+    assert (shown.returncode, "_SEQSTORE_COMPLETE=complete_bash" in shown.stdout) == (0, True)
+    installed = seqstore("--install-completion", "bash", **variables)
+    assert installed.returncode == 0, installed.stderr
+    script = tmp_path / ".bash_completions" / "seqstore.sh"
+    assert script.read_text().strip() == shown.stdout.strip()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
 LOADS = [
