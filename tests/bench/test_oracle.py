@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -75,9 +79,8 @@ def test_a_key_that_comes_twice_is_found(oracle: Oracle, right: pa.Table) -> Non
 @pytest.mark.parametrize("name", [name for name in SCHEMA.names if name != KEY])
 def test_one_other_value_is_found_in_any_column(oracle: Oracle, right: pa.Table, name: str) -> None:
     column = right.column(name).to_pylist()
-    changed = {str: lambda v: v[:-1] + "!", bool: lambda v: not v}.get(type(column[5]), lambda v: v + 1)(
-        column[5]
-    )
+    changes: dict[type, Callable[[Any], Any]] = {str: lambda v: v[:-1] + "!", bool: operator.not_}
+    changed = changes.get(type(column[5]), lambda v: v + 1)(column[5])
     values = pa.array([*column[:5], changed, *column[6:]], right.schema.field(name).type)
     other = right.set_column(right.schema.get_field_index(name), right.schema.field(name), values)
     assert oracle.differences(other.to_batches()) == ["1 rows with other values"]

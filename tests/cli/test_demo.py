@@ -6,7 +6,7 @@ import io
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -59,7 +59,7 @@ def screen() -> tuple[Screen, io.StringIO]:
     return Screen(Console(file=printed, highlight=False)), printed
 
 
-def query(sql: str, **tables: pa.Table) -> list[tuple[object, ...]]:
+def query(sql: str, **tables: pa.Table) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         for name, table in tables.items():
             connection.register(name, table)

@@ -103,10 +103,10 @@ def assert_sound(directory: Path, told: list[str], first: int) -> int:
         files = {path.name for path in directory.glob("tables/*/*")}
         assert files == known, "what nobody needs is swept, and nothing else"
         for line in told:
-            what, number = line.split()
-            if number != "0":
+            what, told_number = line.split()
+            if told_number != "0":
                 wanted = ("VISIBLE",) if what == "committed" else ("VISIBLE", "PRECOMMITTED")
-                assert status_of(store, int(number)) in wanted, line
+                assert status_of(store, int(told_number)) in wanted, line
         last = first + sum(line.startswith("prepared") for line in told)
         left = status_of(store, last)
         assert left in ("", "PRECOMMITTED")
@@ -114,8 +114,8 @@ def assert_sound(directory: Path, told: list[str], first: int) -> int:
             if status_of(store, number) == "PRECOMMITTED":
                 store.commit_transaction("db", label=f"l{number}")
         expected = {k: {"k": k, "a": None, "b": None, "c": k} for k in range(KEYS // 2)}
-        for line in table.history()[2:]:
-            for row in update(int(line.label[1:])).to_pylist():
+        for info in table.history()[2:]:
+            for row in update(int(info.label[1:])).to_pylist():
                 expected.setdefault(row["k"], {"k": row["k"], "a": None, "b": None, "c": None}).update(row)
         assert sorted(table.scan().read_all().to_pylist(), key=str) == sorted(expected.values(), key=str)
         labels = [line.label for line in table.history()[2:]]

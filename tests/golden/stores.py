@@ -21,7 +21,7 @@ _MANY: Final = 64
 
 def settings(**more: Any) -> Any:
     """Settings under which nothing of a golden store expires."""
-    kept = ("label_keep_seconds", "precommitted_keep_seconds", "version_retention_seconds")
+    kept: tuple[str, ...] = ("label_keep_seconds", "precommitted_keep_seconds", "version_retention_seconds")
     kept += ("tombstone_retention_seconds", "history_retention_seconds")
     given = dict.fromkeys(kept, _CENTURY) | {"catalog_bytes_max": 2**28, "auto_compaction": 0}
     return api.Settings(**given, **more)

@@ -140,7 +140,7 @@ def test_one_document_may_take_many_lines() -> None:
         (b"[]", {"by_line": False, "strip_outer_array": True}),
     ],
 )
-def test_a_body_without_rows_gives_none(body: bytes, options: dict[str, bool]) -> None:
+def test_a_body_without_rows_gives_none(body: bytes, options: dict[str, Any]) -> None:
     """V12."""
     assert read(body, **options) == Outcome()
 

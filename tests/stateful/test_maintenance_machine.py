@@ -16,15 +16,9 @@ from hypothesis.stateful import invariant, rule
 
 from seqstore import CompactionResult, Snapshot, Store, Table, VersionExpiredError
 from seqstore.store.maintenance.compaction import Compaction
-from tests.stateful.test_table_machine import (
-    EXACT_SHAPES,
-    HASHED_SHAPES,
-    ROWS,
-    Rows,
-    TableMachine,
-    run_machine,
-)
+from tests.stateful.test_table_machine import ROWS, Rows, TableMachine, run_machine
 from tests.support.compare import assert_version, expected_rows, key_table, seen_rows
+from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES
 
 
 class MaintenanceMachine(TableMachine):
@@ -126,13 +120,14 @@ class MaintenanceMachine(TableMachine):
         found = []
         for key in before.keys() | after.keys():
             old, new = before.get(key), after.get(key)
-            was, now = old is not None and not old.sign, new is not None and not new.sign
-            if was and now and old != new:
-                found += [(version, "-U", _comparable(old.values)), (version, "+U", _comparable(new.values))]
-            elif was and not now:
-                found.append((version, "-D", _comparable(old.values)))
-            elif now and not was:
-                found.append((version, "+I", _comparable(new.values)))
+            was = _comparable(old.values) if old is not None and not old.sign else None
+            now = _comparable(new.values) if new is not None and not new.sign else None
+            if was is not None and now is not None:
+                found += [(version, "-U", was), (version, "+U", now)] if old != new else []
+            elif was is not None:
+                found.append((version, "-D", was))
+            elif now is not None:
+                found.append((version, "+I", now))
         return found
 
     @rule(number=st.integers(0, 15))

@@ -19,6 +19,7 @@ import pytest
 from seqstore import Settings, Store, Table
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read import aggregate
+from seqstore.store.read.scan import project
 from tests.support.rows import schema_of
 
 _SIZES = Settings(
@@ -107,7 +108,6 @@ def test_batches_within_the_bounds_are_counted_without_being_read(
     table.upsert(pa.table({"k": np.arange(1_000), "v": np.arange(1_000) * 2}))
     table.delete({"k": list(range(0, 1_000, 10))})
     read: list[int] = []
-    project = aggregate.project
 
     def spy(live: Any, number: int, *more: Any) -> pa.RecordBatch:
         read.append(number)

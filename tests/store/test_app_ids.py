@@ -11,6 +11,7 @@ import pytest
 from seqstore import (
     Column,
     ConcurrentTransactionException,
+    DmlArguments,
     InvalidInputError,
     Store,
     Table,
@@ -62,7 +63,7 @@ def test_deletes_by_key_and_partial_updates_are_idempotent(store: Store) -> None
 def test_a_write_that_changes_nothing_stores_its_pair(store: Store) -> None:
     """What it would do at a repetition is another matter: the row it looks for has come meanwhile."""
     table = make(store)
-    pair = {"txn_app_id": "job", "txn_version": 1}
+    pair: DmlArguments = {"txn_app_id": "job", "txn_version": 1}
     assert table.update({"a": 0}, pc.field("k") == 7, **pair).status == "VISIBLE"
     table.upsert(rows(k=[7], a=[70]))
     again = table.update({"a": 0}, pc.field("k") == 7, **pair)

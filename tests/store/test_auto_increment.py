@@ -18,6 +18,7 @@ from seqstore import Column, Default, InvalidInputError, Settings, Store, Table,
 from seqstore.store.errors import UnavailableError
 from seqstore.store.load.write_task import WriteTask
 from seqstore.store.publish import two_phase
+from seqstore.store.publish.prepared_writer import writer_to_record
 from seqstore.store.publish.table_writer import TableWriter
 
 ROOT = Path(__file__).parents[2]
@@ -202,11 +203,10 @@ def test_a_row_that_is_filled_again_keeps_its_value(store: Store, monkeypatch: A
     prepared = table.begin_load(mode=FIXED, label="l")
     prepared.write(pa.table({"k": [3, 4], "a": [3, 4]}))
     seen: list[int] = []
-    real = two_phase.writer_to_record
 
     def noted(writer: TableWriter) -> dict[str, Any]:
         seen.extend(writer.segments[0].batch(0).column("id").to_pylist())
-        return real(writer)
+        return writer_to_record(writer)
 
     monkeypatch.setattr(two_phase, "writer_to_record", noted)
     prepared.precommit()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,7 +38,7 @@ class Commits:
         self._commit = environment._commit
         monkeypatch.setattr(environment, "_commit", self)
 
-    def __call__(self, env: object, txn: object) -> None:
+    def __call__(self, env: Any, txn: Any) -> None:
         self.count += 1
         if self.fails:
             raise UnavailableError("the disk is full", kind="disk")

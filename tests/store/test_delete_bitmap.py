@@ -22,7 +22,7 @@ from seqstore.store.segment.delete_bitmap import (
 )
 
 
-def positions(rows: set[int]) -> np.ndarray:  # type: ignore[type-arg]
+def positions(rows: set[int]) -> np.ndarray:
     return np.array(list(rows), dtype=np.uint32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ def session(store: Store) -> Session:
     return opened
 
 
-def answer(session: Session, text: str) -> list[tuple[object, ...]]:
+def answer(session: Session, text: str) -> list[tuple[Any, ...]]:
     (result,) = session.execute(text)
     assert result.rows is not None
     return [tuple(row.values()) for row in result.rows.to_pylist()]

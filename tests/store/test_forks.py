@@ -90,7 +90,7 @@ def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(table: Table) ->
     def work(number: int) -> bool:
         for _ in range(3):
             put(table, 200 + number, "child")
-        return dict(rows_of(table))[200 + number] == "child"
+        return bool(dict(rows_of(table))[200 + number] == "child")
 
     try:
         children = [in_child(lambda number=number: work(number)) for number in range(CHILDREN)]  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.table import StaticTable
 
 from seqstore import InvalidInputError, ProtocolChangedException, Store, UnavailableError
-from seqstore.store.iceberg import uniform
 from seqstore.store.iceberg.uniform import upgrade_uniform
 from seqstore.store.sql import Session
 
@@ -154,7 +154,7 @@ def test_what_iceberg_cannot_hold_is_refused_before_anything_is_done(
 
 def test_without_the_package_nothing_is_done(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     run(session, "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k)")
-    monkeypatch.setattr(uniform.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UnavailableError, match=r"pip install 'seqstore\[iceberg\]'"):
         run(session, _UPGRADE)
     assert session.store.table("db.t").snapshot().version == 1

@@ -68,7 +68,7 @@ def begin(store: Store, **options: Any) -> tuple[Transaction, TransactionTable]:
     return transaction, transaction.table("db.t")
 
 
-def stored(table: Table) -> dict[int, tuple[int, int, int]]:
+def stored(table: Table) -> dict[int, tuple[int | None, ...]]:
     return {row["k"]: (row["grp"], row["a"], row["b"]) for row in table.scan().read_all().to_pylist()}
 
 

@@ -60,7 +60,7 @@ def test_probe_finds_every_row_of_a_code(segments: list[list[int]], probe_keys: 
 def test_merged_runs_find_the_live_rows(
     segments: list[list[int]], probe_keys: list[int], dead: set[tuple[int, int]]
 ) -> None:
-    def is_live(slots: np.ndarray, positions: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def is_live(slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         return np.array(
             [(s, p) not in dead for s, p in zip(slots.tolist(), positions.tolist(), strict=True)], bool
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -296,7 +296,7 @@ def test_every_use_of_a_dropped_table_says_so(store: Store, table: Table) -> Non
     load = other.begin_load()
     load.write(pa.table({"k": [1]}))
     store.drop_database("db")
-    uses = [
+    uses: list[Callable[[], object]] = [
         load.commit,
         lambda: other.upsert(pa.table({"k": [1]}), label="b"),
         lambda: other.delete(pa.table({"k": [1]})),

@@ -17,6 +17,7 @@ from seqstore.store.maintenance.scheduler import TINY, maintain
 from seqstore.store.maintenance.segment_merge import Merged
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.segment.load_marker import made_at
 
 pytestmark = pytest.mark.maintenance
 
@@ -83,10 +84,9 @@ def test_the_last_dead_rows_leave_a_table_that_nobody_loads(
         table = make(small)
         load(table, 0, 1000)
         table.delete({"k": [7]})
-        born = compaction_policy.made_at
         segments = sorted(live.segment.meta.id for live in table.state().segments.values())
         ages = dict.fromkeys(segments, 3600)
-        monkeypatch.setattr(compaction_policy, "made_at", lambda made: born(made) - ages.get(made, 0))
+        monkeypatch.setattr(compaction_policy, "made_at", lambda made: made_at(made) - ages.get(made, 0))
         ages[segments[-1]] = 0
         assert maintain(table) == [], "one in a thousand is few, and a segment is new"
         ages[segments[-1]] = 3600

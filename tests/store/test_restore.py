@@ -30,7 +30,8 @@ def rows(*pairs: tuple[int, int]) -> pa.Table:
 
 
 def content(table: Table, version: int | None = None) -> list[dict[str, int]]:
-    return table.scan(version=version, hidden=True).read_all().sort_by("k").to_pylist()
+    rows: list[dict[str, int]] = table.scan(version=version, hidden=True).read_all().sort_by("k").to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("inline_bytes", [1, 2**18])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +36,11 @@ def winners(staged: Staged) -> list[tuple[object, ...]]:
 
 
 def expected(pieces: list[CheckedRows]) -> list[tuple[object, ...]]:
-    best: dict[object, tuple[object, ...]] = {}
+    best: dict[object, tuple[Any, ...]] = {}
     for piece in pieces:
         signs = piece.signs.to_pylist() if piece.signs is not None else []
         for row, sign in zip(piece.visible.to_pylist(), signs, strict=True):
-            if row["k"] not in best or row["v"] >= best[row["k"]][1]:  # type: ignore[operator]
+            if row["k"] not in best or row["v"] >= best[row["k"]][1]:
                 best[row["k"]] = (*row.values(), sign)
     return sorted(best.values(), key=repr)
 

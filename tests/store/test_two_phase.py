@@ -30,6 +30,7 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transaction
+from seqstore.store.fill.partial import fill
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
 
@@ -330,10 +331,12 @@ def test_only_keys_that_others_wrote_are_filled_again(store: Store, monkeypatch:
     load_rows = pa.table({"k": [7, 70], "a": [700, 700], "b": [0, 0]})
     table.upsert(load_rows)
     filled: list[int] = []
-    real = module.fill
-    monkeypatch.setattr(
-        module, "fill", lambda delta, *rest: (filled.append(len(delta)), real(delta, *rest))[1]
-    )
+
+    def counted(delta: pa.Table, *rest: Any) -> Any:
+        filled.append(len(delta))
+        return fill(delta, *rest)
+
+    monkeypatch.setattr(module, "fill", counted)
     store.commit_transaction("db", txn_id=txn_id)
     assert filled == [1]
     expected = [(k, k, -k if k < 50 else k) for k in range(100)]

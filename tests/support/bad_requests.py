@@ -248,7 +248,8 @@ def _compressed(rng: random.Random) -> BadRequest:
     name = rng.choice(
         ["gz", "bz2", "lz4", "zstd", "zlib", "deflate", "lz4_block", "snappy_block", "lzo", "rar"]
     )
-    made = {"gz": gzip.compress, "bz2": bz2.compress}.get(name, bytes)(plain)
+    compress: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress}
+    made = compress.get(name, bytes)(plain)
     how = rng.choice(["cut", "noise", "changed", "doubled"])
     if how == "cut":
         made = made[: rng.randrange(len(made))]

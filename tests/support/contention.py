@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -204,8 +205,8 @@ def opening_process(paths: Sequence[str], process: int) -> list[tuple[bool, bool
         store = Store.open(path, settings=INLINE)
         made.append(
             (
-                _happens(lambda store=store: store.create_database("db")),
-                _happens(lambda store=store: store.create_table("db.t", schema_of("k INT NOT NULL"))),
+                _happens(partial(store.create_database, "db")),
+                _happens(partial(store.create_table, "db.t", schema_of("k INT NOT NULL"))),
             )
         )
         store.create_database("db", if_not_exists=True)

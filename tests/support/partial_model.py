@@ -52,7 +52,7 @@ class PartialModel:
     def _apply(self, key: Key, row: Mapping[str, Any], mode: str) -> None:
         stored = self.rows.get(key)
         gives = self.sequence is not None and self.sequence in row
-        if stored is not None and gives and _is_smaller(row[self.sequence], stored.sequence):
+        if stored is not None and gives and _is_smaller(row[str(self.sequence)], stored.sequence):
             return
         deletes = bool(row.get(DELETE_SIGN))
         base = {name: self.defaults.get(name) for name in self.columns}

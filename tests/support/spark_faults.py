@@ -34,7 +34,7 @@ class FaultySource(SeqstoreSource):
     def __init__(self, options: Any) -> None:
         given = dict(options)
         self._fault, self._marker = given.pop("fault"), Path(given.pop("marker"))
-        super().__init__(given)  # type: ignore[arg-type]
+        super().__init__(given)
 
     @classmethod
     def name(cls) -> str:

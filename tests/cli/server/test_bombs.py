@@ -36,7 +36,7 @@ def framed(codec: str) -> Callable[[bytes], bytes]:
 
 def in_blocks(codec: str) -> Callable[[bytes], bytes]:
     def compress(data: bytes) -> bytes:
-        part = pa.Codec(codec).compress(data, asbytes=True)
+        part: bytes = pa.Codec(codec).compress(data, asbytes=True)
         return len(data).to_bytes(4, "big") + len(part).to_bytes(4, "big") + part
 
     return compress

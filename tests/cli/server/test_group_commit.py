@@ -13,7 +13,6 @@ import pytest
 
 from seqstore import Settings, Store
 from seqstore.store.catalog import environment
-from seqstore.store.segment import disk
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, serving
 
@@ -39,7 +38,7 @@ class Syncs:
         self.commits = self.files = 0
         self._commit, self._fsync = environment._commit, os.fsync
         monkeypatch.setattr(environment, "_commit", self.commit)
-        monkeypatch.setattr(disk.os, "fsync", self.fsync)
+        monkeypatch.setattr(os, "fsync", self.fsync)
 
     def commit(self, env: Any, txn: Any) -> None:
         self.commits += 1

@@ -148,7 +148,12 @@ def test_b7_the_path_beats_a_column_of_the_file(store: Store, folder: Path, suff
         orc.write_table(rows, str(path))
     else:
         pq.write_table(rows, path)
-    given = {"paths": (str(path),), "column_separator": "", "columns_from_path": ("n",), "where": "n = 7"}
+    given: dict[str, Any] = {
+        "paths": (str(path),),
+        "column_separator": "",
+        "columns_from_path": ("n",),
+        "where": "n = 7",
+    }
     job = load(
         store, folder, "plain", assignments=("v = concat('p', n)",), preceding_filter="n = '7'", **given
     )
@@ -190,7 +195,7 @@ def test_b7_a_field_that_goes_by_its_position_is_not_of_the_path(
 
 def test_b8_format_as_beats_the_suffix(store: Store, folder: Path) -> None:
     (folder / "rows.txt").write_text('[{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]')
-    given = {"paths": (f"{folder}/rows.txt",), "format": "json"}
+    given: dict[str, Any] = {"paths": (f"{folder}/rows.txt",), "format": "json"}
     job = load(store, folder, "plain", properties={"strip_outer_array": "true"}, **given)
     assert (job.state, job.loaded) == (FINISHED, 2)
     orc.write_table(pa.table({"k": [3], "v": ["c"]}), str(folder / "rows.bin"))
@@ -276,10 +281,10 @@ def test_b12_show_load_orders_and_cuts(store: Store, folder: Path) -> None:
     (folder / "a.csv").write_text("1,a,1\n")
     for label in ("b", "a", "c"):
         load(store, folder, "plain", label)
-    label = SHOW_COLUMNS.index("Label")
+    position = SHOW_COLUMNS.index("Label")
 
     def labels(rest: str) -> list[str]:
-        return [line[label] for line in ask(store, f"SHOW LOAD {rest}")]
+        return [line[position] for line in ask(store, f"SHOW LOAD {rest}")]
 
     assert labels("ORDER BY Label") == ["a", "b", "c"]
     assert labels("ORDER BY State DESC, JobId DESC LIMIT 1, 1") == ["a"]
@@ -385,7 +390,8 @@ def test_b18_a_file_that_cannot_be_read_now_is_tried_again() -> None:
         Flaky.tries = 0
         task = Flaky(last, InputFile("x", 1), nothing, nothing, nothing, nothing)
         if is_read:
-            assert run_locally([task], 1, lambda files, count: None) == ["read"]
+            results: list[Any] = run_locally([task], 1, lambda files, count: None)
+            assert results == ["read"]
         else:
             with pytest.raises(UnavailableError):
                 run_locally([task], 1, lambda files, count: None)

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Log:
                 lines = pa.array(self.lines[span.partition][start:end], pa.string()).cast(pa.binary())
                 bodies = list(bodies_of(lines, is_json=False, is_multi=self.is_multi))
                 size = sum(body.size for body in bodies)
-                yield Piece(Span(span.partition, start, end), lambda bodies=bodies: bodies, size)
+                yield Piece(Span(span.partition, start, end), partial(list, bodies), size)
 
     def close(self) -> None:
         self.closed += 1

@@ -362,7 +362,7 @@ def test_executors_check_epochs_of_a_table_with_column_groups_and_the_load_merge
 
 def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], EpochReport]:
     """Of each epoch, even ids go to one table, and every id's length of value to the other."""
-    feeds = {
+    feeds: dict[str, Callable[[Any], Any] | Feed] = {
         "db.one": lambda df: df.where("id % 2 = 0"),
         "db.two": Feed(lambda df: df.selectExpr("id", "cast(length(value) as string) as value")),
     }

@@ -15,7 +15,7 @@ from seqstore.store.sql.session.show_output import create_table_text
 from tests.support.printed import WORKED_EXAMPLE
 
 
-def only(text: str) -> st.Statement:
+def only(text: str) -> object:
     (statement,) = parse(text)
     return statement
 

@@ -33,7 +33,7 @@ def _tables(session: Session) -> None:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What a statement asked: `("scan", columns, has a filter)`, `("get", columns, keys)`, `("count",)`."""
     asked: list[tuple[Any, ...]] = []
     scan, marked, get, count = Snapshot.scan, Snapshot.marked, Snapshot.get, Snapshot.count

@@ -106,7 +106,7 @@ def test_a_commit_that_changed_nothing_makes_no_version(session: Session) -> Non
 
 def test_a_commit_of_what_came_under_another_label_frees_its_own(session: Session) -> None:
     """X16: as a load that is skipped because of its txnAppId and txnVersion."""
-    pair = {"txn_app_id": "job", "txn_version": 1}
+    pair: Any = {"txn_app_id": "job", "txn_version": 1}
     rows = pa.table({"k": pa.array([5], pa.int32()), "a": pa.array([5], pa.int32())})
     session.store.table("db.t").upsert(rows, **pair)
     with session.store.transaction(label="l", **pair) as transaction:
