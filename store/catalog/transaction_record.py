@@ -65,10 +65,12 @@ class TransactionRecord:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
+        """Returns the catalog record; `from_record` reads it."""
         return dict(self.__dict__)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TransactionRecord:
+        """Reads a record of `to_record`."""
         return cls(**{**record, "owner": tuple(record["owner"])})
 
 

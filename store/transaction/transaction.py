@@ -44,6 +44,7 @@ from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.records import unpack
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
@@ -82,6 +83,7 @@ class Transaction:
         label: as given, or generated.
     """
 
+    @internal
     def __init__(
         self,
         catalog: Catalog,
