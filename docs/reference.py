@@ -26,6 +26,7 @@ from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
 from seqstore.loaders.spark import options
 from seqstore.store.errors import StoreError
+from seqstore.store.runtime.internal import is_internal
 from seqstore.store.schema import properties
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.session.statement_kind import all_kinds
@@ -328,11 +329,21 @@ def _api() -> str:
     parts: list[str] = []
     for title, belongs in _GROUPS.items():
         names = [name for name, value in exported.items() if belongs(name, value)]
-        parts += [f"## {title}", *(f"::: seqstore.{name}" for name in names)] if names else []
+        parts += [f"## {title}", *(_entry(name, exported[name]) for name in names)] if names else []
         exported = {name: value for name, value in exported.items() if name not in names}
     return _page(
         "Python API", "Every name below is imported from `seqstore`: `from seqstore import Store`.", *parts
     )
+
+
+def _entry(name: str, value: Any) -> str:
+    """The directive for an exported name; members that only the engine may call are left out."""
+    members = inspect.getmembers(value) if isinstance(value, type) else []
+    hidden = sorted(member for member, found in members if is_internal(found))
+    if not hidden:
+        return f"::: seqstore.{name}"
+    filters = "".join(f'\n        - "!^{member}$"' for member in hidden)
+    return f'::: seqstore.{name}\n    options:\n      filters:\n        - "!^_[^_]"{filters}'
 
 
 def _is_one_of(names: Collection[str]) -> Callable[[str, Any], bool]:
@@ -344,9 +355,21 @@ _GROUPS: Final[Mapping[str, Callable[[str, Any], bool]]] = {
     "Writing": _is_one_of(["Load", "MergeBuilder", "Transaction", "TransactionTable"]),
     "SQL": _is_one_of(["Session"]),
     "Options": lambda name, _: name.endswith(("Options", "Arguments")),
-    "Schemas": _is_one_of(["TableSchema", "Column", "ColumnType", "Default", "parse_type"]),
+    "Schemas": _is_one_of(
+        [
+            "TableSchema",
+            "Column",
+            "ColumnGroup",
+            "ColumnType",
+            "Constraint",
+            "Default",
+            "Partition",
+            "Partitioning",
+            "parse_type",
+        ]
+    ),
     "Errors": lambda _, value: isinstance(value, type) and issubclass(value, Exception),
-    "Results": lambda name, _: name.endswith(("Result", "Info", "Event", "Rows", "Row", "Record")),
+    "Results": lambda name, _: name.endswith(("Result", "Info", "Event", "Metrics", "Rows", "Row", "Record")),
     "Other names": lambda *_: True,
 }
 _PAGES: Final[Mapping[str, Callable[[], str]]] = {

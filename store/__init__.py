@@ -4,6 +4,8 @@ from seqstore import Store, TableSchema
 """
 
 from seqstore.store.catalog.accounts import Account, Accounts
+from seqstore.store.catalog.transaction_record import TransactionRecord
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.row_checker import RejectedRow
 from seqstore.store.errors import (
     AccessDeniedError,
@@ -27,14 +29,20 @@ from seqstore.store.errors import (
     UnavailableError,
     VersionExpiredError,
 )
+from seqstore.store.expressions.condition import Condition
 from seqstore.store.history.key_history import KeyEvent
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.maintenance.compaction import CompactionResult
 from seqstore.store.maintenance.retention import VacuumResult
+from seqstore.store.maintenance.scheduler import Maintainer
+from seqstore.store.read.scan import ScanMetrics
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.versioned_table import VersionInfo
 from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.column_groups import ColumnGroup
+from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.partitioning import Partition, Partitioning
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
 from seqstore.store.store import Store
@@ -62,6 +70,7 @@ __all__ = [
     "AlreadyExistsError",
     "ClosedError",
     "Column",
+    "ColumnGroup",
     "ColumnType",
     "CommitUnknownError",
     "CompactionResult",
@@ -69,7 +78,9 @@ __all__ = [
     "ConcurrentDeleteDeleteException",
     "ConcurrentDeleteReadException",
     "ConcurrentTransactionException",
+    "Condition",
     "ConflictError",
+    "Constraint",
     "CorruptionError",
     "Default",
     "DmlArguments",
@@ -82,11 +93,15 @@ __all__ = [
     "Load",
     "LoadRejectedError",
     "LoadResult",
+    "Maintainer",
     "MergeBuilder",
     "MetadataChangedException",
     "NotFoundError",
+    "Partition",
+    "Partitioning",
     "ProtocolChangedException",
     "RejectedRow",
+    "ScanMetrics",
     "Settings",
     "Snapshot",
     "Store",
@@ -96,12 +111,14 @@ __all__ = [
     "Transaction",
     "TransactionArguments",
     "TransactionOptions",
+    "TransactionRecord",
     "TransactionResult",
     "TransactionTable",
     "UnavailableError",
     "VacuumResult",
     "VersionExpiredError",
     "VersionInfo",
+    "VersionMetrics",
     "WriteArguments",
     "WriteOptions",
     "WriteResult",

@@ -21,6 +21,7 @@ from seqstore.store.maintenance.restore import restore
 from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
+from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.dml import delete_where, run_dml, update
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
@@ -131,6 +132,7 @@ class Table(LoadableTable):
         with self.catalog.write() as tx:
             refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
 
+    @internal
     def policy(self, schema: TableSchema) -> MaintenancePolicy:
         """How the table is to be maintained, by its properties under a schema revision."""
         return MaintenancePolicy.of(schema, self.settings)
@@ -145,6 +147,7 @@ class Table(LoadableTable):
         """Rewrites segments with dead rows and tombstones that may go (REORG TABLE ... APPLY (PURGE))."""
         return purge(self)
 
+    @internal
     def loaded(self, state: TableState) -> None:
         """Takes the state that a load of this process made."""
         super().loaded(state)

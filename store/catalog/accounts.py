@@ -20,6 +20,7 @@ from typing import Any, Final
 from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.internal import internal
 
 ROOT: Final = "root"
 ALL_DATABASES: Final = "*"
@@ -76,6 +77,7 @@ class Account:
 class Accounts:
     """The users of one store. Threads may share it; every result reflects the current catalog."""
 
+    @internal
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._one_at_a_time = new_lock()  # scrypt uses much memory: many at once would exhaust it

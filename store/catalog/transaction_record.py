@@ -72,10 +72,12 @@ class TransactionRecord:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def to_record(self) -> dict[str, Any]:
+        """Returns the catalog record; `from_record` reads it."""
         return {**self.__dict__, "status": str(self.status)}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> TransactionRecord:
+        """Reads a record of `to_record`."""
         status = TransactionStatus(record["status"])
         return cls(**{**record, "status": status, "owner": tuple(record["owner"])})
 

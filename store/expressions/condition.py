@@ -39,6 +39,7 @@ class Condition:
 
     @property
     def is_equality(self) -> bool:
+        """Whether it compares with `=` or `in`."""
         return self.operator in ("=", "in")
 
     @property

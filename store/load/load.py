@@ -42,6 +42,7 @@ from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.publish.write_states import WriteTarget
+from seqstore.store.runtime.internal import internal
 from seqstore.store.segment.checked_rows import CheckedRows
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Load:
         label: as given, or generated.
     """
 
+    @internal
     def __init__(
         self,
         table: VersionedTable,
@@ -215,6 +217,7 @@ class Load:
         """The schema revision that rows are checked against."""
         return self._checker.schema.revision
 
+    @internal
     def check(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
         """Checks whole rows without writing them, for `write_checked` of this load or another of the table.
 
@@ -223,6 +226,7 @@ class Load:
         """
         return self._checker.check_pieces(data)
 
+    @internal
     def write_checked(self, rows: CheckedRows) -> None:
         """Stages whole rows that were checked before."""
         self._check_open()
@@ -267,6 +271,7 @@ class Load:
         if staged.revision:
             self.require_revision(staged.revision)
 
+    @internal
     def adopt(self, staged: StagedRows) -> None:
         """Takes over rows that a `WriteTask` of this table staged, in this process or another.
 

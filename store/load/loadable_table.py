@@ -18,6 +18,7 @@ from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.load.write_task import WriteTask
 from seqstore.store.read.snapshot import as_table
 from seqstore.store.read.versioned_table import VersionedTable
+from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.schema.partitions import check_names
 from seqstore.store.schema.table_schema import TableSchema
@@ -97,6 +98,7 @@ class LoadableTable(VersionedTable):
         app = find_app(self.catalog, self.id, options.txn_app_id, options.txn_version)
         return Load(self, checker, options, filling=filling, app=app)
 
+    @internal
     def checks(self, schema: TableSchema, options: WriteOptions) -> tuple[RowChecker, FillOptions | None]:
         """Returns the checker of a load's rows, and how they are filled, None for whole rows.
 
@@ -122,6 +124,7 @@ class LoadableTable(VersionedTable):
                 found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
             return found
 
+    @internal
     def write_task(
         self,
         owner: tuple[int, int] | None = None,

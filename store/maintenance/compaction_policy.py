@@ -191,9 +191,8 @@ def _is_small(live: LiveSegment, settings: Settings) -> bool:
 
 
 def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
-    return (
-        live.segment.rows * 10 < settings.segment_rows
-    )  # never changes, so the two kinds of work never share a segment
+    # Never changes for a segment, so the two kinds of work never share one.
+    return live.segment.rows * 10 < settings.segment_rows
 
 
 def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:

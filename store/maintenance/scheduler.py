@@ -30,6 +30,7 @@ from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.maintenance.segment_merge import MergeCancelled
 from seqstore.store.read.table_state import LiveSegment, TableState
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.internal import internal
 from seqstore.store.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Maintainer:
         compactions: the number of compactions that it made.
     """
 
+    @internal
     def __init__(self) -> None:
         self.last_failure = ""
         self.compactions = 0
@@ -125,6 +127,7 @@ class Maintainer:
         self._vacuumed: dict[int, float] = {}
         self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is skipped
 
+    @internal
     def after_load(self, table: VersionedTable, state: TableState) -> None:
         """Puts a table on the lists when a load made it need maintenance.
 
@@ -158,6 +161,7 @@ class Maintainer:
         while any(self.wait_for(work) for work in (TINY, LARGE)):  # one list may add work to the other
             pass
 
+    @internal
     def wait_for(self, work: Work) -> bool:
         """Waits until one list is empty; returns whether its thread ran."""
         thread = self._threads.get(work)
@@ -174,6 +178,7 @@ class Maintainer:
                 waiting.clear()
         self.wait()
 
+    @internal
     def vacuum(self, table: VersionedTable) -> None:
         """Removes old versions, unless that happened a moment ago."""
         now = time.monotonic()
@@ -184,6 +189,7 @@ class Maintainer:
             self._vacuumed[table.id] = now
         vacuum(table)
 
+    @internal
     def maintain_all(
         self,
         names: Sequence[str],

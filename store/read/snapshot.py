@@ -17,6 +17,7 @@ from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
 from seqstore.store.read.scan import Projection, ScanMetrics, scan_metrics, scan_state, unpruned
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 
 _LARGEINT_DIGITS: Final = 39
@@ -30,6 +31,7 @@ class Snapshot:
         schema: the schema of that version.
     """
 
+    @internal
     def __init__(self, state: TableState, lease: Lease | None = None) -> None:
         self._state = state
         self._lease = lease  # readers of rows hold it too: the version stays until the last of them ends
@@ -70,6 +72,7 @@ class Snapshot:
         rows = scan_state(self._state, projection, filter, conditions, deleted=deleted)
         return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
+    @internal
     def marked(
         self,
         columns: Sequence[str],
@@ -91,6 +94,7 @@ class Snapshot:
             unpruned(self._state, filter), projection, conditions, deleted=deleted, grouped=grouped
         )
 
+    @internal
     def is_worth_encoding(self, column: str) -> bool:
         """Returns whether `marked` delivers texts of a grouped column as codes."""
         batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)

@@ -28,6 +28,7 @@ from seqstore.store.read.scan_task import ScanTask, plan_scan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
 
@@ -67,6 +68,7 @@ class VersionedTable:
         id, database_id: numbers in the catalog.
     """
 
+    @internal
     def __init__(
         self,
         name: str,
@@ -105,6 +107,7 @@ class VersionedTable:
         with self.catalog.read() as tx:
             return records.head(tx, self.id, self.name)[0]
 
+    @internal
     def state(self, version: int | None = None) -> TableState:
         """Returns the table at a version, the newest when None."""
         # The same order everywhere: a holder of the lock never waits for a transaction.
@@ -117,6 +120,7 @@ class VersionedTable:
                 return self._newest
             return self._older_state(tx, version)
 
+    @internal
     def advance(self, tx: CatalogTransaction, state: TableState | None) -> TableState:
         """Returns the newest state within a transaction; keeps it, unless it may never be committed."""
         head, _ = records.head(tx, self.id, self.name)
@@ -136,6 +140,7 @@ class VersionedTable:
             self.remember(state)
         return state
 
+    @internal
     def remember(self, state: TableState) -> None:
         """Keeps a state as the newest, unless a newer one is known."""
         with self._lock:
@@ -165,6 +170,7 @@ class VersionedTable:
                 latest=newest,
             )
 
+    @internal
     def hold(self, version: int | None = None) -> tuple[TableState, Lease]:
         """Returns the table at a version, the newest when None, and the lease that protects it from vacuum.
 
@@ -188,6 +194,7 @@ class VersionedTable:
                     return state, lease
             lease.release()  # a vacuum ran in between: the newest version is a later one now
 
+    @internal
     def lease(self, version: int) -> Lease:
         """Holds a version that is known to be readable."""
         return self._leases.acquire(self.id, version)
@@ -215,6 +222,7 @@ class VersionedTable:
             self._check_readable(tx, version, newest, moment.isoformat(sep=" "))
         return version
 
+    @internal
     def only_moved(self, before: int, version: int) -> bool:
         """Returns whether no version after `before` up to `version` removed rows, other than by moving them
         (compaction).
@@ -247,6 +255,7 @@ class VersionedTable:
             for version, record in lines
         ]
 
+    @internal
     def scan_tasks(
         self,
         columns: Sequence[str] | None = None,
@@ -310,6 +319,7 @@ class VersionedTable:
         """Counts the rows of a version."""
         return self.snapshot(version).count()
 
+    @internal
     def loaded(self, state: TableState) -> None:
         """Keeps the state that a load of this process made."""
         self.remember(state)

@@ -37,6 +37,7 @@ class ColumnGroup:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The sequence columns, then the cells."""
         return (*self.sequence, *self.cells)
 
     @property

@@ -44,6 +44,7 @@ from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.records import unpack
 from seqstore.store.schema.isolation_level import parse_isolation_level
 from seqstore.store.settings import Settings
@@ -83,6 +84,7 @@ class Transaction:
         label: as given, or generated.
     """
 
+    @internal
     def __init__(
         self,
         catalog: Catalog,

@@ -27,6 +27,7 @@ from seqstore.store.publish.write_states import WriteTarget
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.scan import Projection
 from seqstore.store.read.snapshot import Snapshot, as_table
+from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
@@ -141,6 +142,7 @@ class TransactionTable:
         takes_clearing: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
     """
 
+    @internal
     def __init__(
         self,
         transaction: OpenTransaction,

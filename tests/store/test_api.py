@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ import pytest
 import seqstore as package
 from seqstore import Store, Table
 from seqstore.store import errors
+from seqstore.store.runtime.internal import is_internal
 from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +41,7 @@ def test_every_error_is_exported() -> None:
     assert set(names) <= set(package.__all__)
 
 
+@pytest.mark.maintenance  # which other tests replace
 def test_public_functions_are_documented_and_name_real_errors() -> None:
     for cls in (getattr(package, name) for name in package.__all__):
         assert cls.__doc__, cls
@@ -46,6 +52,85 @@ def test_public_functions_are_documented_and_name_real_errors() -> None:
             raises = (inspect.getdoc(member) or "").partition("Raises:")[2]
             for error in re.findall(r"^\s+(\w+Error):", raises, re.MULTILINE):
                 assert hasattr(errors, error), f"{cls.__name__}.{name} raises {error}"
+
+
+# Optional parameters that only this package passes: its loaders a step of their own transaction, its servers
+# themselves.
+_FOR_THIS_PACKAGE = {
+    "Load.commit": {"CatalogTransaction"},
+    "Session.__init__": {"ServerContext"},
+    "Transaction.commit": {"CatalogTransaction"},
+}
+
+
+def _names_in(module: Any) -> dict[str, Any]:
+    """Names of a module, with those that it imports for type checkers alone."""
+    names = dict(vars(module))
+    for block in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for line in block.body:
+                if isinstance(line, ast.ImportFrom) and line.module is not None:
+                    imported = import_module(line.module)
+                    names |= {alias.name: getattr(imported, alias.name) for alias in line.names}
+    return names
+
+
+def _hints(documented: Any) -> dict[str, Any]:
+    return typing.get_type_hints(documented, _names_in(sys.modules[documented.__module__]))
+
+
+def _types_in(hint: Any) -> Iterator[type]:
+    """Every class that a type hint mentions."""
+    if isinstance(hint, list):
+        for part in hint:
+            yield from _types_in(part)
+    elif isinstance(hint, type):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _types_in(part)
+
+
+def _public_members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Methods and properties of a class and its bases in this package that users may call."""
+    for base in cls.__mro__:
+        for name, member in vars(base).items() if base.__module__.startswith("seqstore.") else ():
+            is_generated = name == "__init__" and "__dataclass_fields__" in vars(base)
+            if is_internal(member) or is_generated or (name.startswith("_") and name != "__init__"):
+                continue
+            for attribute in ("fget", "__func__", "_compute"):
+                member = getattr(member, attribute, None) or member
+            if inspect.isfunction(member):
+                yield name, member
+
+
+def _unexported(cls: type, exported: set[Any]) -> Iterator[str]:
+    for name, member in _public_members(cls):
+        where = f"{cls.__name__}.{name}"
+        found = {part for hint in _hints(member).values() for part in _types_in(hint)} - exported
+        ours = {part.__name__ for part in found if _is_ours(part)}
+        yield from (f"{where}: {part}" for part in sorted(ours - _FOR_THIS_PACKAGE.get(where, set())))
+    for base in cls.__mro__:
+        for name, hint in _hints(base).items() if base.__module__.startswith("seqstore.") else ():
+            found = set() if name.startswith("_") else set(_types_in(hint)) - exported
+            yield from (f"{cls.__name__}.{name}: {part.__name__}" for part in found if _is_ours(part))
+
+
+def _is_ours(part: type) -> bool:
+    return part.__module__.startswith("seqstore.")
+
+
+@pytest.mark.maintenance  # which other tests replace
+def test_types_in_public_signatures_are_exported() -> None:
+    exported = {getattr(package, name) for name in package.__all__}
+    classes = [value for value in exported if inspect.isclass(value)]
+    assert sorted(missing for cls in classes for missing in _unexported(cls, exported)) == []
+
+
+def test_a_type_that_is_not_exported_is_found_unless_its_method_is_internal() -> None:
+    exported = {getattr(package, name) for name in package.__all__} - {package.LoadResult}
+    found = list(_unexported(Table, exported))
+    assert "Table.upsert: LoadResult" in found
+    assert all(line.endswith(": LoadResult") for line in found), "Table.state is internal"
 
 
 def test_the_engine_imports_nothing_above_it() -> None:

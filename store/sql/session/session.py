@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog.accounts import PRIVILEGES, ROOT
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.evaluate.duck import QueryConnection
@@ -122,12 +123,14 @@ class Session:
         return result
 
     @contextmanager
+    @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         with self.query_context() as context, open_query(query, context) as reader:
             yield reader
 
     @contextmanager
+    @internal
     def query_context(self, target: TransactionTable | None = None) -> Iterator[QueryContext]:
         """The context of one statement's queries; the versions that they open are held until the block ends.
 
@@ -151,6 +154,7 @@ class Session:
             )
 
     @contextmanager
+    @internal
     def within(self, target: TransactionTable) -> Iterator[OpenQuery]:
         """Runs the queries of one statement that writes `target`, whose reads its transaction remembers."""
         with self.query_context(target) as context:
@@ -239,18 +243,22 @@ class Session:
             return []
         return [name for name in found if any(account.may(privilege, name) for privilege in PRIVILEGES)]
 
+    @internal
     def full_name(self, table: st.TableName) -> str:
         """`db.table`, in the current database unless the name has one."""
         return f"{table.database or self.current_database()}.{table.name}"
 
+    @internal
     def table(self, table: st.TableName) -> Table:
         """The named table; NotFoundError when there is none."""
         return self.store.table(self.full_name(table))
 
+    @internal
     def is_system(self, table: st.TableName) -> bool:
         """Whether a name is of `information_schema`."""
         return (table.database or self.database or "").lower() == system_tables.DATABASE
 
+    @internal
     def schema(self, table: st.TableName) -> TableSchema:
         """Columns of a stored or a system table."""
         return system_tables.system_schema(table.name) if self.is_system(table) else self.table(table).schema
@@ -273,6 +281,7 @@ class Session:
         """Adds the session's time zone to a time that has none."""
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone_of(self.variables.zone))
 
+    @internal
     def moment(self) -> Moment:
         """The present time in the session's time zone."""
         return Moment.at(self._clock(), self.variables.zone)
