@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -294,6 +295,13 @@ def _precommit(table: Any, label: str, rows: pa.Table, **options: Any) -> None:
 # jobs and accounts
 
 
+def session_with(store: Any, jobs: Any, database: str | None = None) -> Any:
+    """Opens a session that runs load jobs; the first code of format 1 takes them as an argument."""
+    if "load_jobs" in inspect.signature(sql.Session.__init__).parameters:
+        return sql.Session(store, database, load_jobs=jobs)
+    return sql.Session(store, database, server=sql.ServerContext(load_jobs=jobs))
+
+
 def make_jobs(path: Path) -> None:
     """Load jobs, users and settings of the store. Records of jobs name files beside the store."""
     inbox = path.parent / "inbox"
@@ -302,7 +310,7 @@ def make_jobs(path: Path) -> None:
     (inbox / "routine" / "one.json").write_text('{"k": 5, "v": "e", "s": 1}\n{"k": 1, "v": "late", "s": 0}\n')
     with open_store(path, load_paths=(str(inbox),)) as store:
         jobs = loaders("load_jobs").StoreLoadJobs(store)
-        session = sql.Session(store, load_jobs=jobs)
+        session = session_with(store, jobs)
         _run(
             session,
             f"""CREATE DATABASE db; USE db;
@@ -350,7 +358,7 @@ def contents(name: str, path: Path) -> dict[str, Any]:
 
 
 def _jobs(store: Any) -> dict[str, Any]:
-    session = sql.Session(store, "db", load_jobs=loaders("load_jobs").StoreLoadJobs(store))
+    session = session_with(store, loaders("load_jobs").StoreLoadJobs(store), "db")
     (statistic,) = shown(session, "SHOW ALL ROUTINE LOAD FOR feed", ["Statistic"])
     counts = {
         name: value for name, value in json.loads(statistic["Statistic"]).items() if name in _ROUTINE_COUNTS
