@@ -27,7 +27,7 @@ from seqstore.loaders.json_paths import duckdb_path, key_path
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import hidden_name
-from seqstore.store.types.cast import evaluate, try_cast
+from seqstore.store.types.cast import evaluate, text_literal, try_cast
 from seqstore.store.types.column_types import ColumnType
 
 BLOCK_BYTES: Final = 2 << 20
@@ -227,7 +227,7 @@ class JsonReader:
         """The JSON text of each row, and the document each came from."""
         texts = documents
         if self._root:
-            texts = evaluate(texts, f"json_extract(c, {_literal(self._root)})::VARCHAR")
+            texts = evaluate(texts, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
             self._check_root(documents, texts)
         origins = np.flatnonzero(_mask(texts.is_valid()))
         texts = texts.drop_null()
@@ -329,16 +329,12 @@ def _mask(flags: pa.BooleanArray) -> Mask:
     return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False))
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
     """For each field the value at the first of its paths that there is, as text; one pass for all."""
     plain = [path for paths in spellings for path in paths if "[*]" not in path]
     found: dict[str, pa.Array] = {}
     if plain:
-        wanted = ", ".join(_literal(path) for path in plain)
+        wanted = ", ".join(text_literal(path) for path in plain)
         values = evaluate(texts, f"json_extract_string(c, [{wanted}])")
         found = {path: pc.list_element(values, i) for i, path in enumerate(plain)}
     columns = []
@@ -350,13 +346,13 @@ def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
 
 def _extract_many(texts: pa.Array, path: str) -> pa.Array:
     """Everything a path with a wildcard finds, as the text of a JSON array."""
-    return evaluate(texts, f"json_extract(c, {_literal(path)})::VARCHAR").cast(pa.string())
+    return evaluate(texts, f"json_extract(c, {text_literal(path)})::VARCHAR").cast(pa.string())
 
 
 def _missing(texts: pa.Array, paths: list[str]) -> pa.BooleanArray:
     if not paths:
         return pa.array(np.ones(len(texts), dtype=np.bool_))
-    found = " OR ".join(f"json_exists(c, {_literal(path)})" for path in paths)
+    found = " OR ".join(f"json_exists(c, {text_literal(path)})" for path in paths)
     return evaluate(texts, f"NOT ({found})").cast(pa.bool_())
 
 

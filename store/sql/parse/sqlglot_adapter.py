@@ -77,9 +77,27 @@ class DorisParser(_DorisParser):
             return super()._parse_csv(parse_method, *separator, **named)
 
 
+def _check_extensible() -> None:
+    """Refuses the compiled sqlglot at once: each statement would fail with a misleading syntax error.
+
+    Raises:
+        ImportError: the parser cannot be extended.
+    """
+    try:
+        DorisParser(dialect=Doris())
+    except TypeError as error:
+        raise ImportError(
+            "SQL needs the interpreted sqlglot: the compiled parser of sqlglotc cannot be extended; "
+            "pip uninstall sqlglotc, then pip install --force-reinstall --no-deps sqlglot"
+        ) from error
+
+
 def version_keywords(phrases: dict[tuple[str, ...], str]) -> dict[str, TokenType]:
     """Version phrases as words of the tokenizer, which read them before 30.15; since then the parser does."""
     if hasattr(_DorisParser, "VERSION_PHRASES"):
         return {}
     kinds = {name: getattr(TokenType, f"{name}_SNAPSHOT") for name in ("TIMESTAMP", "VERSION")}
     return {" ".join(words): kinds[kind] for words, kind in phrases.items()}
+
+
+_check_extensible()

@@ -212,6 +212,9 @@ def render(tree: exp.Expr) -> str:
     Raises:
         InvalidInputError: the tree cannot be written in DuckDB's dialect.
     """
+    for text in list(tree.find_all(exp.Literal)):
+        if "\0" in text.name:
+            text.replace(_around_nul(text.name))
     try:
         return str(
             tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
@@ -220,6 +223,16 @@ def render(tree: exp.Expr) -> str:
         raise InvalidInputError(
             f"the query cannot be evaluated: {error or type(error).__name__}", kind="query"
         ) from error
+
+
+def _around_nul(text: str) -> exp.Expr:
+    """Text with NUL characters, which end a statement before DuckDB 2, as a concatenation."""
+    nul = call("chr", exp.Literal.number(0))
+    parts = [exp.Literal.string(part) for part in text.split("\0")]
+    joined: exp.Expr = parts[0]
+    for part in parts[1:]:
+        joined = exp.DPipe(this=exp.DPipe(this=joined, expression=nul.copy()), expression=part)
+    return exp.paren(joined)
 
 
 def _variable(node: exp.Expr, variables: Variables) -> exp.Expr:

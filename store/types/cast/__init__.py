@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.arrow_versions import local_time
-from seqstore.store.types.cast.nested import evaluate, to_json, to_nested, to_text
+from seqstore.store.types.cast.nested import evaluate, text_literal, to_json, to_nested, to_text
 from seqstore.store.types.cast.numbers import to_boolean, to_decimal, to_float, to_integer
 from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
 from seqstore.store.types.cast.times import check_zone, to_date, to_datetime
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
-__all__ = ["Cast", "check_zone", "evaluate", "try_cast"]
+__all__ = ["Cast", "check_zone", "evaluate", "text_literal", "try_cast"]
 
 _TEXT = ("CHAR", "VARCHAR", "STRING")
 _NUMERIC = {"FLOAT": to_float, "DOUBLE": to_float, "DECIMAL": to_decimal, "BOOLEAN": to_boolean}

@@ -100,11 +100,11 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _from_text(text: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
-    shape = json.dumps(_skeleton(to)).replace("'", "''")
+    shape = text_literal(json.dumps(_skeleton(to)))
     # from_json raises for text that is no JSON, so such rows are removed first
     outer = "ARRAY" if to.name == "ARRAY" else "OBJECT"
     fits = f"CASE WHEN json_valid(c) THEN json_type(c) = '{outer}' END"
-    parsed = evaluate(text, f"CASE WHEN {fits} THEN from_json(c, '{shape}') END")
+    parsed = evaluate(text, f"CASE WHEN {fits} THEN from_json(c, {shape}) END")
     if to.name == "ARRAY" and to.children[0].name in _MAYBE_BARE and parsed.null_count > text.null_count:
         relaxed = evaluate(text, "CASE WHEN c LIKE '[%' THEN TRY_CAST(c AS VARCHAR[]) END")
         parsed = pc.if_else(pc.is_valid(parsed), parsed, relaxed.cast(parsed.type))
@@ -125,6 +125,11 @@ def _skeleton(to: ColumnType) -> str:
         fields = ", ".join(f'"{n}" {_skeleton(t)}' for n, t in zip(quoted, to.children, strict=True))
         return f"STRUCT({fields})"
     return "VARCHAR"
+
+
+def text_literal(text: str) -> str:
+    """Writes text for `evaluate`; before DuckDB 2 a NUL character ended the expression."""
+    return "||chr(0)||".join("'" + part.replace("'", "''") + "'" for part in text.split("\0"))
 
 
 def evaluate(source: pa.Array, expression: str) -> pa.Array:

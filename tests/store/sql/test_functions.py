@@ -57,6 +57,7 @@ Run = Callable[[str], Any]
         ("cast('7' AS UNSIGNED)", 7),
         # text
         ("length('你好')", 6),
+        ("length('a\\0b')", 3),
         ("char_length('你好')", 2),
         ("upper('a')", "A"),
         ("substring('hello', -3)", "llo"),
