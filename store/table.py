@@ -23,9 +23,9 @@ from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.transaction.dml import delete_where, run_dml, update
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
-from seqstore.store.transaction.merge import MergeBuilder, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder, Work
+from seqstore.store.transaction.statement import delete_where, run_statement, update
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +42,7 @@ class Table(LoadableTable):
         where: pc.Expression | None = None,
         **arguments: Unpack[DmlArguments],
     ) -> DmlResult:
-        """Changes columns of the rows that satisfy a condition; see `transaction.dml`.
+        """Changes columns of the rows that satisfy a condition; see `transaction.statement`.
 
         Args:
             assignments: column -> a `pyarrow.compute` expression over the row as it is, or a value.
@@ -70,7 +70,7 @@ class Table(LoadableTable):
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows into the table; see `transaction.merge`.
+        """MERGE of some rows into the table; see `transaction.merge_builder`.
 
         Args:
             source: rows, as an Arrow table or anything that becomes one.
@@ -79,7 +79,7 @@ class Table(LoadableTable):
         """
 
         def execute(work: Work, options: DmlOptions) -> DmlResult:
-            return run_dml(self, work, options)
+            return run_statement(self, work, options)
 
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute

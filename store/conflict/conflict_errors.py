@@ -33,7 +33,7 @@ _CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
 
 
 @dataclass(frozen=True)
-class Loser:
+class CurrentTransaction:
     """The transaction that cannot commit.
 
     Attributes:
@@ -47,7 +47,7 @@ class Loser:
     level: str = ""
 
     @property
-    def told(self) -> str:
+    def opening(self) -> str:
         """The beginning of every message."""
         read = f" read version {self.read_version}" if self.read_version else ""
         return f"{self.operation} on {self.table!r}{read}"
@@ -57,14 +57,14 @@ class Loser:
         return f"[{self.level}, {reason}]" if self.level else f"[{reason}]"
 
 
-def loser_of(
+def current_transaction(
     tx: catalog.CatalogTransaction,
     table_id: int,
     name: str,
     operation: str,
     revision: int,
     commit_info: CommitInfo | None = None,
-) -> Loser:
+) -> CurrentTransaction:
     """A transaction prepared for a schema revision.
 
     Args:
@@ -74,11 +74,18 @@ def loser_of(
     schema = tx.get("schemas", catalog.schema_key(table_id, revision))
     if not level and schema is not None:
         level = schema["properties"].get(props.ISOLATION_LEVEL, IsolationLevel.WRITE_SERIALIZABLE)
-    return Loser(name, operation, commit_info.read_version if commit_info is not None else 0, level)
+    return CurrentTransaction(
+        name, operation, commit_info.read_version if commit_info is not None else 0, level
+    )
 
 
 def error_of(
-    conflicts: Sequence[Conflict], loser: Loser, message: str, *, kind: ConflictKind, **more: Any
+    conflicts: Sequence[Conflict],
+    current: CurrentTransaction,
+    message: str,
+    *,
+    kind: ConflictKind,
+    **more: Any,
 ) -> ConflictError:
     """The exception for some conflicts, its fields those of the first.
 
@@ -90,13 +97,13 @@ def error_of(
     return _CLASSES[first.kind](
         message,
         kind=first.kind.value,
-        table=loser.table,
-        operation=loser.operation,
-        read_version=loser.read_version,
+        table=current.table,
+        operation=current.operation,
+        read_version=current.read_version,
         winner_version=first.version,
         winner_operation=first.operation,
         winner_label=first.label,
-        isolation=loser.level,
+        isolation=current.level,
         reason=first.reason,
         keys=first.keys,
         conflicts=tuple(conflicts),
@@ -104,7 +111,7 @@ def error_of(
     )
 
 
-def winner_name(conflict: Conflict) -> str:
+def committed_name(conflict: Conflict) -> str:
     """Operation and label of a winner."""
     return f"{conflict.operation} {conflict.label!r}" if conflict.label else conflict.operation
 

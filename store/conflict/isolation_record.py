@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import Loser, error_of
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, error_of
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import HISTORY_EXPIRED, Predicate, ReadLog
 from seqstore.store.errors import ConflictError, InvalidInputError, VersionExpiredError
@@ -106,11 +106,11 @@ def isolation_from_record(table: VersionedTable, operation: str, record: dict[st
 
 
 def _history_expired(table: VersionedTable, operation: str, record: dict[str, Any]) -> ConflictError:
-    loser = Loser(table.name, operation, record["version"], record["level"])
+    current = CurrentTransaction(table.name, operation, record["version"], record["level"])
     return error_of(
         [Conflict(ConflictKind.APPEND, table.version, "", "", HISTORY_EXPIRED)],
-        loser,
-        f"{loser.told}, which is not kept any more, so nobody can tell what was changed since "
-        f"{loser.because(HISTORY_EXPIRED)}; abort it and run it again",
+        current,
+        f"{current.opening}, which is not kept any more, so nobody can tell what was changed since "
+        f"{current.because(HISTORY_EXPIRED)}; abort it and run it again",
         kind=ConflictKind.APPEND,
     )

@@ -29,7 +29,7 @@ from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.winner import Rows
 
 
-def revived(delta: Delta, state: TableState, beneath: TableState) -> Delta:
+def with_deleted_rows(delta: Delta, state: TableState, beneath: TableState) -> Delta:
     """A change as it is to be filled on a state; see the module.
 
     Args:
@@ -40,7 +40,7 @@ def revived(delta: Delta, state: TableState, beneath: TableState) -> Delta:
     if not any(live.segment.meta.tombstones for live in written):
         return delta
     rows, matches = _deleted_here(delta, state, beneath)
-    return _Revival(delta, rows, matches, beneath).delta() if len(rows) else delta
+    return _RowsAgain(delta, rows, matches, beneath).delta() if len(rows) else delta
 
 
 def _deleted_here(delta: Delta, state: TableState, beneath: TableState) -> tuple[Rows, Matches]:
@@ -59,7 +59,7 @@ def _signs(state: TableState, matches: Matches) -> npt.NDArray[np.int8]:
     return signs
 
 
-class _Revival:
+class _RowsAgain:
     """Steps 2 to 4 for some rows of a delta."""
 
     def __init__(self, delta: Delta, rows: Rows, matches: Matches, beneath: TableState) -> None:
@@ -69,8 +69,8 @@ class _Revival:
         hidden += [GROUPS_COL] if self.schema.groups else []
         names = [column.name for column in self.schema.value_columns]
         self.stored = beneath.take(matches, [*names, *hidden])
-        self.is_revived = np.zeros(len(delta), dtype=np.bool_)
-        self.is_revived[rows] = True
+        self.is_deleted = np.zeros(len(delta), dtype=np.bool_)
+        self.is_deleted[rows] = True
         self.place = np.zeros(len(delta), dtype=np.intp)
         self.place[rows] = np.arange(len(rows))
 
@@ -81,7 +81,7 @@ class _Revival:
         supplied: dict[str, Mask] = {}
         for column in self.schema.value_columns:
             own = delta.supplies(column.name)
-            added = self.is_revived & ~own & self._is_there(column.name)
+            added = self.is_deleted & ~own & self._is_there(column.name)
             if column.on_update_current_timestamp and not self.schema.groups:
                 added[:] = False
             if not (own | added).any():
@@ -115,7 +115,7 @@ class _Revival:
         own = np.full(len(delta), delta.sequence is not None)
         if delta.sequence_supplied is not None:
             own &= delta.sequence_supplied
-        added = self.is_revived & ~own
+        added = self.is_deleted & ~own
         sequence = self._cells(delta.sequence, SEQUENCE_COL, added)
         given = own | added
         return replace(delta, sequence=sequence, sequence_supplied=None if given.all() else given)

@@ -30,7 +30,8 @@ class LoadableTable(VersionedTable):
     """A table that takes loads.
 
     Attributes:
-        meets_conflicts: the last statement of this process on the table met a conflict (transaction.dml).
+        meets_conflicts: the last statement of this process on the table met a conflict
+            (transaction.statement).
     """
 
     meets_conflicts: bool = False

@@ -41,7 +41,7 @@ from seqstore.store.catalog.version_record import (
     version_time_ms,
 )
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import creation, error_of, loser_of, winner_name
+from seqstore.store.conflict.conflict_errors import committed_name, creation, current_transaction, error_of
 from seqstore.store.conflict.isolation import recreated_error, schema_error
 from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.publish.winner_test import Plan
@@ -165,10 +165,10 @@ def check_revision(
     if record is None:
         made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
         if made is not None:
-            loser = loser_of(tx, table_id, name, transaction.operation, revision, commit_info)
-            raise recreated_error(loser, creation(tx, made))
-    head, current = catalog.head(tx, table_id, name)
-    if current != revision:
+            current = current_transaction(tx, table_id, name, transaction.operation, revision, commit_info)
+            raise recreated_error(current, creation(tx, made))
+    head, newest = catalog.head(tx, table_id, name)
+    if newest != revision:
         raise schema_error(
             tx,
             table_id,
@@ -184,18 +184,20 @@ def _refuse_raced_app(tx: CatalogTransaction, write: TableWrite, app: AppWrite, 
     stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
     if stored is None or int(stored["txn"]) == app.seen_txn:
         return
-    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.commit_info)
-    if not loser.read_version:
-        loser = replace(loser, read_version=app.seen_version)
-    winner = read_transaction(tx, int(stored["txn"]))
-    named = (winner.operation, winner.label) if winner is not None else ("", "")
+    current = current_transaction(
+        tx, write.table_id, write.name, operation, write.revision, write.commit_info
+    )
+    if not current.read_version:
+        current = replace(current, read_version=app.seen_version)
+    other = read_transaction(tx, int(stored["txn"]))
+    named = (other.operation, other.label) if other is not None else ("", "")
     conflict = Conflict(ConflictKind.TRANSACTION, int(stored["table_version"]), *named, APP_ID)
     raise error_of(
         [conflict],
-        loser,
-        f"{loser.told} and carries txnAppId {app.app_id!r} version {app.version}, but another run with this "
-        f"id, {winner_name(conflict)}, committed version {stored['version']} as table version "
-        f"{conflict.version} meanwhile {loser.because(APP_ID)}; run it again, or give each run its own "
+        current,
+        f"{current.opening} and carries txnAppId {app.app_id!r} version {app.version}, but another run with "
+        f"this id, {committed_name(conflict)}, committed version {stored['version']} as table version "
+        f"{conflict.version} meanwhile {current.because(APP_ID)}; run it again, or give each run its own "
         "txnAppId",
         kind=conflict.kind,
         app_id=app.app_id,

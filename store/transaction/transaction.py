@@ -446,7 +446,7 @@ class Transaction:
             self._timer.cancel()
         self._locks.close()
         for table in self._tables.values():
-            table.let_go()  # they refer to this transaction, so they go with the garbage collector only
+            table.close()  # they refer to this transaction, so they go with the garbage collector only
 
     def _check_open(self) -> None:
         if self._process != os.getpid():

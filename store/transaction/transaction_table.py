@@ -31,7 +31,7 @@ from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.transaction.merge import MergeBuilder, Outcome, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder, Outcome, Work
 
 if TYPE_CHECKING:
     from seqstore.store.load.loadable_table import LoadableTable
@@ -204,7 +204,7 @@ class TransactionTable:
         self.transaction.check_writable(self.base.database_id)
         self._was_written = True
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Holds the transaction's version no longer; readers that were given out do."""
         self._snapshot.close()
 
@@ -359,7 +359,7 @@ class TransactionTable:
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows; end it with `run()`. See `transaction.merge`."""
+        """MERGE of some rows; end it with `run()`. See `transaction.merge_builder`."""
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, join=self._run_merge
         )
