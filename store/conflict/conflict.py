@@ -1,22 +1,22 @@
-"""Conflicts: what a transaction did, against what others committed since it began to read. No I/O.
+"""Conflicts: one transaction against those committed since it began to read. No I/O.
 
-Given an `Attempt` and the window, its winners in ascending order of versions:
+Given an `Attempt` and the window, its committed transactions in ascending order of versions:
 
-1. A blind attempt has no data conflict. (Schema, protocol and application ids are checked in the switch.)
-2. For each key that a winner changed, applied rows only:
+1. A blind attempt has no data conflict. (Publishing checks schema, protocol and application ids.)
+2. For each key that a committed transaction changed, applied rows only:
    ISO1 *seen*: the row before or after matches a predicate of the attempt, its key was looked up, or the
-   whole table was read; and it came, went, or one of its changed columns was looked at.
-   ISO2 *overwritten*: the attempt writes the key, and the row came or went, either side writes whole rows,
+   whole table was read; and the row appeared, vanished, or one of its changed columns was looked at.
+   ISO2 *overwritten*: the attempt writes the key, and the row appeared or vanished, a side writes whole rows,
    or both write one column.
-   ISO3 *exemption*, WriteSerializable only: the winner is blind, the key had no row in the attempt's
-   snapshot, not ISO2, and the guard holds: then the attempt counts as if it ran before the winner.
-3. Guard (ISO4): K is the winner's keys; every later blind winner that touches K adds its keys. The exemption
-   is void if a later non-blind winner that could see the first (it read at or after its version) read or
-   wrote a key of K, or cannot tell what it read; or if a member of the chain wrote other tables too.
+   ISO3 *exemption*, WriteSerializable only: the committed transaction is blind, the key had no row in the
+   attempt's snapshot, not ISO2, and the guard holds: then the attempt counts as if it ran before.
+3. Guard (ISO4): K is its keys; every later blind transaction that touches K adds its keys. The exemption
+   is void if a later non-blind transaction that could see the first (it read at or after its version) read
+   or wrote a key of K, or has opaque reads; or if a member of the chain wrote other tables too.
 4. Without row-level checks a key counts as its partition, the table when there are none, and columns as all.
 
-What is left is a conflict: ConcurrentAppend where a row is new to the attempt, ConcurrentDeleteRead where one
-it read changed or went, ConcurrentDeleteDelete where only its write meets another.
+The remaining keys are conflicts: ConcurrentAppend where a row is new to the attempt, ConcurrentDeleteRead
+where a row that it read changed or vanished, ConcurrentDeleteDelete where only its write meets another.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the transaction that wants to commit did on one table.
+    """The reads and writes of the transaction that wants to commit, on one table.
 
     Attributes:
         level: the isolation level.
         read_version: of its snapshot.
         reads: None for a blind write.
-        written: what it will write.
+        written: the keys it will write.
         row_level: False: keys count as their partitions.
         changes_metadata: it must see everybody's rows (no ISO3).
         tables: how many tables its transaction writes or reads.
@@ -98,14 +98,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Changes:
-    """The keys one winner changed, one entry each, with the rows before and after.
+    """The keys that one committed transaction changed, one entry each, with the rows before and after.
 
     Attributes:
         codes: key codes.
         was_live, is_live: whether a reader saw a row before, sees one after.
         in_snapshot: whether the attempt's snapshot has a row.
         keys: key columns.
-        rows: gives columns of the rows before (False) or after (True) and the entries they belong to.
+        rows: returns columns of the rows before (False) or after (True), and the entries of those rows.
     """
 
     codes: Codes
@@ -131,7 +131,7 @@ class CommittedTransaction:
 
     Attributes:
         columns: ids of the columns it wrote; None means whole rows.
-        reads: what it read; None when it read something nobody can tell. Of no meaning when blind.
+        reads: None where the version record cannot hold them. Without meaning when blind.
         changes: None when it changed no data.
         all_codes: every key it changed; `changes` may have fewer.
         tables: how many tables its transaction wrote.
@@ -155,16 +155,16 @@ class CommittedTransaction:
 
 @dataclass(frozen=True)
 class Conflict:
-    """One winner that a transaction cannot pass.
+    """One committed transaction that the attempt cannot pass.
 
     Attributes:
         kind: the exception it becomes.
-        version, operation, label: of the winner.
+        version, operation, label: of the committed transaction.
         reason: word for programs, see `conflict.read_set`.
         keys: up to five of the keys, or the partitions where keys were not looked at.
         count: keys in conflict.
-        voided_by: version of the winner that voided an exemption, 0 if none.
-        changes: what it changed of schema and properties, and features that came (`+name`) or went (`-name`).
+        voided_by: the version that voided an exemption, 0 if none.
+        changes: the changes of schema and properties, and features added (`+name`) or dropped (`-name`).
     """
 
     kind: ConflictKind
@@ -305,7 +305,7 @@ class _Check:
         )
 
     def _guard(self, first: CommittedTransaction) -> int:
-        """The version that voids the exemption of a blind winner, 0 when nothing does."""
+        """Returns the version that voids the exemption of a blind transaction, 0 for none."""
         if self.reader_version >= first.version:
             return self.reader_version
         chain = first.all_codes
@@ -324,7 +324,7 @@ class _Check:
         return 0
 
     def _touches(self, other: CommittedTransaction, chain: Codes) -> bool:
-        """Whether a non-blind winner read or wrote a key of a chain."""
+        """Whether a non-blind transaction read or wrote a key of a chain."""
         reads = other.reads
         if reads is None or reads.whole_table:
             return True
@@ -382,7 +382,7 @@ def _meet(left: Codes, right: Codes) -> bool:
 
 @dataclass(frozen=True)
 class Lazy:
-    """Columns of rows, taken when first asked for."""
+    """Columns of rows, read on first use."""
 
     take: Callable[[], tuple[pa.Table, Any]]
 

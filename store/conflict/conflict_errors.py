@@ -1,4 +1,4 @@
-"""Conflict errors: one loser, the winners it met, told in one form with the same fields for every class."""
+"""Conflict errors: the current transaction and the committed ones it met, one form for every class."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CurrentTransaction:
 
     Attributes:
         read_version: 0 when it read none.
-        level: its isolation level, empty when the table that said so is gone.
+        level: its isolation level, empty where it was that of a dropped table.
     """
 
     table: str
@@ -90,7 +90,7 @@ def error_of(
     """The exception for some conflicts, its fields those of the first.
 
     Args:
-        kind: the exception when nobody can name a winner any more.
+        kind: the exception where the committed transaction is not known any more.
         more: fields of one class alone.
     """
     first = conflicts[0] if conflicts else Conflict(kind, 0, "", "", _REASONS.get(kind, ""))
@@ -112,7 +112,7 @@ def error_of(
 
 
 def committed_name(conflict: Conflict) -> str:
-    """Operation and label of a winner."""
+    """Returns operation and label of a committed transaction."""
     return f"{conflict.operation} {conflict.label!r}" if conflict.label else conflict.operation
 
 

@@ -1,4 +1,4 @@
-"""One transaction's claim on one table: what it read, at which level, and the check before it commits."""
+"""The claim of one transaction on one table: its reads, its level, and the check before it commits."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _DID: Final = {
 
 @dataclass
 class Isolation:
-    """The reads of one transaction on one table, and the check against what others committed since.
+    """The reads of one transaction on one table, and their check against later commits.
 
     Attributes:
         base: the state it reads.
-        reads: what it read so far.
+        reads: its reads so far.
         level: the stricter of the table's and the transaction's.
         is_unchecked: nothing is checked: the later version wins, whatever was read.
         changes_metadata: rows were read to decide about a metadata change.
-        tables: tables its transaction takes part in.
+        tables: the number of tables in its transaction.
         lease: keeps vacuum away from `base`, None where another object does.
     """
 
@@ -107,7 +107,7 @@ class Isolation:
 
 
 def conflict_error(conflicts: Sequence[Conflict], isolation: Isolation, operation: str) -> ConflictError:
-    """The exception for some conflicts, told by the first."""
+    """Returns the exception for some conflicts; its message is about the first."""
     first = conflicts[0]
     current = CurrentTransaction(isolation.table.name, operation, isolation.base.version, isolation.level)
     did = _DID[first.kind].format(_counted(first))
@@ -155,15 +155,15 @@ def schema_error(
     more = f" and {len(conflicts) - _COMMITTED_NAMED} more" if len(conflicts) > _COMMITTED_NAMED else ""
     reason = conflicts[0].reason if conflicts else METADATA_CHANGE
     prepared = f"{current.opening} and was" if current.read_version else f"{current.opening} was"
-    said = [change for other in conflicts for change in other.changes]
+    changes = [change for other in conflicts for change in other.changes]
     return error_of(
         conflicts,
         current,
         f"{prepared} prepared for schema revision {revision}, but the table has {newest}"
         f"{': ' if done else ''}{done}{more} {current.because(reason)}; run it again on the new schema",
         kind=ConflictKind.METADATA,
-        changes=tuple(change for change in said if not change.startswith(("+", "-"))),
-        features=tuple(change for change in said if change.startswith(("+", "-"))),
+        changes=tuple(change for change in changes if not change.startswith(("+", "-"))),
+        features=tuple(change for change in changes if change.startswith(("+", "-"))),
     )
 
 
@@ -171,7 +171,7 @@ def recreated_error(current: CurrentTransaction, committed: Sequence[Conflict]) 
     """The table was dropped and made again under a running transaction, or made twice at once.
 
     Args:
-        winners: the version that made it, when it is known.
+        committed: the version that created it, when it is known.
     """
     made = f": {committed_name(committed[0])} committed version {committed[0].version}" if committed else ""
     return error_of(

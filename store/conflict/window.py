@@ -1,4 +1,4 @@
-"""The window of a transaction: what others committed on a table since the version it reads.
+"""The window of a transaction: the commits of others on a table since the version it reads.
 
 `Window.extend` walks the versions up to a head, one state after the other:
 
@@ -7,7 +7,7 @@
    state before has under the same keys.
 3. Where the attempt has neither predicates nor the whole table, only keys it looked up or writes are taken.
 
-Rows are taken when they are asked for. Walking stops being done in detail when its time is used up: versions
+Rows are read on first use. Walking stops being done in detail when its time is used up: versions
 left over are marked unresolved, which is a conflict, never a silent pass. A version whose record or files
 are gone counts the same.
 """
@@ -39,11 +39,11 @@ from seqstore.store.segment.key_index import Matches
 
 
 class Window:
-    """Winners on one table, for one attempt.
+    """The committed transactions on one table, for one attempt.
 
     Args:
         base: the state the attempt reads.
-        reads: what it reads; asked when rows are looked at.
+        reads: its reads, which select the rows that are looked at.
         written: codes of the keys it writes.
         seconds: how long rows may be looked at, all calls together.
     """
@@ -60,7 +60,7 @@ class Window:
         self.committed: list[CommittedTransaction] = []
 
     def extend(self, tx: catalog.CatalogTransaction, head: int) -> list[CommittedTransaction]:
-        """Walks up to a version; returns all winners so far."""
+        """Walks up to a version; returns all committed transactions so far."""
         started = time.monotonic()
         for version in range(self._state.version + 1, head + 1):
             record = read_version_record(tx, self._base.table_id, version)

@@ -1,16 +1,16 @@
 """Rows that a transaction deletes and changes afterwards.
 
 Its statements read the table as it was before all of them (X7): an UPDATE finds the row that a DELETE before
-it takes away, and what it writes lies on a tombstone. A partial load starts from defaults there (P25). But a
+it deletes, and the change lies on a tombstone. A partial load starts from defaults there (P25). But a
 change was computed from a whole row, so for such keys it supplies the whole row:
 
-1. Which keys of the delta are tombstones by what the transaction wrote so far, and have a row in the table
-   beneath? That row is the one that was read, or what compatible writes of others made of it since.
-2. Every cell that the change does not assign is taken from it. Columns that take the moment of a change are
+1. Find the keys of the delta that the transaction has made tombstones so far, and that have a row in the
+   table beneath. That row is the one that was read, or its successor by compatible writes of others.
+2. Every cell that the change does not assign is copied from it. Columns with the moment of a change are
    left to do so (U16).
 3. So is the sequence (U11). Of the deletion and the change the larger sequence wins, as between any two rows:
    a deletion keeps the sequence of its row (D8), so the change wins unless either was given another one.
-4. Of a table with column groups, the groups that are there come back, each with its sequences.
+4. Of a table with column groups, the groups that are there return, each with its sequences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of what a transaction writes to one table, and which keys and columns they touch."""
+"""The parts of the write of one transaction to one table, and the keys and columns they touch."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _CONTENDED_SECONDS: Final = 0.001  # a longer wait for the retry lock shows that other statements retry too
 
-# Reads and writes within a transaction; returns rows matched and what the write came to.
+# Reads and writes within a transaction; returns the rows matched and the outcome of the write.
 Work = Callable[[TransactionTable], "tuple[int, LoadResult | None]"]
 
 
