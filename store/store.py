@@ -1,6 +1,6 @@
 """The store: one data directory, its databases and tables.
 
-    DATA_DIR/catalog/              LMDB, the one switch (catalog.catalog)
+    DATA_DIR/catalog/              LMDB, with the one commit point (catalog.catalog)
     DATA_DIR/tables/<table id>/    segment files (segment.segment)
 
 Any number of processes of one host may have a directory open at once. A store handle is safe to share
@@ -88,7 +88,7 @@ class Store:
         Args:
             create: make the directory when there is none.
             segments: URI of an object store for segment files, such as `s3://bucket/prefix`
-                (segment.object_disk). Said once, while the store has no tables; it is remembered.
+                (segment.object_disk). Named once, while the store has no tables; the catalog remembers it.
 
         Raises:
             NotFoundError: no such directory, and `create` is False.
@@ -233,7 +233,7 @@ class Store:
     def commit_transaction(
         self, database: str, *, txn_id: int | None = None, label: str | None = None
     ) -> TransactionRecord:
-        """Makes a pre-committed transaction visible, whoever prepared it and however long ago (PC2, C18).
+        """Makes a pre-committed transaction visible, in any process and at any later time (PC2, C18).
 
         Its version is taken now (PC9). A commit that fails leaves the transaction pre-committed.
 
@@ -245,7 +245,7 @@ class Store:
 
         Raises:
             NotFoundError: the database has no such transaction.
-            InvalidInputError: it is not pre-committed; `.status` tells what it is, VISIBLE means done (PC7).
+            InvalidInputError: it is not pre-committed but has `.status`; VISIBLE means done (PC7).
             ConflictError: the table's schema changed since; abort it.
             CommitUnknownError: the outcome is not known.
         """
@@ -273,7 +273,7 @@ class Store:
 
         Raises:
             NotFoundError: the database has no such transaction.
-            InvalidInputError: it is visible or aborted; `.status` tells.
+            InvalidInputError: it is visible or aborted, see `.status`.
         """
         self._check_open()
         return abort_transaction(self.catalog, self.disk, database, txn_id=txn_id, label=label, reason=reason)
@@ -305,7 +305,7 @@ class Store:
     def find_transaction(
         self, database: str, label: str | None = None, *, txn_id: int | None = None
     ) -> TransactionRecord | None:
-        """What the label names, the newest transaction of those it named, or the transaction of an id; None
+        """Returns the newest transaction of a label, or the transaction of an id; None
         for a label never used.
 
         Raises:
@@ -377,11 +377,11 @@ class Store:
         self._maintainer.close()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
-        """Compacts every table as its policy says, takes old versions away, and gives up pre-committed
+        """Compacts every table by its policy, removes old versions, and aborts pre-committed
         transactions whose time is over; for servers and schedules.
 
         Args:
-            is_cancelled: asked now and then; a compaction stops between two segments.
+            is_cancelled: called now and then; a compaction stops between two segments.
 
         Returns:
             Compactions made, by table. Tables that another process is at are left alone.
@@ -397,7 +397,7 @@ class Store:
 
     @property
     def maintainer(self) -> Maintainer:
-        """What compacts tables after loads."""
+        """The threads that compact tables after loads."""
         return self._maintainer
 
     def _open_disk(self, segments: str | None) -> Disk:

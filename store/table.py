@@ -1,4 +1,4 @@
-"""A table: the handle through which rows come in and go out. Its versions are in read.versioned_table."""
+"""A table: the handle for reads and writes. Its versions are in read.versioned_table."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.transaction.dml import delete_where, run_dml, update
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
-from seqstore.store.transaction.merge import MergeBuilder, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder, Work
+from seqstore.store.transaction.statement import delete_where, run_statement, update
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +42,7 @@ class Table(LoadableTable):
         where: pc.Expression | None = None,
         **arguments: Unpack[DmlArguments],
     ) -> DmlResult:
-        """Changes columns of the rows that satisfy a condition; see `transaction.dml`.
+        """Changes columns of the rows that satisfy a condition; see `transaction.statement`.
 
         Args:
             assignments: column -> a `pyarrow.compute` expression over the row as it is, or a value.
@@ -70,7 +70,7 @@ class Table(LoadableTable):
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows into the table; see `transaction.merge`.
+        """MERGE of some rows into the table; see `transaction.merge_builder`.
 
         Args:
             source: rows, as an Arrow table or anything that becomes one.
@@ -79,7 +79,7 @@ class Table(LoadableTable):
         """
 
         def execute(work: Work, options: DmlOptions) -> DmlResult:
-            return run_dml(self, work, options)
+            return run_statement(self, work, options)
 
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute
@@ -98,10 +98,10 @@ class Table(LoadableTable):
         return restore(self, version)
 
     def changes(self, first: int, last: int | None = None) -> pa.RecordBatchReader:
-        """What versions `first` to `last` (both included; None: the newest) changed; see `change_feed`.
+        """Returns the changes of versions `first` to `last`, both included; see `change_feed`.
 
         Returns:
-            The visible columns of each row that came or went, then `_change_type` (+I, -U, +U, -D),
+            The visible columns of each row that was added or removed, then `_change_type` (+I, -U, +U, -D),
             `_commit_version` and `_commit_timestamp` (UTC), in order of versions.
 
         Raises:
@@ -110,7 +110,7 @@ class Table(LoadableTable):
         return changes(self, first, last)
 
     def key_history(self, key: Mapping[str, Any]) -> list[KeyEvent]:
-        """What happened to one key, write by write, and why; see `history.key_history`.
+        """Returns the history of one key, write by write, with reasons; see `history.key_history`.
 
         Raises:
             InvalidInputError: the key columns are not all there, or hold no such values.
@@ -124,7 +124,7 @@ class Table(LoadableTable):
             return find_label(tx, self.database_id, label)
 
     def refuse_label(self, label: str) -> None:
-        """Says early what a load would say at its end.
+        """Raises early the error that a load would raise at its end.
 
         Raises:
             LabelExistsError: the label names a running or finished load.
@@ -140,7 +140,7 @@ class Table(LoadableTable):
     def optimize(
         self, where: pc.Expression | None = None, *, zorder_by: Sequence[str] = (), full: bool = False
     ) -> CompactionResult:
-        """Merges small segments and takes dead rows out; no answer changes; see `compaction.optimize`."""
+        """Merges small segments and removes dead rows; reads do not change; see `compaction.optimize`."""
         return optimize(self, where=where, zorder_by=zorder_by, full=full)
 
     def purge(self) -> CompactionResult:
@@ -155,7 +155,7 @@ class Table(LoadableTable):
             self.maintainer.after_load(self, state)
 
     def check(self) -> list[str]:
-        """Reads everything the newest version consists of and tells what is wrong; empty means sound."""
+        """Reads all files and records of the newest version and returns the findings; empty means sound."""
         afresh = StateLoader(self.id, self.loader.directory, self.loader.disk)  # nothing from memory
         try:
             with self.catalog.read() as tx:

@@ -1,9 +1,10 @@
 """Idempotent writes by application id and version (`txnAppId`, `txnVersion`).
 
-A writer that repeats itself after a crash gives every write its own id and a number that grows. The pair is
-stored with the data in one switch; a number that is not larger than the stored one is a repetition and is
-skipped, and the caller is told so. A write that changes nothing stores its pair too: what it would do later
-is another matter. Gaps are fine. Two runs that both looked before either committed: the second one fails.
+A writer that repeats itself after a crash numbers its writes under an id of its own, in ascending order. The
+pair is stored with the data at one commit point. A number that is not larger than the stored one is a
+repetition: the write is skipped and reported as DUPLICATE. A write that changes nothing stores its pair too:
+repeated later, it might change rows. Gaps are fine. Two runs that both looked before either committed: the
+second one fails.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DUPLICATE: Final = "DUPLICATE"
 
 @dataclass(frozen=True)
 class AppPair:
-    """One write's pair, and what was known of its id when the write began.
+    """The pair of one write, and the stored pair of its id when the write began.
 
     Attributes:
         stored: the version stored for the id, -1 if none.
@@ -38,7 +39,7 @@ class AppPair:
 
     @property
     def skipped(self) -> str:
-        """What to tell of a write that was skipped."""
+        """The message for a write that was skipped."""
         return (
             f"skipped: txnAppId {self.write.app_id!r} has committed txnVersion {self.stored} as table "
             f"version {self.first_version}, and txnVersion {self.write.version} is not larger"

@@ -1,8 +1,8 @@
 """The records of pre-committed transactions: database `prepared`, by transaction id | table id.
 
-A record tells what a transaction will add to one table (`prepared_writer.put_down`): `{revision, snapshot,
-segments, deltas, parts, filled, published, figures, late, lost, blind, isolation, clearing}`. While it is
-there its files are needed, whoever made them; it goes in the catalog transaction that publishes or aborts its
+A record holds the write of a transaction to one table (`publish.prepared_writer`): `{revision, app, snapshot,
+segments, deltas, parts, filled, published, figures, late, lost, blind, isolation, clearing}`. As long as the
+record is there its files are needed. It is removed in the catalog transaction that publishes or aborts its
 transaction.
 """
 

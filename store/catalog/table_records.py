@@ -1,4 +1,4 @@
-"""What the catalog keeps of a table: made with it, removed with it."""
+"""The catalog records of a table: created and removed with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Transaction records and labels.
 
-A record tells what became of one load: PREPARE (running), PRECOMMITTED (durable, to be committed or aborted
-by anybody, publish.two_phase), VISIBLE (published; here COMMITTED and VISIBLE are one step) or ABORTED (with
+A record holds the state of one load: PREPARE (running), PRECOMMITTED (durable, any process may commit or
+abort it, publish.two_phase), VISIBLE (published; here COMMITTED and VISIBLE are one step) or ABORTED (with
 the reason). A label names at most one transaction that is not ABORTED within
 its database (X16), until it is older than `label_keep_seconds` (X18). A PREPARE record names its owner, the
 process that runs it; when that process is gone, whatever it staged is gone with it, so the record counts as
@@ -46,7 +46,7 @@ class TransactionRecord:
         table: `db.table` it writes.
         label: chosen by the caller or generated.
         status: PREPARE, PRECOMMITTED, VISIBLE or ABORTED.
-        operation: what made it, such as LOAD, STREAM LOAD, INSERT.
+        operation: the kind of statement, such as LOAD, STREAM LOAD, INSERT.
         begun_ms, finished_ms: Unix time; 0 while not finished.
         version: table version it made, of the first table when it writes several; 0 if none.
         versions: table version it made, by `db.table`.
@@ -87,7 +87,7 @@ def check_label(label: str) -> str:
     blanks.
 
     Raises:
-        InvalidInputError: with what was found.
+        InvalidInputError: the message shows the label.
     """
     printable = bool(label) and all(c.isprintable() and not c.isspace() for c in label)
     if not printable or len(label.encode()) > _LABEL_LENGTH_MAX:
@@ -132,7 +132,7 @@ def begin(
     begun_ms: int = 0,
     timeout_seconds: float | None = None,
 ) -> TransactionRecord:
-    """Starts a transaction and takes its label.
+    """Starts a transaction and reserves its label.
 
     Args:
         keep_seconds: how long the label of a finished transaction stays taken.
@@ -171,7 +171,7 @@ def move(
 
     Raises:
         LabelExistsError: the label names a transaction there.
-        InvalidInputError: somebody else has aborted the transaction.
+        InvalidInputError: another process has aborted the transaction.
     """
     require_unchanged(tx, record)
     refuse_used_label(tx, database, record.label, keep_seconds)
@@ -231,7 +231,7 @@ def abort(tx: catalog.CatalogTransaction, record: TransactionRecord, reason: str
 
 
 def abandoned_reason(record: TransactionRecord) -> str:
-    """Why a transaction counts as aborted that nobody has aborted yet; empty when it does not."""
+    """Returns why a transaction counts as aborted before its record does; empty when it does not."""
     if record.status == TransactionStatus.PREPARE and not is_alive(record.owner):
         return OWNER_ENDED
     if (
@@ -249,7 +249,7 @@ def abort_abandoned(tx: catalog.CatalogTransaction, record: TransactionRecord) -
 
 
 def require_unchanged(tx: catalog.CatalogTransaction, record: TransactionRecord) -> None:
-    """Refuses what goes on with a transaction that others have ended meanwhile.
+    """Raises when another process has ended a transaction meanwhile.
 
     Raises:
         InvalidInputError: with the text of PC4.

@@ -2,7 +2,7 @@
 
 One file a table, locked with `flock`: the system frees it when its holder dies, whatever way. It excludes
 threads of a process as well as processes. Three states of a table's updates, decided by the setting
-`enable_concurrent_update` unless a statement asks for one:
+`enable_concurrent_update` unless a statement names one:
 
 - *serial*: the lock is held from snapshot to publish. Updates never conflict with each other; loads neither
   wait nor are waited for.
@@ -35,7 +35,7 @@ _BUSY: Final = (
     "There is an update operation in progress for the current table. Please try again later, or set "
     "enable_concurrent_update in fe.conf to true"
 )
-_held: dict[int, object] = {}  # by descriptor, who opened it
+_held: dict[int, object] = {}  # descriptor -> the context that opened it
 _held_lock = new_lock()
 
 
@@ -52,7 +52,7 @@ def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> Concurre
 
     Args:
         default: `enable_concurrent_update` of the settings; ADMIN SET FRONTEND CONFIG overrules it.
-        wanted: what the statement asks for.
+        wanted: the mode that the statement names.
 
     Raises:
         InvalidInputError: no such mode.
@@ -87,7 +87,7 @@ def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None
         seconds: how long to wait for it; 0 fails at once.
 
     Raises:
-        UnavailableError: somebody else holds it still, with the text of U4.
+        UnavailableError: it is not free in time, with the text of U4.
     """
     with _opened(directory / f"{table_id}.update") as handle:
         _acquire(handle, seconds)
@@ -108,8 +108,8 @@ def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """A lock file; whatever lock was taken goes with the block. In a child that was forked within the block
-    it is closed already, and its number may be that of another file by now."""
+    """Opens a lock file for the block; closing it releases the lock. In a child that was forked within the
+    block the file is closed already, and its descriptor may be that of another file by now."""
     path.parent.mkdir(exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     owner = object()

@@ -1,4 +1,4 @@
-"""Which columns each row of a flexible update supplies, when a column of the data says so.
+"""The columns that each row of a flexible update supplies, where a column of the data names them.
 
 The column is a list of names per row: `["price", "stock"]` means that the row's other value cells are to be
 kept, whatever stands in them. NULL means that the row supplies every column of the data. Keys are always

@@ -1,14 +1,14 @@
-"""From a caller's rows to a delta of a table with column groups: which groups does a row give?
+"""From a caller's rows to a delta of a table with column groups: the groups that each row supplies.
 
-Every load of such a table comes here, whole rows too. A group is given as a whole or not at all, for its
+Every load of such a table is checked here, whole rows too. A group is given as a whole or not at all, for its
 cells and its sequence are replaced together:
 
-1. Whole rows (SM5): a group of which the data has a column is given; its other columns take their default or
+1. Whole rows (SM5): a group of which the data has a column is given; its other columns get their default or
    NULL. A group of which it has none is not given, nor is one of which a row says nothing but NULLs: wide
    rows of another stream look like that.
 2. Fixed updates: the same, but a group named in part is refused, for what the rest should be depends on when
    the load arrives. Two parts are enough: the sequence alone in loads that only delete, and all but ON
-   UPDATE columns, which take the load's moment (A4).
+   UPDATE columns, which get the load's moment (A4).
 3. Flexible updates: as fixed ones, but row by row; a row that supplies a group in part is rejected.
 4. "NULL means keep" is decided by the sequence: where all of it is NULL the group is not given, else it is,
    its NULLs included.
@@ -87,7 +87,7 @@ class GroupChecker(PartialChecker):
         masks: dict[str, Mask],
         deletes: Mask,
     ) -> None:
-        """Rule 1. A row that deletes gives the sequences it has, NULL too."""
+        """Applies rule 1. A row that deletes supplies the sequences it has, NULL too."""
         own = [array for column, array in zip(names, arrays, strict=True) if column.name in group.columns]
         if not all(array.null_count for array in own):
             return
@@ -100,7 +100,7 @@ class GroupChecker(PartialChecker):
     def _stamp(
         self, group: ColumnGroup, names: list[Column], arrays: list[pa.Array], masks: dict[str, Mask]
     ) -> None:
-        """A4, F24: ON UPDATE columns of a given group that a row does not supply take the load's moment."""
+        """A4, F24: ON UPDATE columns of a given group that a row does not supply get the load's moment."""
         for column in (self.schema.column(name) for name in group.cells):
             if not column.on_update_current_timestamp:
                 continue
@@ -143,7 +143,7 @@ class GroupChecker(PartialChecker):
         deletes: Mask,
         rejected: dict[int, RejectedRow],
     ) -> None:
-        """Rule 4, and A2 for what is given after all."""
+        """Applies rule 4, and A2 for the cells that are supplied after all."""
         found = {column.name: array for column, array in zip(names, arrays, strict=True)}
         given = np.zeros(len(deletes), dtype=np.bool_)
         for name in group.sequence:

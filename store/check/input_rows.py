@@ -63,7 +63,7 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
 def pieces_of(data: pa.Table) -> Iterator[pa.Table]:
     """A table in pieces to be checked one by one; at least one, a small table is one piece.
 
-    Large chunks stay what they are, for putting chunks together costs new memory; small ones are gathered.
+    Large chunks stay as they are, for joining chunks costs new memory; small ones are joined.
     """
     if len(data) <= _PIECE_ROWS_MIN:
         yield data

@@ -1,6 +1,6 @@
 """From a caller's rows to a delta: the checks of `row_checker` for rows that supply some of their cells.
 
-Three ways to say which cells a row supplies: fixed (all rows supply the columns the data has, P4), flexible
+Three ways define which cells a row supplies: fixed (all rows supply the columns the data has, P4), flexible
 (a mask a column, F9), and "NULL means keep" (a value cell that is NULL is not supplied). Rules that differ
 from whole rows: key columns must be there (P3) or, in flexible updates, a row without one is rejected (F7);
 nothing else is missing; the sequence may be left out (SL11); a rejected cell is one that is supplied.
@@ -30,7 +30,7 @@ class PartialChecker(RowChecker):
     Attributes:
         flexible: rows may lack cells, keys included.
         ignore_null: a NULL value cell means "keep".
-        makes_keys: rows came without their AUTO_INCREMENT key column: all of them are new (A8).
+        makes_keys: rows lack their AUTO_INCREMENT key column: all of them are new (A8).
     """
 
     flexible: bool = False
@@ -94,7 +94,7 @@ class PartialChecker(RowChecker):
         is_tombstone: Mask | None,
         rejected: dict[int, RejectedRow],
     ) -> None:
-        """What a subclass adds when all cells are checked."""
+        """Adds the checks of a subclass when all cells are checked."""
 
     def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
         keys = self.schema.key_columns
@@ -121,7 +121,7 @@ class PartialChecker(RowChecker):
         return self._new_ids(len(rows))
 
     def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
-        """NULLs that are supplied: not what is absent, nor what means "keep"."""
+        """Returns the NULLs that are supplied: not absent cells, nor NULLs that mean "keep"."""
         if column.name in self.schema.key:
             return super()._with_ids(column, values)
         if self.ignore_null:
@@ -192,7 +192,7 @@ class PartialChecker(RowChecker):
 
 
 def check_flexible(schema: TableSchema) -> None:
-    """Whether a table takes flexible updates: it must have been asked for, as in Doris.
+    """Raises unless a table was created for flexible updates, as in Doris.
 
     Raises:
         InvalidInputError: with the text of F2.

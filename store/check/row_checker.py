@@ -7,8 +7,8 @@ Given data with any column order and castable types:
    (SL13).
 2. Each column is cast to its exact type. A value that cannot be cast, is NULL in a NOT NULL column (A2, Y2)
    or is longer than CHAR or VARCHAR allow (Y5, bytes) rejects its row, not the load. Tombstones need their
-   key only (D9); their missing NOT NULL cells take the type's zero (D10).
-3. Columns not supplied take their default, one moment per load for CURRENT_TIMESTAMP (A3).
+   key only (D9); their missing NOT NULL cells get the type's zero (D10).
+3. Columns not supplied get their default, one moment per load for CURRENT_TIMESTAMP (A3).
 
 Result: `CheckedRows` without the rejected rows, and the list of those.
 """
@@ -63,12 +63,12 @@ class RowChecker:
     Attributes:
         schema: the table's.
         table: its name, for messages.
-        sequence: name of the column of the data that gives the hidden sequence (SL1), if the caller names
+        sequence: name of the column of the data that holds the hidden sequence (SL1), if the caller names
         one.
         delete_all: every row is a tombstone (merge type DELETE, G1).
         now: the load's one moment, in its time zone, without a zone.
         require_sequence: False lets rows in without a sequence; it is then NULL (SL12).
-        ids: where the values of the table's AUTO_INCREMENT column come from, None where none can be made.
+        ids: the source of the values of the table's AUTO_INCREMENT column, None where there is none.
         partitions: rows of other partitions are rejected; empty means all.
     """
 
@@ -155,7 +155,7 @@ class RowChecker:
             )
 
     def _roles(self, name: str) -> list[str]:
-        """What a column of the data is: a hidden column, a table column, the sequence source, or several."""
+        """Returns the roles of a column of the data: hidden column, table column, source of the sequence."""
         hidden = hidden_name(name)
         if hidden is not None:
             return [] if hidden in (VERSION_COL, GROUPS_COL) else [hidden]

@@ -1,22 +1,22 @@
-"""Conflicts: what a transaction did, against what others committed since it began to read. No I/O.
+"""Conflicts: one transaction against those committed since it began to read. No I/O.
 
-Given an `Attempt` and the window, its winners in ascending order of versions:
+Given an `Attempt` and the window, its committed transactions in ascending order of versions:
 
-1. A blind attempt has no data conflict. (Schema, protocol and application ids are checked in the switch.)
-2. For each key that a winner changed, applied rows only:
+1. A blind attempt has no data conflict. (Publishing checks schema, protocol and application ids.)
+2. For each key that a committed transaction changed, applied rows only:
    ISO1 *seen*: the row before or after matches a predicate of the attempt, its key was looked up, or the
-   whole table was read; and it came, went, or one of its changed columns was looked at.
-   ISO2 *overwritten*: the attempt writes the key, and the row came or went, either side writes whole rows,
+   whole table was read; and the row appeared, vanished, or one of its changed columns was looked at.
+   ISO2 *overwritten*: the attempt writes the key, and the row appeared or vanished, a side writes whole rows,
    or both write one column.
-   ISO3 *exemption*, WriteSerializable only: the winner is blind, the key had no row in the attempt's
-   snapshot, not ISO2, and the guard holds: then the attempt counts as if it ran before the winner.
-3. Guard (ISO4): K is the winner's keys; every later blind winner that touches K adds its keys. The exemption
-   is void if a later non-blind winner that could see the first (it read at or after its version) read or
-   wrote a key of K, or cannot tell what it read; or if a member of the chain wrote other tables too.
+   ISO3 *exemption*, WriteSerializable only: the committed transaction is blind, the key had no row in the
+   attempt's snapshot, not ISO2, and the guard holds: then the attempt counts as if it ran before.
+3. Guard (ISO4): K is its keys; every later blind transaction that touches K adds its keys. The exemption
+   is void if a later non-blind transaction that could see the first (it read at or after its version) read
+   or wrote a key of K, or has opaque reads; or if a member of the chain wrote other tables too.
 4. Without row-level checks a key counts as its partition, the table when there are none, and columns as all.
 
-What is left is a conflict: ConcurrentAppend where a row is new to the attempt, ConcurrentDeleteRead where one
-it read changed or went, ConcurrentDeleteDelete where only its write meets another.
+The remaining keys are conflicts: ConcurrentAppend where a row is new to the attempt, ConcurrentDeleteRead
+where a row that it read changed or vanished, ConcurrentDeleteDelete where only its write meets another.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the transaction that wants to commit did on one table.
+    """The reads and writes of the transaction that wants to commit, on one table.
 
     Attributes:
         level: the isolation level.
         read_version: of its snapshot.
         reads: None for a blind write.
-        written: what it will write.
+        written: the keys it will write.
         row_level: False: keys count as their partitions.
         changes_metadata: it must see everybody's rows (no ISO3).
         tables: how many tables its transaction writes or reads.
@@ -98,14 +98,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Changes:
-    """The keys one winner changed, one entry each, with the rows before and after.
+    """The keys that one committed transaction changed, one entry each, with the rows before and after.
 
     Attributes:
         codes: key codes.
         was_live, is_live: whether a reader saw a row before, sees one after.
         in_snapshot: whether the attempt's snapshot has a row.
         keys: key columns.
-        rows: gives columns of the rows before (False) or after (True) and the entries they belong to.
+        rows: returns columns of the rows before (False) or after (True), and the entries of those rows.
     """
 
     codes: Codes
@@ -126,12 +126,12 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Winner:
+class CommittedTransaction:
     """One version committed in the window.
 
     Attributes:
         columns: ids of the columns it wrote; None means whole rows.
-        reads: what it read; None when it read something nobody can tell. Of no meaning when blind.
+        reads: None where the version record cannot hold them. Without meaning when blind.
         changes: None when it changed no data.
         all_codes: every key it changed; `changes` may have fewer.
         tables: how many tables its transaction wrote.
@@ -155,16 +155,16 @@ class Winner:
 
 @dataclass(frozen=True)
 class Conflict:
-    """One winner that a transaction cannot pass.
+    """One committed transaction that the attempt cannot pass.
 
     Attributes:
         kind: the exception it becomes.
-        version, operation, label: of the winner.
+        version, operation, label: of the committed transaction.
         reason: word for programs, see `conflict.read_set`.
         keys: up to five of the keys, or the partitions where keys were not looked at.
         count: keys in conflict.
-        voided_by: version of the winner that voided an exemption, 0 if none.
-        changes: what it changed of schema and properties, and features that came (`+name`) or went (`-name`).
+        voided_by: the version that voided an exemption, 0 if none.
+        changes: the changes of schema and properties, and features added (`+name`) or dropped (`-name`).
     """
 
     kind: ConflictKind
@@ -178,7 +178,9 @@ class Conflict:
     changes: tuple[str, ...] = ()
 
 
-def find_conflicts(attempt: Attempt, window: Sequence[Winner], reader_version: int = 0) -> list[Conflict]:
+def find_conflicts(
+    attempt: Attempt, window: Sequence[CommittedTransaction], reader_version: int = 0
+) -> list[Conflict]:
     """Every conflict, in order of versions; see the module.
 
     Args:
@@ -188,40 +190,40 @@ def find_conflicts(attempt: Attempt, window: Sequence[Winner], reader_version: i
     if attempt.reads is None:
         return []
     check = _Check(attempt, window, reader_version)
-    return [conflict for winner in window for conflict in check.against(winner)]
+    return [conflict for other in window for conflict in check.against(other)]
 
 
 class _Check:
-    def __init__(self, attempt: Attempt, window: Sequence[Winner], reader_version: int) -> None:
+    def __init__(self, attempt: Attempt, window: Sequence[CommittedTransaction], reader_version: int) -> None:
         assert attempt.reads is not None
         self.attempt = attempt
         self.reads: ReadLog = attempt.reads
         self.window = window
         self.reader_version = reader_version
 
-    def against(self, winner: Winner) -> list[Conflict]:
-        if winner.unresolved:
-            return [self._conflict(ConflictKind.APPEND, winner, winner.unresolved)]
-        if winner.replaces_table:
-            return [self._conflict(ConflictKind.DELETE_READ, winner, WHOLE_TABLE_REPLACE)]
-        if winner.changes is None or not len(winner.changes.codes):
+    def against(self, other: CommittedTransaction) -> list[Conflict]:
+        if other.unresolved:
+            return [self._conflict(ConflictKind.APPEND, other, other.unresolved)]
+        if other.replaces_table:
+            return [self._conflict(ConflictKind.DELETE_READ, other, WHOLE_TABLE_REPLACE)]
+        if other.changes is None or not len(other.changes.codes):
             return []
         if not self.attempt.row_level or self.reads.fallback:
-            return self._by_partition(winner, winner.changes)
-        return self._by_row(winner, winner.changes)
+            return self._by_partition(other, other.changes)
+        return self._by_row(other, other.changes)
 
-    def _by_row(self, winner: Winner, changes: Changes) -> list[Conflict]:
+    def _by_row(self, other: CommittedTransaction, changes: Changes) -> list[Conflict]:
         came_or_went = changes.was_live != changes.is_live
         seen, matched_before = self._seen(changes)
-        looked_at = winner.columns is None or bool(winner.columns & self.reads.columns)
+        looked_at = other.columns is None or bool(other.columns & self.reads.columns)
         seen &= came_or_went | (looked_at & changes.was_live)
-        overwritten = self._overwritten(winner, changes, came_or_went)
+        overwritten = self._overwritten(other, changes, came_or_went)
         exempt = np.zeros(len(seen), dtype=np.bool_)
         voided_by = 0
-        if self._may_exempt(winner):
+        if self._may_exempt(other):
             exempt = seen & ~changes.in_snapshot & ~overwritten
             if exempt.any():
-                voided_by = self._guard(winner)
+                voided_by = self._guard(other)
                 exempt &= voided_by == 0
         left = (seen & ~exempt) | overwritten
         is_new = left & seen & (~changes.in_snapshot | (~matched_before & changes.is_live))
@@ -232,7 +234,7 @@ class _Check:
             ConflictKind.DELETE_DELETE: left & ~is_new & ~is_read,
         }
         return [
-            self._conflict(kind, winner, self.attempt.reason, changes, mask, voided_by)
+            self._conflict(kind, other, self.attempt.reason, changes, mask, voided_by)
             for kind, mask in kinds.items()
             if mask.any()
         ]
@@ -248,36 +250,34 @@ class _Check:
             seen |= changes.matches(predicate.matches, after=True)
         return seen | before, before
 
-    def _overwritten(self, winner: Winner, changes: Changes, came_or_went: Mask) -> Mask:
+    def _overwritten(self, other: CommittedTransaction, changes: Changes, came_or_went: Mask) -> Mask:
         """ISO2."""
         result = np.zeros(len(changes.codes), dtype=np.bool_)
         for written in self.attempt.written:
             mine = np.isin(changes.codes, written.codes)
-            meets = (
-                winner.columns is None or written.columns is None or bool(winner.columns & written.columns)
-            )
+            meets = other.columns is None or written.columns is None or bool(other.columns & written.columns)
             result |= mine if meets else mine & came_or_went
         return result
 
-    def _by_partition(self, winner: Winner, changes: Changes) -> list[Conflict]:
+    def _by_partition(self, other: CommittedTransaction, changes: Changes) -> list[Conflict]:
         """Without looking at rows: partitions added to, then partitions taken from, whatever the columns."""
         read = self._reads_partition()
         added = changes.matches(read, after=True)
         removed = changes.matches(read, after=False)
         voided_by = 0
         only_adds = not changes.was_live.any() and not changes.in_snapshot.any()
-        if added.any() and only_adds and self._may_exempt(winner):
-            voided_by = self._guard(winner)
+        if added.any() and only_adds and self._may_exempt(other):
+            voided_by = self._guard(other)
             if not voided_by:
                 added = np.zeros_like(added)
         for kind, mask in ((ConflictKind.APPEND, added), (ConflictKind.DELETE_READ, removed)):
             if mask.any():
-                return [self._conflict(kind, winner, self.attempt.reason, changes, mask, voided_by)]
+                return [self._conflict(kind, other, self.attempt.reason, changes, mask, voided_by)]
         came_or_went = changes.was_live != changes.is_live
-        overwritten = self._overwritten(winner, changes, came_or_went)
+        overwritten = self._overwritten(other, changes, came_or_went)
         if overwritten.any():
             kind = ConflictKind.DELETE_DELETE
-            return [self._conflict(kind, winner, self.attempt.reason, changes, overwritten)]
+            return [self._conflict(kind, other, self.attempt.reason, changes, overwritten)]
         return []
 
     def _reads_partition(self) -> Callable[[pa.Table], Mask]:
@@ -295,50 +295,50 @@ class _Check:
 
         return test
 
-    def _may_exempt(self, winner: Winner) -> bool:
+    def _may_exempt(self, other: CommittedTransaction) -> bool:
         """ISO3 without its guard."""
         return (
             self.attempt.level == IsolationLevel.WRITE_SERIALIZABLE
-            and winner.is_blind
+            and other.is_blind
             and not self.attempt.changes_metadata
-            and (self.attempt.tables == 1 or winner.tables == 1)
+            and (self.attempt.tables == 1 or other.tables == 1)
         )
 
-    def _guard(self, first: Winner) -> int:
-        """The version that voids the exemption of a blind winner, 0 when nothing does."""
+    def _guard(self, first: CommittedTransaction) -> int:
+        """Returns the version that voids the exemption of a blind transaction, 0 for none."""
         if self.reader_version >= first.version:
             return self.reader_version
         chain = first.all_codes
-        for winner in self.window:
-            if winner.version < first.version or winner.unresolved:
+        for other in self.window:
+            if other.version < first.version or other.unresolved:
                 continue
-            if winner.changes is None and not winner.replaces_table:
+            if other.changes is None and not other.replaces_table:
                 continue  # a compaction reads and writes no data
-            if winner.is_blind:
-                if _meet(winner.all_codes, chain):
-                    if winner.tables > 1:
-                        return winner.version
-                    chain = np.union1d(chain, winner.all_codes)
-            elif winner.read_version >= first.version and self._touches(winner, chain):
-                return winner.version
+            if other.is_blind:
+                if _meet(other.all_codes, chain):
+                    if other.tables > 1:
+                        return other.version
+                    chain = np.union1d(chain, other.all_codes)
+            elif other.read_version >= first.version and self._touches(other, chain):
+                return other.version
         return 0
 
-    def _touches(self, winner: Winner, chain: Codes) -> bool:
-        """Whether a non-blind winner read or wrote a key of a chain."""
-        reads = winner.reads
+    def _touches(self, other: CommittedTransaction, chain: Codes) -> bool:
+        """Whether a non-blind transaction read or wrote a key of a chain."""
+        reads = other.reads
         if reads is None or reads.whole_table:
             return True
-        if _meet(winner.all_codes, chain) or _meet(reads.keys, chain):
+        if _meet(other.all_codes, chain) or _meet(reads.keys, chain):
             return True
-        return any(self._matched(predicate, winner.read_version, chain) for predicate in reads.predicates)
+        return any(self._matched(predicate, other.read_version, chain) for predicate in reads.predicates)
 
     def _matched(self, predicate: Predicate, up_to: int, chain: Codes) -> bool:
         """Whether a predicate matches any row that a key of a chain had up to a version."""
-        for winner in self.window:
-            if winner.version > up_to or winner.changes is None:
+        for other in self.window:
+            if other.version > up_to or other.changes is None:
                 continue
-            changes = winner.changes
-            if len(changes.codes) < len(winner.all_codes):
+            changes = other.changes
+            if len(changes.codes) < len(other.all_codes):
                 return True  # not every row was looked at
             mine = np.isin(changes.codes, chain)
             if not mine.any():
@@ -351,7 +351,7 @@ class _Check:
     def _conflict(
         self,
         kind: ConflictKind,
-        winner: Winner,
+        other: CommittedTransaction,
         reason: str,
         changes: Changes | None = None,
         mask: Mask | None = None,
@@ -363,7 +363,7 @@ class _Check:
             places = np.flatnonzero(mask)
             count = len(places)
             keys = tuple(self._shown(changes, kind, places))
-        return Conflict(kind, winner.version, winner.operation, winner.label, reason, keys, count, voided_by)
+        return Conflict(kind, other.version, other.operation, other.label, reason, keys, count, voided_by)
 
     def _shown(self, changes: Changes, kind: ConflictKind, places: Any) -> Iterable[dict[str, Any]]:
         partition = self.attempt.partition_columns
@@ -382,7 +382,7 @@ def _meet(left: Codes, right: Codes) -> bool:
 
 @dataclass(frozen=True)
 class Lazy:
-    """Columns of rows, taken when first asked for."""
+    """Columns of rows, read on first use."""
 
     take: Callable[[], tuple[pa.Table, Any]]
 

@@ -1,4 +1,4 @@
-"""Conflict errors: one loser, the winners it met, told in one form with the same fields for every class."""
+"""Conflict errors: the current transaction and the committed ones it met, one form for every class."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
 
 
 @dataclass(frozen=True)
-class Loser:
+class CurrentTransaction:
     """The transaction that cannot commit.
 
     Attributes:
         read_version: 0 when it read none.
-        level: its isolation level, empty when the table that said so is gone.
+        level: its isolation level, empty where it was that of a dropped table.
     """
 
     table: str
@@ -47,7 +47,7 @@ class Loser:
     level: str = ""
 
     @property
-    def told(self) -> str:
+    def opening(self) -> str:
         """The beginning of every message."""
         read = f" read version {self.read_version}" if self.read_version else ""
         return f"{self.operation} on {self.table!r}{read}"
@@ -57,14 +57,14 @@ class Loser:
         return f"[{self.level}, {reason}]" if self.level else f"[{reason}]"
 
 
-def loser_of(
+def current_transaction(
     tx: catalog.CatalogTransaction,
     table_id: int,
     name: str,
     operation: str,
     revision: int,
     commit_info: CommitInfo | None = None,
-) -> Loser:
+) -> CurrentTransaction:
     """A transaction prepared for a schema revision.
 
     Args:
@@ -74,29 +74,36 @@ def loser_of(
     schema = tx.get("schemas", catalog.schema_key(table_id, revision))
     if not level and schema is not None:
         level = schema["properties"].get(props.ISOLATION_LEVEL, IsolationLevel.WRITE_SERIALIZABLE)
-    return Loser(name, operation, commit_info.read_version if commit_info is not None else 0, level)
+    return CurrentTransaction(
+        name, operation, commit_info.read_version if commit_info is not None else 0, level
+    )
 
 
 def error_of(
-    conflicts: Sequence[Conflict], loser: Loser, message: str, *, kind: ConflictKind, **more: Any
+    conflicts: Sequence[Conflict],
+    current: CurrentTransaction,
+    message: str,
+    *,
+    kind: ConflictKind,
+    **more: Any,
 ) -> ConflictError:
     """The exception for some conflicts, its fields those of the first.
 
     Args:
-        kind: the exception when nobody can name a winner any more.
+        kind: the exception where the committed transaction is not known any more.
         more: fields of one class alone.
     """
     first = conflicts[0] if conflicts else Conflict(kind, 0, "", "", _REASONS.get(kind, ""))
     return _CLASSES[first.kind](
         message,
         kind=first.kind.value,
-        table=loser.table,
-        operation=loser.operation,
-        read_version=loser.read_version,
+        table=current.table,
+        operation=current.operation,
+        read_version=current.read_version,
         winner_version=first.version,
         winner_operation=first.operation,
         winner_label=first.label,
-        isolation=loser.level,
+        isolation=current.level,
         reason=first.reason,
         keys=first.keys,
         conflicts=tuple(conflicts),
@@ -104,8 +111,8 @@ def error_of(
     )
 
 
-def winner_name(conflict: Conflict) -> str:
-    """Operation and label of a winner."""
+def committed_name(conflict: Conflict) -> str:
+    """Returns operation and label of a committed transaction."""
     return f"{conflict.operation} {conflict.label!r}" if conflict.label else conflict.operation
 
 

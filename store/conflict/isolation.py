@@ -1,4 +1,4 @@
-"""One transaction's claim on one table: what it read, at which level, and the check before it commits."""
+"""The claim of one transaction on one table: its reads, its level, and the check before it commits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict import Attempt, Conflict, ConflictKind, Written, find_conflicts
-from seqstore.store.conflict.conflict_errors import Loser, error_of, loser_of, schema_conflicts, winner_name
+from seqstore.store.conflict.conflict_errors import (
+    CurrentTransaction,
+    committed_name,
+    current_transaction,
+    error_of,
+    schema_conflicts,
+)
 from seqstore.store.conflict.read_set import METADATA_CHANGE, NO_CODES, PROTOCOL_CHANGE, ReadLog
 from seqstore.store.conflict.window import Window
 from seqstore.store.errors import ConflictError
@@ -23,7 +29,7 @@ from seqstore.store.schema.table_schema import TableSchema
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_WINNERS_TOLD: Final = 5
+_COMMITTED_NAMED: Final = 5
 _DID: Final = {
     ConflictKind.APPEND: "added {} its conditions cover",
     ConflictKind.DELETE_READ: "changed {} it read",
@@ -33,15 +39,15 @@ _DID: Final = {
 
 @dataclass
 class Isolation:
-    """The reads of one transaction on one table, and the check against what others committed since.
+    """The reads of one transaction on one table, and their check against later commits.
 
     Attributes:
         base: the state it reads.
-        reads: what it read so far.
+        reads: its reads so far.
         level: the stricter of the table's and the transaction's.
         is_unchecked: nothing is checked: the later version wins, whatever was read.
         changes_metadata: rows were read to decide about a metadata change.
-        tables: tables its transaction takes part in.
+        tables: the number of tables in its transaction.
         lease: keeps vacuum away from `base`, None where another object does.
     """
 
@@ -83,7 +89,7 @@ class Isolation:
                 np.concatenate(codes) if codes else NO_CODES,
                 self.table.settings.conflict_check_seconds,
             )
-        winners = self._window.extend(tx, head)
+        committed = self._window.extend(tx, head)
         attempt = Attempt(
             self.level,
             self.base.version,
@@ -95,22 +101,22 @@ class Isolation:
             partition_columns=schema.partition_columns,
         )
         reader_version = int(tx.get("readers", catalog.table_key(self.table.id)) or 0)
-        conflicts = find_conflicts(attempt, winners, reader_version)
+        conflicts = find_conflicts(attempt, committed, reader_version)
         if conflicts:
             raise conflict_error(conflicts, self, operation)
 
 
 def conflict_error(conflicts: Sequence[Conflict], isolation: Isolation, operation: str) -> ConflictError:
-    """The exception for some conflicts, told by the first."""
+    """Returns the exception for some conflicts; its message is about the first."""
     first = conflicts[0]
-    loser = Loser(isolation.table.name, operation, isolation.base.version, isolation.level)
+    current = CurrentTransaction(isolation.table.name, operation, isolation.base.version, isolation.level)
     did = _DID[first.kind].format(_counted(first))
     voided = f", seen by version {first.voided_by}" if first.voided_by else ""
     message = (
-        f"{loser.told}; {winner_name(first)} committed version {first.version} and {did}{voided} "
-        f"{loser.because(first.reason)}; run it again on a new snapshot"
+        f"{current.opening}; {committed_name(first)} committed version {first.version} and {did}{voided} "
+        f"{current.because(first.reason)}; run it again on a new snapshot"
     )
-    return error_of(conflicts, loser, message, kind=first.kind)
+    return error_of(conflicts, current, message, kind=first.kind)
 
 
 def _counted(conflict: Conflict) -> str:
@@ -137,42 +143,42 @@ def schema_error(
     Args:
         commit_info: of the version to be made.
     """
-    head, current = catalog.head(tx, table_id, name)
+    head, newest = catalog.head(tx, table_id, name)
     conflicts, last = schema_conflicts(tx, table_id, head, revision)
-    loser = loser_of(tx, table_id, name, operation, revision, commit_info)
-    if not loser.read_version:
-        loser = replace(loser, read_version=last)
+    current = current_transaction(tx, table_id, name, operation, revision, commit_info)
+    if not current.read_version:
+        current = replace(current, read_version=last)
     done = ", ".join(
-        f"{winner_name(winner)} committed version {winner.version} and changed {', '.join(winner.changes)}"
-        for winner in conflicts[:_WINNERS_TOLD]
+        f"{committed_name(other)} committed version {other.version} and changed {', '.join(other.changes)}"
+        for other in conflicts[:_COMMITTED_NAMED]
     )
-    more = f" and {len(conflicts) - _WINNERS_TOLD} more" if len(conflicts) > _WINNERS_TOLD else ""
+    more = f" and {len(conflicts) - _COMMITTED_NAMED} more" if len(conflicts) > _COMMITTED_NAMED else ""
     reason = conflicts[0].reason if conflicts else METADATA_CHANGE
-    prepared = f"{loser.told} and was" if loser.read_version else f"{loser.told} was"
-    said = [change for winner in conflicts for change in winner.changes]
+    prepared = f"{current.opening} and was" if current.read_version else f"{current.opening} was"
+    changes = [change for other in conflicts for change in other.changes]
     return error_of(
         conflicts,
-        loser,
-        f"{prepared} prepared for schema revision {revision}, but the table has {current}"
-        f"{': ' if done else ''}{done}{more} {loser.because(reason)}; run it again on the new schema",
+        current,
+        f"{prepared} prepared for schema revision {revision}, but the table has {newest}"
+        f"{': ' if done else ''}{done}{more} {current.because(reason)}; run it again on the new schema",
         kind=ConflictKind.METADATA,
-        changes=tuple(change for change in said if not change.startswith(("+", "-"))),
-        features=tuple(change for change in said if change.startswith(("+", "-"))),
+        changes=tuple(change for change in changes if not change.startswith(("+", "-"))),
+        features=tuple(change for change in changes if change.startswith(("+", "-"))),
     )
 
 
-def recreated_error(loser: Loser, winners: Sequence[Conflict]) -> ConflictError:
+def recreated_error(current: CurrentTransaction, committed: Sequence[Conflict]) -> ConflictError:
     """The table was dropped and made again under a running transaction, or made twice at once.
 
     Args:
-        winners: the version that made it, when it is known.
+        committed: the version that created it, when it is known.
     """
-    made = f": {winner_name(winners[0])} committed version {winners[0].version}" if winners else ""
+    made = f": {committed_name(committed[0])} committed version {committed[0].version}" if committed else ""
     return error_of(
-        winners,
-        loser,
-        f"{loser.told}, but another transaction created the table meanwhile{made} "
-        f"{loser.because(PROTOCOL_CHANGE)}; create it once, ahead of time, and run this again",
+        committed,
+        current,
+        f"{current.opening}, but another transaction created the table meanwhile{made} "
+        f"{current.because(PROTOCOL_CHANGE)}; create it once, ahead of time, and run this again",
         kind=ConflictKind.PROTOCOL,
         changes=(),
         features=(),

@@ -1,8 +1,8 @@
-"""What a pre-committed transaction read of a table, as a catalog record: its conflicts are looked for when it
-is committed, in any process, against everything published since the version it read.
+"""The reads of a pre-committed transaction on a table, as a catalog record. When any process commits it, they
+are checked against everything published since the version that was read.
 
-Nothing is kept open for it. If the version it read cannot be opened any more, nobody can tell what changed
-since, and the commit is refused (HISTORY_EXPIRED).
+No lease is held for that version. If it cannot be opened any more, the changes since are unknown, and the
+commit is refused (HISTORY_EXPIRED).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import Loser, error_of
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, error_of
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import HISTORY_EXPIRED, Predicate, ReadLog
 from seqstore.store.errors import ConflictError, InvalidInputError, VersionExpiredError
@@ -27,7 +27,7 @@ _KEYS_MAX: Final = 1_000_000  # 8 MB; a transaction that looked up more counts a
 
 
 def isolation_to_record(isolation: Isolation | None) -> dict[str, Any] | None:
-    """For the record of a prepared writer; None for a blind one."""
+    """Returns the part of a prepared writer's record; None for a blind writer."""
     if isolation is None:
         return None
     return {
@@ -69,7 +69,7 @@ def expression_to_bytes(expression: pc.Expression | None) -> bytes | None:
 
 
 def expression_from_bytes(data: bytes | None) -> pc.Expression | None:
-    """What `expression_to_bytes` made."""
+    """Returns the expression that `expression_to_bytes` packed."""
     return None if data is None else unpack(data)
 
 
@@ -77,7 +77,7 @@ def isolation_from_record(table: VersionedTable, operation: str, record: dict[st
     """Returns the isolation of a record; None where nothing was read and the version it read is gone.
 
     Raises:
-        ConcurrentAppendException: something was read, and nobody can tell any more whether it has changed.
+        ConcurrentAppendException: rows were read, and the history cannot show any more whether they changed.
     """
     try:
         state, lease = table.hold(record["version"])
@@ -106,11 +106,11 @@ def isolation_from_record(table: VersionedTable, operation: str, record: dict[st
 
 
 def _history_expired(table: VersionedTable, operation: str, record: dict[str, Any]) -> ConflictError:
-    loser = Loser(table.name, operation, record["version"], record["level"])
+    current = CurrentTransaction(table.name, operation, record["version"], record["level"])
     return error_of(
         [Conflict(ConflictKind.APPEND, table.version, "", "", HISTORY_EXPIRED)],
-        loser,
-        f"{loser.told}, which is not kept any more, so nobody can tell what was changed since "
-        f"{loser.because(HISTORY_EXPIRED)}; abort it and run it again",
+        current,
+        f"{current.opening}, which is not kept any more, so nobody can tell what was changed since "
+        f"{current.because(HISTORY_EXPIRED)}; abort it and run it again",
         kind=ConflictKind.APPEND,
     )

@@ -1,10 +1,10 @@
-"""What a transaction read of one table, as far as conflicts depend on it.
+"""The reads of a transaction on one table, as far as conflicts depend on them.
 
 A `ReadLog` is one of three things, never confused: *nothing* (a blind write has no log at all), *predicates
 plus explicit keys*, or *the whole table*. Conditions that cannot be looked at by row (a subquery, `rand()`,
 a field of a struct) turn row-level checks off and say why.
 
-What was read is kept in the version record as well, for the guard of later transactions: keys as codes,
+The reads are stored in the version record as well, for the guard of later transactions: keys as codes,
 predicates as Arrow wrote them, compressed. A predicate that only its own process can evaluate is kept as
 "opaque".
 """
@@ -52,7 +52,7 @@ class Predicate:
     """A condition by which a transaction read rows.
 
     Attributes:
-        expression: over visible columns; None when only `evaluate` can tell.
+        expression: over visible columns; None where only `evaluate` can test rows.
         evaluate: rows with the table's visible columns to a mask.
         partition: the part over partition columns alone, None when there is none.
     """
@@ -95,7 +95,7 @@ def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
 
 @dataclass
 class ReadLog:
-    """What one transaction has read of one table so far.
+    """The reads of one transaction on one table so far.
 
     Attributes:
         schema: at the version it reads.
@@ -155,7 +155,7 @@ class ReadLog:
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """What a version record tells of a winner's reads."""
+    """The reads of a committed transaction, as its version record holds them."""
 
     whole_table: bool = False
     keys: Codes = field(default_factory=lambda: NO_CODES)
@@ -163,7 +163,7 @@ class RecordedReads:
 
     @classmethod
     def of(cls, record: Mapping[str, Any] | None) -> RecordedReads | None:
-        """None when the record cannot tell."""
+        """Returns the stored reads, None where they are opaque."""
         if record is None or record.get("opaque"):
             return None
         if record.get("whole"):
@@ -173,7 +173,7 @@ class RecordedReads:
 
 
 def _pack(expression: pc.Expression | None) -> bytes | None:
-    """None for what cannot be told another process."""
+    """Returns an expression as bytes, None where another process could not evaluate it."""
     if expression is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The window of a transaction: what others committed on a table since the version it reads.
+"""The window of a transaction: the commits of others on a table since the version it reads.
 
 `Window.extend` walks the versions up to a head, one state after the other:
 
@@ -7,7 +7,7 @@
    state before has under the same keys.
 3. Where the attempt has neither predicates nor the whole table, only keys it looked up or writes are taken.
 
-Rows are taken when they are asked for. Walking stops being done in detail when its time is used up: versions
+Rows are read on first use. Walking stops being done in detail when its time is used up: versions
 left over are marked unresolved, which is a conflict, never a silent pass. A version whose record or files
 are gone counts the same.
 """
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import VersionRecord, read_version_record
-from seqstore.store.conflict.conflict import Changes, Lazy, Winner
+from seqstore.store.conflict.conflict import Changes, CommittedTransaction, Lazy
 from seqstore.store.conflict.read_set import (
     ALLOTTED_TIME_EXCEEDED,
     HISTORY_EXPIRED,
@@ -39,11 +39,11 @@ from seqstore.store.segment.key_index import Matches
 
 
 class Window:
-    """Winners on one table, for one attempt.
+    """The committed transactions on one table, for one attempt.
 
     Args:
         base: the state the attempt reads.
-        reads: what it reads; asked when rows are looked at.
+        reads: its reads, which select the rows that are looked at.
         written: codes of the keys it writes.
         seconds: how long rows may be looked at, all calls together.
     """
@@ -57,10 +57,10 @@ class Window:
         self._reads = reads
         self._written = written
         self._seconds = seconds
-        self.winners: list[Winner] = []
+        self.committed: list[CommittedTransaction] = []
 
-    def extend(self, tx: catalog.CatalogTransaction, head: int) -> list[Winner]:
-        """Walks up to a version; returns all winners so far."""
+    def extend(self, tx: catalog.CatalogTransaction, head: int) -> list[CommittedTransaction]:
+        """Walks up to a version; returns all committed transactions so far."""
         started = time.monotonic()
         for version in range(self._state.version + 1, head + 1):
             record = read_version_record(tx, self._base.table_id, version)
@@ -69,13 +69,13 @@ class Window:
                 self._state = self._loader.advance(tx, before, version)
                 assert record is not None  # else the loader had no state of the version
                 is_late = time.monotonic() - started >= self._seconds
-                self.winners.append(self._winner(version, record, before, self._state, is_late=is_late))
+                self.committed.append(self._committed(version, record, before, self._state, is_late=is_late))
             except (VersionExpiredError, CorruptionError):
-                self.winners.append(_winner(version, record, unresolved=HISTORY_EXPIRED))
+                self.committed.append(_committed(version, record, unresolved=HISTORY_EXPIRED))
         self._seconds -= time.monotonic() - started
-        return self.winners
+        return self.committed
 
-    def _winner(
+    def _committed(
         self,
         version: int,
         record: VersionRecord,
@@ -83,15 +83,15 @@ class Window:
         after: TableState,
         *,
         is_late: bool,
-    ) -> Winner:
+    ) -> CommittedTransaction:
         if record.removes_rows:
-            return _winner(version, record, replaces_table=True)
+            return _committed(version, record, replaces_table=True)
         if not record.added or record.dropped:  # metadata, compaction
-            return _winner(version, record)
+            return _committed(version, record)
         if is_late:
-            return _winner(version, record, unresolved=ALLOTTED_TIME_EXCEEDED)
+            return _committed(version, record, unresolved=ALLOTTED_TIME_EXCEEDED)
         changes, codes = self._changes(version, before, after)
-        return _winner(version, record, changes=changes, all_codes=codes)
+        return _committed(version, record, changes=changes, all_codes=codes)
 
     def _changes(self, version: int, before: TableState, after: TableState) -> tuple[Changes, Codes]:
         codes, matches = _applied(version, after)
@@ -120,12 +120,12 @@ class Window:
         ), codes
 
 
-def _winner(version: int, record: VersionRecord | None, **found: Any) -> Winner:
+def _committed(version: int, record: VersionRecord | None, **found: Any) -> CommittedTransaction:
     operation, label = (record.operation, record.label) if record is not None else ("", "")
     info = record.commit_info if record is not None else None
     if info is None:
-        return Winner(version, operation, label, False, version, **found)
-    return Winner(
+        return CommittedTransaction(version, operation, label, False, version, **found)
+    return CommittedTransaction(
         version,
         operation,
         label,

@@ -1,4 +1,4 @@
-"""A delta put down durably: what a pre-committed partial update keeps until it is committed.
+"""The durable form of a delta: a pre-committed partial update keeps it until it is committed.
 
 One Arrow IPC file of one record batch beside the segments, or its bytes in the catalog record when they are
 few. Its columns: `row:<name>` for a column of the rows, `has:<name>` for the mask of one that only some rows
@@ -68,7 +68,7 @@ def read_delta(disk: Disk, directory: str, file: DeltaFile) -> Delta:
     """The delta that was written.
 
     Raises:
-        CorruptionError: its file is missing or not what was written.
+        CorruptionError: its file is missing or was changed.
     """
     name = f"{directory}/{file.name}"
     buffer = disk.map(name) if file.data is None else pa.py_buffer(file.data)

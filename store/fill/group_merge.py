@@ -10,7 +10,7 @@ order and any grouping, so loads commute. Given a delta and a state:
 3. A group: compare proposals, NULL lowest, sequences of several columns from left to right. The largest, of
    equal ones the last, wins if it is not smaller than history's. Other groups do not matter.
 4. A row with the delete sign proposes, with its sequences, that the groups are not there. One that supplies
-   no sequence takes all groups away as they stand, with the sequences they have (D8).
+   no sequence removes all groups as they stand, with the sequences they have (D8).
 5. A row that proposes nothing and deletes nothing is a touch: groups that were never written, their
    sequence being NULL, are there from then on, with defaults.
 6. A key none of whose groups is there is a tombstone. Its sequences stay, so that older rows stay away (D4).
@@ -78,12 +78,12 @@ def merge_groups(delta: Delta, state: TableState, options: FillOptions) -> tuple
 
 @dataclass(frozen=True)
 class _Register:
-    """What a load makes of one group: for each key a row of the delta, or -1 for history's.
+    """The outcome of a load for one group: for each key a row of the delta, or -1 for history's.
 
     Attributes:
         winner: the row that decides.
-        sequence: the row whose sequence the group takes.
-        deleted: keys whose winner takes the group away.
+        sequence: the row whose sequence the group gets.
+        deleted: keys whose winner removes the group.
         is_null: keys whose final sequence is NULL.
     """
 
@@ -127,7 +127,7 @@ class _Merging:
         self.stored = self.state.take(matches, [DELETE_SIGN, GROUPS_COL, *sequences]).combine_chunks()
 
     def _read_signs(self) -> None:
-        """Steps 2, 4, 5: which ordered rows propose each group, take all groups away, or touch."""
+        """Steps 2, 4, 5: which ordered rows propose each group, remove all groups, or touch."""
         rows = len(self.order)
         signs = self.delta.signs
         self.deletes: Mask = np.zeros(rows, dtype=np.bool_) if signs is None else signs[self.order] == 1
@@ -219,7 +219,7 @@ class _Merging:
 
     def kept_keys(self) -> Rows:
         """Keys to write: those a row of the load decides something of. All of them when this is not the
-        first time, for what was staged before must not stand."""
+        first time, for the rows staged before must not stand."""
         if self.options.again:
             return np.arange(len(self.starts))
         decided = [register.winner != _NONE for register in self.registers.values()]
@@ -282,7 +282,7 @@ class _Merging:
 
     def _default(self, column: Column, *, is_sequence: bool, must_have: bool) -> pa.Array:
         """The default as an array of one. A sequence that was never given is NULL whatever its default, or
-        else a smaller one would depend on whether it comes first."""
+        else the outcome of a smaller one would depend on the order of loads."""
         value = default_scalar(column, self.options.now)
         if is_sequence:
             value = pa.scalar(None, column.type.arrow)

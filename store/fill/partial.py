@@ -11,10 +11,10 @@ mask a column. `fill` turns it into whole rows against a state of the table, one
 3. A row with the delete sign discards what stood before it in the load; rows after it start from defaults
    (F12, F13). If it is the last, the key becomes a tombstone that keeps the running sequence (D8, F23,
    P28).
-4. Of the rows left each cell takes the last value supplied (F11, P19). A cell nobody supplied comes from
-   history; from the column's default where there is no history or it is a tombstone (P6, P7, P25), except
-   that the hidden sequence is still read from the tombstone, and by flexible updates the mapped column too
-   (P26, F22).
+4. Of the rows left each cell takes the last value supplied (F11, P19). A cell without a supplied value is
+   read from history; from the column's default where there is no history or it is a tombstone (P6, P7, P25),
+   except that the hidden sequence is still read from the tombstone, and by flexible updates the mapped column
+   too (P26, F22).
 
 Tables with column groups go another way (fill.group_merge). Filling is a pure function of delta and
 state. When other versions are published meanwhile, the rows of the keys that they touched are filled again
@@ -58,7 +58,8 @@ class Filled:
         rows: what to stage.
         superseded: rows of the delta that left no cell because of later rows of their key.
         late: rows that were dropped for a smaller sequence than history's.
-        matches: the stored rows of the keys, needles being rows of `rows`; None when it is not told.
+        matches: the stored rows of the keys, whose probe keys are rows of `rows`; None where there are none
+            at hand.
     """
 
     rows: CheckedRows
@@ -131,7 +132,7 @@ class _Filling:
             self.has_row[matches.probe_keys] = signs == 0
 
     def _drop_and_delete(self) -> None:
-        """Steps 2 and 3: which ordered rows count, and what each key comes to."""
+        """Runs steps 2 and 3: which ordered rows count, and the outcome of each key."""
         kept = self._kept_rows()
         numbers = np.arange(len(self.order))
         self.last_kept = last_of(kept, self.starts)
@@ -151,7 +152,7 @@ class _Filling:
             self._forget_lost()
 
     def _kept_rows(self) -> Mask:
-        """Step 2, one flag per ordered row; also settles where each key's final sequence comes from."""
+        """Step 2, one flag per ordered row; also settles the source of each key's final sequence."""
         rows = len(self.order)
         if not self.schema.has_sequence:
             return np.ones(rows, dtype=np.bool_)
@@ -190,7 +191,7 @@ class _Filling:
         return ranks, start
 
     def _default_sequence(self, rows: int) -> pa.Array:
-        """What a new key's sequence is when nobody supplies it: the mapped column's default, else NULL
+        """Returns the sequence of new keys that no row supplies: the mapped column's default, else NULL
         (P22)."""
         assert self.schema.sequence_type is not None
         mapped = self.schema.sequence_column
@@ -254,11 +255,11 @@ class _Filling:
         return self._choose(column, source, use_history, use_default)
 
     def _supplying_rows(self, name: str) -> npt.NDArray[np.intp]:
-        """The row of the delta whose cell each key takes, -1 where none supplies the column."""
+        """Returns the row of the delta whose cell each key gets, -1 where none supplies the column."""
         if name not in self.delta.rows.schema.names:
             return np.full(len(self.history), _NONE, dtype=np.intp)
         if name == self.schema.sequence_column and self.options.flexible:
-            # A delete within the load takes the cells before it, not the sequence (F13).
+            # A delete within the load discards the cells before it, not the sequence (F13).
             return np.where(self.sequence_row == _NONE, _NONE, self.order[self.sequence_row])
         counts = self.counts
         mask = self.delta.supplied.get(name)

@@ -1,16 +1,16 @@
 """Rows that a transaction deletes and changes afterwards.
 
 Its statements read the table as it was before all of them (X7): an UPDATE finds the row that a DELETE before
-it takes away, and what it writes lies on a tombstone. A partial load starts from defaults there (P25). But a
+it deletes, and the change lies on a tombstone. A partial load starts from defaults there (P25). But a
 change was computed from a whole row, so for such keys it supplies the whole row:
 
-1. Which keys of the delta are tombstones by what the transaction wrote so far, and have a row in the table
-   beneath? That row is the one that was read, or what compatible writes of others made of it since.
-2. Every cell that the change does not assign is taken from it. Columns that take the moment of a change are
+1. Find the keys of the delta that the transaction has made tombstones so far, and that have a row in the
+   table beneath. That row is the one that was read, or its successor by compatible writes of others.
+2. Every cell that the change does not assign is copied from it. Columns with the moment of a change are
    left to do so (U16).
 3. So is the sequence (U11). Of the deletion and the change the larger sequence wins, as between any two rows:
    a deletion keeps the sequence of its row (D8), so the change wins unless either was given another one.
-4. Of a table with column groups, the groups that are there come back, each with its sequences.
+4. Of a table with column groups, the groups that are there return, each with its sequences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.winner import Rows
 
 
-def revived(delta: Delta, state: TableState, beneath: TableState) -> Delta:
+def with_deleted_rows(delta: Delta, state: TableState, beneath: TableState) -> Delta:
     """A change as it is to be filled on a state; see the module.
 
     Args:
@@ -40,7 +40,7 @@ def revived(delta: Delta, state: TableState, beneath: TableState) -> Delta:
     if not any(live.segment.meta.tombstones for live in written):
         return delta
     rows, matches = _deleted_here(delta, state, beneath)
-    return _Revival(delta, rows, matches, beneath).delta() if len(rows) else delta
+    return _RowsAgain(delta, rows, matches, beneath).delta() if len(rows) else delta
 
 
 def _deleted_here(delta: Delta, state: TableState, beneath: TableState) -> tuple[Rows, Matches]:
@@ -59,7 +59,7 @@ def _signs(state: TableState, matches: Matches) -> npt.NDArray[np.int8]:
     return signs
 
 
-class _Revival:
+class _RowsAgain:
     """Steps 2 to 4 for some rows of a delta."""
 
     def __init__(self, delta: Delta, rows: Rows, matches: Matches, beneath: TableState) -> None:
@@ -69,8 +69,8 @@ class _Revival:
         hidden += [GROUPS_COL] if self.schema.groups else []
         names = [column.name for column in self.schema.value_columns]
         self.stored = beneath.take(matches, [*names, *hidden])
-        self.is_revived = np.zeros(len(delta), dtype=np.bool_)
-        self.is_revived[rows] = True
+        self.is_deleted = np.zeros(len(delta), dtype=np.bool_)
+        self.is_deleted[rows] = True
         self.place = np.zeros(len(delta), dtype=np.intp)
         self.place[rows] = np.arange(len(rows))
 
@@ -81,7 +81,7 @@ class _Revival:
         supplied: dict[str, Mask] = {}
         for column in self.schema.value_columns:
             own = delta.supplies(column.name)
-            added = self.is_revived & ~own & self._is_there(column.name)
+            added = self.is_deleted & ~own & self._is_there(column.name)
             if column.on_update_current_timestamp and not self.schema.groups:
                 added[:] = False
             if not (own | added).any():
@@ -115,7 +115,7 @@ class _Revival:
         own = np.full(len(delta), delta.sequence is not None)
         if delta.sequence_supplied is not None:
             own &= delta.sequence_supplied
-        added = self.is_revived & ~own
+        added = self.is_deleted & ~own
         sequence = self._cells(delta.sequence, SEQUENCE_COL, added)
         given = own | added
         return replace(delta, sequence=sequence, sequence_supplied=None if given.all() else given)

@@ -4,9 +4,9 @@
         load.write(batch)          # check, stage; as often as needed, memory stays that of a batch
         result = load.commit()     # publish once
 
-The phases of `commit`: fill (partial updates only), plan against the newest state, switch, tell. Three
+The phases of `commit`: fill (partial updates only), plan against the newest state, publish, return. Three
 outcomes: it returns (visible and durable), it raises a `StoreError` (certainly not visible, the label is
-free again), or the process dies (the label tells on reopening: VISIBLE, or free). Leaving the block without
+free again), or the process dies (on reopening the label is VISIBLE, or free). Leaving the block without
 a commit aborts.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What became of one batch: rows given, and those left out."""
+    """The outcome of one batch: the rows given, and those rejected."""
 
     rows: int
     rejected: list[RejectedRow] = field(default_factory=list)
@@ -59,7 +59,7 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What became of a load.
+    """The outcome of a load.
 
     Attributes:
         txn_id, label: its transaction.
@@ -69,9 +69,9 @@ class LoadResult:
         rows_filtered: rows rejected.
         rows_superseded: accepted rows that lost to another row of the load.
         rows_late: accepted rows that lost to a stored row with a larger sequence.
-        rows_too_late: accepted rows older than what is remembered of deleted keys, and whose key is not
-            stored: they may have been deleted, so they do not count (publish.tombstones).
-        rows_replaced: stored rows the load took the place of.
+        rows_too_late: accepted rows below the tombstone watermark whose key is not stored: the key may have
+            been deleted, so they do not count (publish.tombstones).
+        rows_replaced: stored rows that the load replaced.
         rows_deleted: stored rows it deleted.
         bytes_written: of segment files, or of the catalog when the load is small.
         milliseconds: from begin to visible.
@@ -142,7 +142,7 @@ class Load:
 
     @property
     def txn_id(self) -> int:
-        """The transaction's id; an unlabelled load is given one when it is first asked for, or at commit."""
+        """The transaction's id; an unlabelled load gets one when it is first read, or at commit."""
         if not self._transaction.id:
             self._begin()
         return self._transaction.id
@@ -236,7 +236,7 @@ class Load:
         """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
 
         Args:
-            filter: over key columns; None takes all rows away, and what was ever known of their keys.
+            filter: over key columns; None removes all rows, and every memory of deleted keys.
 
         Raises:
             InvalidInputError: the load is a partial update, which needs the rows of before.
@@ -280,7 +280,7 @@ class Load:
         Raises:
             ConflictError: the table's schema changed since the task was made, or it was made anew.
             ClosedError: the load that the task belongs to has ended.
-            CorruptionError: a delta is missing or not what was written.
+            CorruptionError: a delta is missing or was changed.
         """
         self._check_open()
         if staged.load is not None:
@@ -305,12 +305,13 @@ class Load:
         )
 
     def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
-        """Publishes what was written as one version.
+        """Publishes the rows written as one version.
 
         Args:
             max_filter_ratio: share of rejected rows above which the load fails (Y7).
-            also: what becomes durable with the rows, or not at all; called even when there are none. It gets
-                the catalog's transaction and the load's record, and may be called again after a lost race.
+            also: stores more in the same catalog transaction, or nothing is stored; called even without rows.
+                It gets the catalog's transaction and the load's record, and may be called again after a lost
+                race.
 
         Raises:
             LoadRejectedError: too many rejected rows; nothing was applied.
@@ -377,7 +378,7 @@ class Load:
         `precommitted_keep_seconds`.
 
         Returns:
-            What would become of the load at the version it was prepared for; `version` is 0.
+            The outcome as of the version the load was prepared for; `version` is 0.
 
         Raises:
             LoadRejectedError: too many rejected rows; nothing was stored.
@@ -406,8 +407,8 @@ class Load:
         return self._result(done, writes[0].metrics, done.status)
 
     def prepare(self) -> None:
-        """Does everything but the switch: fills, stages and plans against the newest version, and makes it
-        durable.
+        """Fills, stages and plans against the newest version, and makes the files durable: everything but the
+        commit point.
 
         `commit` does so by itself; calling it before moves the work out of the commit.
         """
@@ -436,7 +437,9 @@ class Load:
         if self._transaction.id:
             with self._table.catalog.write() as tx:
                 stored = transactions.read_transaction(tx, self._transaction.id)
-                if stored is None or stored.status == TransactionStatus.PREPARE:  # else somebody was faster
+                if (
+                    stored is None or stored.status == TransactionStatus.PREPARE
+                ):  # else another process has ended it
                     transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
 

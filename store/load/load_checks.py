@@ -1,4 +1,4 @@
-"""What checks the rows of a load, and how they are filled, by what its caller asked for."""
+"""The checker of a load's rows, and how they are filled, by the options of the load."""
 
 from __future__ import annotations
 

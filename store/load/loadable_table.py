@@ -27,10 +27,11 @@ from seqstore.store.segment.stager import Stager
 
 
 class LoadableTable(VersionedTable):
-    """A table that takes loads.
+    """A table that can be loaded.
 
     Attributes:
-        meets_conflicts: the last statement of this process on the table met a conflict (transaction.dml).
+        meets_conflicts: the last statement of this process on the table met a conflict
+            (transaction.statement).
     """
 
     meets_conflicts: bool = False
@@ -144,7 +145,7 @@ class LoadableTable(VersionedTable):
             purpose: any text by which the load can be found again (`recovery.begun_loads`).
 
         Raises:
-            InvalidInputError: flexible updates of a table that takes none, or `supplied` in another mode.
+            InvalidInputError: flexible updates of a table that refuses them, or `supplied` in another mode.
             NotFoundError: no such partition.
         """
         options = WriteOptions.of(options, **arguments)

@@ -1,17 +1,17 @@
-"""Staging the rows of a load anywhere: what a Spark executor needs to do its share of `prepare`.
+"""Staging the rows of a load anywhere: the share of a Spark executor in `prepare`.
 
-A `WriteTask` is a picklable value with everything that checking and staging take; running it writes files
-and never opens the catalog. What it returns, `StagedRows`, travels back to the process that has the catalog,
+A `WriteTask` is a picklable value with everything that checking and staging need; running it writes files
+and never opens the catalog. The `StagedRows` that it returns travel back to the process that has the catalog,
 whose load adopts it (`Load.adopt`) and publishes all shares as one version. That process calls `begin` before
 the task runs anywhere, and `recovery.end_loads` when all is over: shares that no version has go, of tasks
 that ran twice or still run too (segment.load_marker).
 
 Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
-down as deltas: what they come to depends on stored rows and on each other, so the load that adopts them fills
+down as deltas: their result depends on stored rows and on each other, so the load that adopts them fills
 them, against the version it publishes on.
 
-Rows that want new AUTO_INCREMENT values cannot be staged so: the catalog gives these out. A task then only
-tells which of them the load would reject.
+Rows that need new AUTO_INCREMENT values cannot be staged so: the catalog reserves these. A task then only
+finds which of the rows the load would reject.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seqstore.store.segment.stager import Stager
 
 @dataclass(frozen=True)
 class StagedRows:
-    """What a task has staged.
+    """The rows that a task has staged.
 
     Attributes:
         segments: descriptions, each with its bytes when it is inline.
@@ -116,13 +116,13 @@ class WriteTask:
         try:
             done = _staged(replace(self, stager=replace(plain, disk=guarded, staging=attempt)), data)
         except BaseException:
-            with suppress(StoreError, OSError):  # what failed first is told; the end of the load sweeps too
+            with suppress(StoreError, OSError):  # the first error is raised; the end of the load sweeps too
                 attempt.remove_files(plain.disk, plain.directory)
             raise
         return replace(done, table_id=self.table_id, load=self.load)
 
     def rejected(self, rows: pa.Table, supplied: Mapping[str, Mask]) -> list[RejectedRow]:
-        """Rows that the load will not take, in ascending order; nothing is staged.
+        """Returns the rows that the load will reject, in ascending order; nothing is staged.
 
         Args:
             supplied: see `Load.write`.

@@ -27,7 +27,7 @@ from seqstore.store.catalog.horizon import raise_watermark
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import Loser, error_of, winner_name
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, committed_name, error_of
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
 from seqstore.store.errors import CommitUnknownError
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, rewritable, small_or_dirty
@@ -296,18 +296,18 @@ class Compaction:
             ]
             versions = sorted({record["dropped"] for record in gone if record is not None})
             records = [read_version_record(tx, table.id, version) for version in versions]
-        winners = [
+        committed = [
             Conflict(ConflictKind.DELETE_DELETE, version, record.operation, record.label, INPUT_REWRITTEN)
             for version, record in zip(versions, records, strict=True)
             if record is not None
         ]
-        told = ", ".join(f"{winner_name(winner)} committed version {winner.version}" for winner in winners)
-        loser = Loser(table.name, self._operation, read_version, now.schema.isolation_level)
+        told = ", ".join(f"{committed_name(other)} committed version {other.version}" for other in committed)
+        current = CurrentTransaction(table.name, self._operation, read_version, now.schema.isolation_level)
         raise error_of(
-            winners,
-            loser,
-            f"{loser.told} for ZORDER BY ({', '.join(self._order_by)}); {told} and rewrote {self._lost} of "
-            f"its segments {loser.because(INPUT_REWRITTEN)}; run it again",
+            committed,
+            current,
+            f"{current.opening} for ZORDER BY ({', '.join(self._order_by)}); {told} and rewrote "
+            f"{self._lost} of its segments {current.because(INPUT_REWRITTEN)}; run it again",
             kind=ConflictKind.DELETE_DELETE,
         )
 

@@ -2,13 +2,13 @@
 
 1. Every writer prepares: fills, stages, plans against the newest version. Small loads of whole rows, which
    are staged and in memory, leave that to step 3.
-2. The switch (publish). If a head moved meanwhile, every writer is aligned with its newest version and
-   the switch is tried again.
+2. The commit point (publish.publish). If a head moved meanwhile, every writer is aligned with its newest
+   version, and publishing is tried again.
 3. After `TRIES_BEFORE_LOCK` lost races writers are aligned when they are the next to publish
    (prepare_lock), and once more under the writer lock, where nothing can move; small ones at once, for
    that costs less than another try.
 
-Preparing and aligning check what was read against the versions passed (conflict.isolation).
+Preparing and aligning check the reads of the transaction against the versions passed (conflict.isolation).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def commit(
     elapsed: Callable[[], int],
     also: Also | None = None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    """Publishes what the writers hold.
+    """Publishes the writes of a transaction.
 
     Args:
         elapsed: milliseconds since the transaction began.
-        also: does something more within the switch, after the versions were stored: the offsets of a routine
-            load move with the rows they brought, or neither does. What it raises undoes the switch.
+        also: stores more in the same catalog transaction, after the versions: the offsets of a routine load
+            advance together with their rows, or not at all. An exception of it undoes everything.
 
     Returns:
-        The transaction as stored, and what was published.
+        The transaction as stored, and the share of each table.
 
     Raises:
         ConflictError, AlreadyExistsError, ClosedError: nothing was stored.
@@ -53,7 +53,7 @@ def commit(
         return _commit(catalog, transaction, writers, label_keep_seconds, elapsed, also)
     except CorruptionError:
         for writer in writers:
-            writer.hold()  # a file is missing, but for no damage, where its table was dropped: that is told
+            writer.hold()  # raises the error of a dropped table: then a missing file is no damage
         raise
 
 
@@ -65,7 +65,7 @@ def _commit(
     elapsed: Callable[[], int],
     also: Also | None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    def switch(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
+    def publish_all(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
         require_unpublished(tx, writers)
         writes = [writer.table_write(elapsed()) for writer in writers]
         done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
@@ -75,11 +75,11 @@ def _commit(
             writer.publish_state(tx, done.versions[writer.table.name])
         return done, writes
 
-    def switch_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
+    def publish_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
         for writer in writers:
             writer.prepare()
             writer.align(writer.table.advance(tx, None), tx)
-        return switch(tx)
+        return publish_all(tx)
 
     def catch_up() -> None:
         for writer in writers:
@@ -88,14 +88,14 @@ def _commit(
     for _ in range(_prepare(writers)):
         try:
             with catalog.write() as tx:
-                done, writes = switch(tx)
+                done, writes = publish_all(tx)
             break
         except HeadMoved:
             for writer in writers:
                 writer.align(writer.table.state())
     else:
         with catalog.write(catch_up) as tx:
-            done, writes = switch_aligned(tx)
+            done, writes = publish_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:
         writer.published()
@@ -103,7 +103,7 @@ def _commit(
 
 
 def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) -> None:
-    """Within the switch: what tasks staged is still to be had, and nobody has published it.
+    """Raises unless the segments that tasks staged are still there and unpublished.
 
     Raises:
         ClosedError: a load of theirs has ended.
@@ -123,7 +123,7 @@ def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) 
 
 
 def _prepare(writers: Sequence[TableWriter]) -> int:
-    """Step 1; how often the switch is tried before step 3."""
+    """Runs step 1; returns how often publishing is tried before step 3."""
     all_wait = all(writer.can_wait for writer in writers)
     for writer in writers:
         if not all_wait:

@@ -6,12 +6,11 @@ still its newest:
 1. Refuse when a table's schema has another revision, the label was taken meanwhile, or another run with the
    same application id committed.
 2. For each table the new version is head + 1. Store its segments, the bitmaps of the rows it hides, the
-   version record (catalog.version_record), and the new head;
-   once the transaction as VISIBLE.
+   version record (catalog.version_record), and the new head; once the transaction as VISIBLE.
 
 LMDB commits all of it or nothing. If the head of one table moved since its plan was made, nothing is stored
-and `HeadMoved` says so: plans are brought up to date (publish.commit) and publishing is tried again; after a
-few tries under the writer lock, so that a load always gets through.
+and `HeadMoved` is raised. Then plans are brought up to date (publish.commit) and publishing is tried again;
+after a few tries under the writer lock, so that a load always succeeds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from seqstore.store.catalog.version_record import (
     version_time_ms,
 )
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import creation, error_of, loser_of, winner_name
+from seqstore.store.conflict.conflict_errors import committed_name, creation, current_transaction, error_of
 from seqstore.store.conflict.isolation import recreated_error, schema_error
 from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.publish.winner_test import Plan
@@ -60,19 +59,19 @@ class HeadMoved(Exception):
 
 @dataclass(frozen=True)
 class TableWrite:
-    """What a transaction does to one table in the switch.
+    """The share of one table in the commit point of a transaction.
 
     Attributes:
         table_id: of the table.
         name: `db.table`, for messages and the transaction's record.
         revision: the schema revision it was prepared for.
-        plan: what it hides, and the version it was made against.
+        plan: the rows it hides, and the version it was made against.
         staged: segments it adds, in order.
-        dropped: ids of segments it takes away (compaction).
+        dropped: ids of segments it drops (compaction).
         metrics: for the history.
         commit_info: later transactions are checked against it.
         has_data_change, is_cleared, restored: see `VersionRecord`.
-        must_be_newest: even if nothing is written, what was read must have been checked up to the head.
+        must_be_newest: even if nothing is written, the reads must have been checked up to the head.
         read_mark: version that was read by a transaction which writes other tables only, 0 for none.
         app: the pair of an idempotent write.
     """
@@ -114,7 +113,7 @@ def publish(
         HeadMoved: a plan is not for the newest version.
         ConflictError: a schema changed since the transaction began.
         LabelExistsError: another load with this label was faster.
-        InvalidInputError: somebody else has committed or aborted the transaction.
+        InvalidInputError: another process has committed or aborted the transaction.
     """
     if transaction.id:
         require_unchanged(tx, transaction)
@@ -165,10 +164,10 @@ def check_revision(
     if record is None:
         made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
         if made is not None:
-            loser = loser_of(tx, table_id, name, transaction.operation, revision, commit_info)
-            raise recreated_error(loser, creation(tx, made))
-    head, current = catalog.head(tx, table_id, name)
-    if current != revision:
+            current = current_transaction(tx, table_id, name, transaction.operation, revision, commit_info)
+            raise recreated_error(current, creation(tx, made))
+    head, newest = catalog.head(tx, table_id, name)
+    if newest != revision:
         raise schema_error(
             tx,
             table_id,
@@ -184,18 +183,20 @@ def _refuse_raced_app(tx: CatalogTransaction, write: TableWrite, app: AppWrite, 
     stored = tx.get("apps", catalog.app_key(write.table_id, app.app_id))
     if stored is None or int(stored["txn"]) == app.seen_txn:
         return
-    loser = loser_of(tx, write.table_id, write.name, operation, write.revision, write.commit_info)
-    if not loser.read_version:
-        loser = replace(loser, read_version=app.seen_version)
-    winner = read_transaction(tx, int(stored["txn"]))
-    named = (winner.operation, winner.label) if winner is not None else ("", "")
+    current = current_transaction(
+        tx, write.table_id, write.name, operation, write.revision, write.commit_info
+    )
+    if not current.read_version:
+        current = replace(current, read_version=app.seen_version)
+    other = read_transaction(tx, int(stored["txn"]))
+    named = (other.operation, other.label) if other is not None else ("", "")
     conflict = Conflict(ConflictKind.TRANSACTION, int(stored["table_version"]), *named, APP_ID)
     raise error_of(
         [conflict],
-        loser,
-        f"{loser.told} and carries txnAppId {app.app_id!r} version {app.version}, but another run with this "
-        f"id, {winner_name(conflict)}, committed version {stored['version']} as table version "
-        f"{conflict.version} meanwhile {loser.because(APP_ID)}; run it again, or give each run its own "
+        current,
+        f"{current.opening} and carries txnAppId {app.app_id!r} version {app.version}, but another run with "
+        f"this id, {committed_name(conflict)}, committed version {stored['version']} as table version "
+        f"{conflict.version} meanwhile {current.because(APP_ID)}; run it again, or give each run its own "
         "txnAppId",
         kind=conflict.kind,
         app_id=app.app_id,
@@ -207,7 +208,7 @@ def _refuse_raced_app(tx: CatalogTransaction, write: TableWrite, app: AppWrite, 
 def _put_marks(
     tx: CatalogTransaction, transaction: TransactionRecord, write: TableWrite, version: int
 ) -> None:
-    """What a transaction leaves on a table beside a version."""
+    """Stores the marks that a transaction leaves on a table beside a version."""
     if write.read_mark:
         key = catalog.table_key(write.table_id)
         tx.put("readers", key, max(int(tx.get("readers", key) or 0), write.read_mark))
@@ -232,7 +233,7 @@ def put_version(
     hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
     covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
     union = delete_bitmap.unite(covered)
-    if len(covered) > 1:  # of segments that are gone nobody asks any more at this version or a later one (K6)
+    if len(covered) > 1:  # no later version has the segments that were dropped before this one (K6)
         union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
     if union:
         tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))

@@ -1,17 +1,17 @@
-"""Taking rows away before a load's own come in: TRUNCATE, INSERT OVERWRITE, a dropped partition.
+"""Removing rows before those of a load are added: TRUNCATE, INSERT OVERWRITE, a dropped partition.
 
 Given a state, the segments a load staged, and which rows go:
 
 1. The positions of the rows that go are hidden, tombstones among them, so that no sequence of the past keeps
-   a new row out. Which rows those are is told by a filter over key columns, or all of them go.
-2. The staged segments are tested against what is left, as those of any load. Where everything goes, or every
+   a new row out. A filter over key columns selects the rows; without one all rows are removed.
+2. The staged segments are tested against the rows left, as those of any load. Where no row is left, or every
    staged row matches the filter, nothing is left that they could meet, and they are tested among themselves
-   only. The filter alone decides that, never who wrote the rows: a row beside the filter that was taken as
+   only. The filter alone decides that, never the writer of the rows: a row beside the filter that counted as
    new would stand beside the stored row of its key.
-3. What is known of sequences that are too late (publish.tombstones) goes with the rows that go: it holds for
-   staged rows beside the filter only.
+3. The tombstone watermark (publish.tombstones) holds for staged rows beside the filter only: with the removed
+   rows the memory of deleted keys is removed too.
 
-An earlier version still shows what was there; compaction takes segments without live rows away.
+An earlier version still shows the removed rows; compaction drops segments without live rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Effects = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class ReplaceWhere:
-    """What goes: rows that match `filter`, an expression over key columns; all rows when it is None."""
+    """The rows to remove: those that match `filter`, an expression over key columns; None for all rows."""
 
     filter: pc.Expression | None = None
 
@@ -52,7 +52,7 @@ def plan_replace_where(state: TableState, staged: list[Segment], replace_where: 
         found = _going(live, number, state, replace_where.filter)
         if len(found[0]):
             going.setdefault(live.segment.meta.id, []).append(found)
-    cleared: dict[str, Positions] = {}  # of staged segments, the rows that come where all rows go
+    cleared: dict[str, Positions] = {}  # by staged segment, the rows that match the filter
     if replace_where.filter is not None:
         cleared = {segment.meta.id: _matching(segment, state, replace_where.filter) for segment in staged}
     if not cleared or all(len(cleared[segment.meta.id]) == segment.rows for segment in staged):
@@ -93,7 +93,7 @@ def _matching(staged: Segment, state: TableState, predicate: pc.Expression) -> P
 def _going(
     live: LiveSegment, number: int, state: TableState, predicate: pc.Expression | None
 ) -> tuple[Positions, Effects]:
-    """Positions of the rows of a batch that go, and what their going means."""
+    """Returns the positions of the rows of a batch to remove, and the effect of each removal."""
     rows = batch_rows(live, number)
     going = _mask(live_rows(live, number, deleted=True), rows)
     if predicate is not None:

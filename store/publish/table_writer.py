@@ -22,7 +22,7 @@ from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict import Written
-from seqstore.store.conflict.conflict_errors import Loser, creation
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation
 from seqstore.store.conflict.isolation import recreated_error
 from seqstore.store.errors import LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
@@ -232,17 +232,17 @@ class TableWriter:
             name = table.name.partition(".")[2]
             with table.catalog.read() as tx:
                 found = catalog.find_table(tx, table.database_id, name)
-                winners = creation(tx, found) if found not in (None, table.id) else []
+                committed = creation(tx, found) if found not in (None, table.id) else []
             if found in (None, table.id):
                 raise
             isolation = self.target.isolation
-            loser = Loser(
+            current = CurrentTransaction(
                 table.name,
                 self.target.operation,
                 isolation.base.version if isolation is not None else 0,
                 isolation.level if isolation is not None else self.target.schema.isolation_level,
             )
-            raise recreated_error(loser, winners) from error
+            raise recreated_error(current, committed) from error
 
     def align(self, now: TableState, tx: CatalogTransaction | None = None) -> None:
         """Brings the plan up to a newer state.

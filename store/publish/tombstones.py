@@ -1,20 +1,21 @@
-"""Tombstones: how long a deleted key is remembered, and what remembers it afterwards (K3, K4, D4).
+"""Tombstones: how long a deleted key is remembered, and by which record afterwards (K3, K4, D4).
 
-A tombstone guards its key: a row with a smaller sequence that comes later must not bring the key back. What
-becomes of a tombstone in a compaction:
+A tombstone guards its key: a later row with a smaller sequence must not bring the key back. A compaction
+treats a tombstone by these rules:
 
 1. It was written less than `tombstone_retention_seconds` ago: it stays as it is.
-2. Its table has no sequence, or its sequence is NULL: no later row is smaller, so it goes.
-3. The sequence is of a time type: it goes once that time is old enough too. The table remembers the largest
-   sequence that went, its *floor*: a later row below the floor whose key is not stored is too late.
-4. The sequence is an integer, and nothing says what is late: it stays as a *guard*, key and sequence without
-   values, in a compressed segment of guards (maintenance.segment_merge).
+2. Its table has no sequence, or its sequence is NULL: no later row is smaller, so it is removed.
+3. The sequence is of a time type: it is removed once that time is old enough too. The table remembers the
+   largest sequence removed, its *tombstone watermark*: a later row below it whose key is not stored is too
+   late.
+4. The sequence is an integer, and no age follows from it: the tombstone stays as a *guard*, key and sequence
+   without values, in a compressed segment of guards (maintenance.segment_merge).
 
-In tables with column groups a tombstone remembers a sequence per group. It goes by 2 when all of them are
-NULL, and stays as a guard otherwise, whatever their types: a floor would have to be one per group, and a key
-of which one group comes back would forget that the others were deleted.
+In tables with column groups a tombstone remembers a sequence per group. Rule 2 removes it when all of them
+are NULL; otherwise it stays as a guard, whatever their types. A watermark would be needed per group, and a
+key of which one group is written again would forget that the others were deleted.
 
-The floor only rises, and it is published with the version that lets tombstones go: a load planned before that
+The watermark only rises, and it is published with the version that removes tombstones: a load planned before
 is planned again. So no row can bring back a key that was deleted with a larger sequence, ever.
 """
 
@@ -43,14 +44,14 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass
 class Purge:
-    """Which tombstones may go in one compaction, and the floor they leave.
+    """The tombstones that one compaction may remove, and the watermark that this leaves.
 
     Attributes:
         schema: of the table.
         version: tombstones of this version and earlier ones are old enough.
         horizon: sequences of a time type below it are old enough, without a zone.
-        gone: tombstones that went so far.
-        floor: the largest sequence among them as a `SequenceVector` holds it, None when there is none.
+        gone: tombstones removed so far.
+        watermark: their largest sequence as a `SequenceVector` holds it, None when there is none.
     """
 
     schema: TableSchema
@@ -112,7 +113,7 @@ def _has_group_sequence(rows: pa.Table, schema: TableSchema) -> Mask:
 
 
 def is_below(sequence: SequenceVector, watermark: int) -> Mask:
-    """Which rows have a sequence below a floor, NULL included."""
+    """Returns which rows have a sequence below a watermark, NULL included."""
     return np.asarray(sequence.columns[0] < np.int64(watermark))
 
 

@@ -1,18 +1,18 @@
 """Two-phase commit: a transaction made durable first, and made visible or given up later, by any process.
 
-1. `precommit` fills, stages and syncs what the writers hold, writes the deltas of partial updates beside the
-   segments, and stores in one catalog transaction what every writer holds (catalog.prepared_records) and the
-   transaction as PRECOMMITTED. A crash before leaves files that nobody names; after it, everything is there.
-2. `commit_prepared` takes the writers up again, aligns them with the newest version and publishes: rows of a
+1. `precommit` prepares every writer, and writes the deltas of partial updates beside the segments. One
+   catalog transaction stores the writers (catalog.prepared_records) and the transaction as PRECOMMITTED. A
+   crash before it leaves files without a record; after it, everything is there.
+2. `commit_prepared` reads the writers again, aligns them with the newest version and publishes: rows of a
    partial update whose keys others wrote since its snapshot are filled again, all rows are tested again
-   (C18), and what a transaction read is checked against everything since (isolation_record). The switch
-   removes the `prepared` records; it is taken only while the transaction is PRECOMMITTED, so of two processes
-   that commit one transaction one is told that it is visible already.
+   (C18), and the reads of the transaction are checked against everything since (isolation_record). The commit
+   point removes the `prepared` records. It is refused unless the transaction is PRECOMMITTED, so of two
+   processes that commit one transaction the second gets the error that it is visible already.
 3. `abort_transaction` removes the records first and the files after.
 
-A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that nobody ends is aborted when
-it expires (`precommitted_keep_seconds`): when a store is opened, and before that by whoever wants its label,
-commits or aborts it.
+A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that no process ends expires
+(`precommitted_keep_seconds`). It is aborted when a store is opened, and before that when a call uses its
+label, commits or aborts it.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def precommit(
         elapsed: milliseconds since the transaction began.
 
     Returns:
-        The transaction as stored, and what would be published now.
+        The transaction as stored, and the share of each table as of now.
 
     Raises:
-        InvalidInputError: somebody aborted the transaction meanwhile.
+        InvalidInputError: another process aborted the transaction meanwhile.
         CommitUnknownError: the outcome is not known.
     """
     for writer in writers:
@@ -145,7 +145,7 @@ def abort_transaction(
 
 
 def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
-    """Aborts expired transactions, and removes what aborted ones have left.
+    """Aborts expired transactions, and removes the records and files of aborted ones.
 
     Returns:
         Ids of the transactions that were swept.

@@ -22,11 +22,11 @@ _LOG: Final = logging.getLogger(__name__)
 def remove_unpublished(
     table: VersionedTable, segments: Iterable[Segment], deltas: Iterable[DeltaFile] = ()
 ) -> None:
-    """Removes the files of segments, and deltas, of this process whose switch did not happen.
+    """Removes the files of segments, and deltas, of this process that were not published.
 
-    What interrupts a commit, such as Ctrl-C while the disk is waited for, may leave behind a version that is
-    there: the catalog is asked, behind any commit that is still on its way. When it cannot be asked the files
-    stay until their process has ended.
+    An interrupted commit, by Ctrl-C during an fsync for example, may still have stored its version. So the
+    catalog is read, behind any commit that is still running. When it cannot be read the files stay until
+    their process has ended.
     """
     disk, directory = table.loader.disk, table.loader.directory
     filed = {segment.meta.id: segment for segment in segments if segment.meta.home != INLINE}

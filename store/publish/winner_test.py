@@ -1,18 +1,17 @@
-"""The winner test: staged rows against the rows a table holds (SO1, SO2, D1-D4).
+"""The winner test: staged rows against the rows of a table (SO1, SO2, D1-D4).
 
 Given the segments of one load, in order, and a state of the table:
 
 1. Probe the codes of a segment against the state: live rows, tombstones included, one per key at most.
 2. Hashed keys: compare the key columns, keep true matches.
-3. A staged row below the table's floor whose key is not stored is too late (publish.tombstones). Another
-   loses if its sequence is strictly smaller than the stored one's, NULL lowest; otherwise the
-   stored row is hidden. Signs are not looked at: a tombstone wins and loses like any row.
+3. A staged row below the tombstone watermark whose key is not stored is too late (publish.tombstones).
+   Another row loses to the stored one or hides it (segment.winner).
 4. The next segment of the same load is tested against the earlier ones too, as if each were a version of
    its own; so of equal sequences the later segment wins (SO11). Of many segments only keys that several of
    them have are compared so (segment.shared_codes).
 
 The result is a `Plan`: positions to hide, by segment. Losing rows of the load are stored and hidden from
-the start, so that what a segment holds never depends on the state it was tested against; a plan can be made
+the start, so that the rows of a segment never depend on the state it was tested against; a plan can be made
 again at any later state.
 """
 
@@ -37,7 +36,7 @@ from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.shared_codes import only_codes, shared_codes
 from seqstore.store.segment.winner import loses
 
-# What hiding a stored row means for its key.
+# The effect of hiding a stored row on its key.
 _UNSEEN: Final = 0  # a tombstone
 _REPLACED: Final = 1
 _DELETED: Final = 2
@@ -47,7 +46,7 @@ _COMPARED_WHOLE_MAX: Final = 2  # segments of a load; the keys of more are looke
 
 @dataclass(frozen=True)
 class Plan:
-    """What publishing a load will hide.
+    """The rows that publishing a load will hide.
 
     Attributes:
         version: the state it was made against.
@@ -73,7 +72,7 @@ class Plan:
 
     @property
     def rows_too_late(self) -> int:
-        """Rows of the load that may have been deleted so long ago that nobody remembers."""
+        """Rows of the load whose keys may have been deleted, with no tombstone left."""
         return sum(self.too_late.values())
 
     def effects(self) -> tuple[int, int, int]:
@@ -126,7 +125,7 @@ class Planner:
         before: the table without any of the segments.
 
     Args:
-        known: all segments that will be added, when they are known beforehand and nobody asks for `state`.
+        known: all segments that will be added, when they are known beforehand and `state` is not used.
         ageless: see `make_plan`.
     """
 
@@ -161,7 +160,7 @@ class Planner:
 
         Args:
             matches: the live rows of `state` with a key of the segment, if they were looked up already;
-                needles are entries of the segment's index.
+                probe keys are entries of the segment's index.
         """
         name = segment.meta.id
         _test_segment(
@@ -173,7 +172,7 @@ class Planner:
     def finish(self) -> Plan:
         plan = self._plan
         if plan.effects()[2]:
-            # Segments share keys: what became of a stored row is told by its key's last row alone.
+            # Segments share keys: the last row of a key alone decides the effect on its stored row.
             plan.final_effects.append(_final_effects(plan, self.before, self._staged))
         return plan
 
@@ -203,9 +202,8 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
     been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
     sequence only grows.
     """
-    arrived = replace(
-        now.since(before), watermark=None
-    )  # the floor has not moved: it rises with a compaction
+    # The watermark has not moved: it rises with a compaction, which drops segments.
+    arrived = replace(now.since(before), watermark=None)
     extended = Plan(now.version, too_late=dict(plan.too_late))
     for segment_id, parts in plan.stored.items():
         deletes = now.segments[now.slot_of[segment_id]].deletes
@@ -267,7 +265,7 @@ def _test_segment(
 def _refuse_too_late(
     plan: Plan, watermark: int, segment: Segment, matches: Matches, ageless: Positions | None
 ) -> None:
-    """A row below the floor whose key is not stored may come after a tombstone that is forgotten."""
+    """Plans rows below the watermark whose key is not stored as too late: their tombstone may be removed."""
     index = segment.index
     assert index.sequence is not None
     late = is_below(index.sequence, watermark)

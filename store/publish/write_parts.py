@@ -1,4 +1,4 @@
-"""The parts of what a transaction writes to one table, and which keys and columns they touch."""
+"""The parts of the write of one transaction to one table, and the keys and columns they touch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seqstore.store.conflict.conflict import Written
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.fill.partial import keys_of
-from seqstore.store.fill.update_after_delete import revived
+from seqstore.store.fill.update_after_delete import with_deleted_rows
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import SEQUENCE_ID
@@ -46,7 +46,7 @@ class DeltaPart:
         Args:
             beneath: the table without the earlier writes of the transaction.
         """
-        return revived(self.delta, state, beneath) if self.options.is_change else self.delta
+        return with_deleted_rows(self.delta, state, beneath) if self.options.is_change else self.delta
 
 
 Part = RowPart | DeltaPart

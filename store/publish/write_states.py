@@ -1,4 +1,4 @@
-"""The states of what a transaction writes to one table, as values: pending, prepared, published.
+"""The states of the write of one transaction to one table, as values: pending, prepared, published.
 
     PendingWrite    the parts that were written, in order; nothing is known of the table
     PreparedWrite   deltas are filled, files are durable, and a plan was made against one version

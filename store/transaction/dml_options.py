@@ -48,13 +48,13 @@ class DmlOptions:
 
 @dataclass(frozen=True)
 class DmlResult:
-    """What became of an UPDATE, DELETE or MERGE.
+    """The outcome of an UPDATE, DELETE or MERGE.
 
     Attributes:
         rows_matched: rows its condition selected.
-        rows_changed: rows on which it took effect; fewer than matched when it lowered their sequence (U14).
+        rows_changed: rows that it changed in effect; fewer than matched when it lowered their sequence (U14).
         version: table version it made, the one it read when it changed nothing (U17).
-        warnings: what the caller should be told.
+        warnings: for the caller.
         status: VISIBLE, or DUPLICATE when it was committed before under its txnAppId and txnVersion.
     """
 

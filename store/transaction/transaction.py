@@ -7,13 +7,13 @@
         tx.table("shop.days").upsert(rows)
 
 1. It begins with a snapshot: the newest version of every table at one moment. All its reads see that,
-   whatever it or others write meanwhile (X7: no statement sees what earlier ones of its transaction did).
-2. What it reads is remembered, what it writes is staged. A statement that fails undoes only itself (X11).
-3. `commit` checks the reads of every table against what others committed since, then publishes one version on
-   each table it wrote, in one switch. Leaving the block commits; leaving it by an exception rolls back.
-4. One whose time is over is rolled back at that moment, whatever its owner does (X13): a timer gives back its
-   locks, versions and label, and the owner is told when it speaks again. A lock keeps timer and owner apart;
-   nobody holds it while waiting for another transaction.
+   whatever it or others write meanwhile (X7: no statement sees the writes of earlier ones).
+2. Its reads are logged, its writes are staged. A statement that fails undoes only itself (X11).
+3. `commit` checks the reads of every table against the commits of others since, then publishes one version on
+   each table it wrote, at one commit point. Leaving the block commits; leaving it by an exception rolls back.
+4. An expired transaction is rolled back at that moment, even during a statement (X13): a timer releases its
+   locks, versions and label, and the next call of its owner raises. A lock keeps timer and owner apart;
+   neither holds it while waiting for another transaction.
 
 Statements of one transaction lie on each other in their order: of equal sequences the later one wins.
 """
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransactionResult:
-    """What a committed transaction did.
+    """The outcome of a committed transaction.
 
     Attributes:
         versions: version it made on each table it wrote, by `db.table`.
-        read_versions: version it read of each table it took part in.
+        read_versions: version it read of each table it opened.
         rows_changed: rows that were inserted, changed or deleted in effect, all tables together.
         skipped: version that an earlier run with the same txnAppId made, by the `db.table` whose writes were
             left out therefore.
-        warnings: what the caller should be told: rows of updates that took no effect (U14), by table.
+        warnings: for the caller: rows of updates without effect (U14), by table.
     """
 
     txn_id: int
@@ -134,7 +134,7 @@ class Transaction:
 
     @property
     def operation(self) -> str:
-        """What history calls it."""
+        """The word in the history that names its kind."""
         return self._options.operation
 
     @property
@@ -175,7 +175,7 @@ class Transaction:
         return opened
 
     def check_writable(self, database: int) -> None:
-        """X12. The label goes to the database that is written: what was read before may be of another (X16).
+        """Checks X12. The label moves to the database that is written: earlier reads may be of another (X16).
 
         Raises:
             InvalidInputError: the transaction belongs to another database.
@@ -236,11 +236,11 @@ class Transaction:
         """Publishes everything.
 
         Args:
-            also: what becomes durable with the rows, or not at all, see `publish.commit.commit`. With it a
+            also: stores more in the same catalog transaction, see `publish.commit.commit`. With it a
                 transaction that wrote nothing is committed too, so that its label stays taken.
 
         Raises:
-            ConflictError: what was read has changed; nothing was applied, run the whole block again.
+            ConflictError: rows that were read have changed; nothing was applied, run the whole block again.
             ClosedError: it has ended, or its time is up.
         """
         with self._guard:
@@ -260,7 +260,7 @@ class Transaction:
         )
 
     def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
-        """A label stays taken as that of any commit (X16), unless the rows came under another before."""
+        """Keeps the label used as any commit does (X16), unless an earlier run has stored the rows."""
         if skipped:
             self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
             return
@@ -288,16 +288,16 @@ class Transaction:
         """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
 
         From now on any process may commit or abort the transaction, by its id or label
-        (`Store.commit_transaction`, `Store.abort_transaction`). What it read is checked when it is committed;
+        (`Store.commit_transaction`, `Store.abort_transaction`). Its reads are checked when it is committed;
         update locks are given back now, so that check may find a conflict. It expires after
         `precommitted_keep_seconds`.
 
         Returns:
-            Its id and label; `versions` is empty, `rows_changed` what it would be now.
+            Its id and label; `versions` is empty, `rows_changed` is the count as of now.
 
         Raises:
-            InvalidInputError: it took part in no table.
-            ConflictError: what was read has changed; nothing is kept, run the whole block again.
+            InvalidInputError: it has opened no table.
+            ConflictError: rows that were read have changed; nothing is kept, run the whole block again.
             ClosedError: it has ended, or its time is up.
         """
         with self._guard:
@@ -314,12 +314,12 @@ class Transaction:
         keep = self._settings.precommitted_keep_seconds
         with self._ending():
             done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
-        told = self._warnings(writes)
-        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, told)
+        warnings = self._warnings(writes)
+        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, warnings)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Around what ends it: rolls back what failed."""
+        """Closes the transaction after the block, and rolls it back when the block fails."""
         try:
             yield
         except CommitUnknownError:
@@ -331,7 +331,7 @@ class Transaction:
         self._close()
 
     def _outline(self) -> tuple[list[TransactionTable], dict[str, int], dict[str, int]]:
-        """Tables that are written, version read of each table, and what is left out of which."""
+        """Returns tables that are written, version read of each table, and version of each skipped one."""
         opened = self._tables.values()
         return (
             [table for table in opened if table.takes_part and table.writes],
@@ -340,7 +340,7 @@ class Transaction:
         )
 
     def _parts(self) -> tuple[TransactionRecord, list[TableWriter]]:
-        """The transaction, and all that goes into its switch, tables that are written first."""
+        """Returns the record and the writers of its commit point, tables that are written first."""
         tables = [table for table in self._tables.values() if table.takes_part]
         is_blind = not any(table.isolation.has_read for table in tables)
         for table in tables:
@@ -388,7 +388,7 @@ class Transaction:
         self._timer = threading.Timer(seconds, _expire, [weakref.ref(self)])
         self._timer.daemon = True
         self._timer.start()
-        # One that nobody refers to any more has given everything back; its timer need not wait.
+        # A transaction without references has released everything; its timer need not wait.
         weakref.finalize(self, _cancel, self._timer, self._process).atexit = False
 
     def expire(self) -> None:
@@ -420,7 +420,7 @@ class Transaction:
             )
 
     def _refuse_used_label(self, database: int) -> None:
-        """Who names its database is told at once, not when it first reads."""
+        """Raises at once for a known database, not when the first table is opened."""
         with self._catalog.read() as tx:
             if transactions.find_label(tx, database, self.label) is None:
                 return
@@ -435,7 +435,7 @@ class Transaction:
                     stored = transactions.read_transaction(tx, record.id)
                     if (
                         stored is None or stored.status == TransactionStatus.PREPARE
-                    ):  # else somebody was faster (X20)
+                    ):  # else another process has ended it (X20)
                         transactions.abort(tx, record, reason)
         finally:
             self._close()
@@ -446,7 +446,7 @@ class Transaction:
             self._timer.cancel()
         self._locks.close()
         for table in self._tables.values():
-            table.let_go()  # they refer to this transaction, so they go with the garbage collector only
+            table.close()  # the tables refer to this transaction: only the garbage collector frees them
 
     def _check_open(self) -> None:
         if self._process != os.getpid():
@@ -476,12 +476,12 @@ class Transaction:
 
 
 def _changed(writes: Sequence[TableWrite]) -> int:
-    """Rows on which a transaction takes effect."""
+    """Returns the number of rows that a transaction changes in effect."""
     return sum(w.metrics.rows_loaded - w.metrics.rows_superseded - w.metrics.rows_late for w in writes)
 
 
 def _lowered(write: TableWrite) -> str:
-    """U14 said aloud."""
+    """Returns the warning of U14."""
     metrics = write.metrics
     return (
         f"{metrics.rows_late} of {metrics.rows_loaded} rows written to {write.name} keep their values: the "
@@ -490,7 +490,7 @@ def _lowered(write: TableWrite) -> str:
 
 
 def _expire(reference: weakref.ref[Transaction]) -> None:
-    """What a timer does; it keeps no transaction alive."""
+    """Rolls an expired transaction back; the timer keeps no transaction alive."""
     transaction = reference()
     if transaction is not None:
         with suppress(StoreError, OSError):  # others see by its record that its time is over

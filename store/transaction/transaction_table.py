@@ -31,7 +31,7 @@ from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.transaction.merge import MergeBuilder, Outcome, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder, Outcome, Work
 
 if TYPE_CHECKING:
     from seqstore.store.load.loadable_table import LoadableTable
@@ -60,7 +60,7 @@ class StatementLoad(Load):
 
         Raises:
             LoadRejectedError: too many rejected rows; the statement leaves nothing, the transaction goes on.
-            InvalidInputError: `also` was given; what goes with a transaction goes with its own commit.
+            InvalidInputError: `also` was given, which only the commit of the transaction can run.
         """
         self._check_open()
         if also is not None:
@@ -81,7 +81,7 @@ class StatementLoad(Load):
 
     def clear(self, filter: pc.Expression | None = None) -> None:
         """Refused, but for a statement that is a transaction of its own: the rows to go would be those of the
-        switch, which other statements have not read.
+        commit point, which other statements have not read.
 
         Raises:
             InvalidInputError: the transaction may have other statements.
@@ -133,13 +133,13 @@ class TransactionTable:
     Attributes:
         transaction: it belongs to.
         base: the table.
-        isolation: what was read of it.
-        writer: what was written to it.
+        isolation: its reads.
+        writer: its writes.
         app: the pair of an idempotent transaction; when an earlier run has committed it, what is written to
             this table is left out.
-        is_muted: reads are not remembered; for who remembers them better itself.
-        warnings: what whoever runs the statement should be told.
-        takes_clearing: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
+        is_muted: reads are not logged here; a caller logs them more precisely.
+        warnings: for the caller of the statement.
+        takes_replace_where: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
     """
 
     @internal
@@ -204,7 +204,7 @@ class TransactionTable:
         self.transaction.check_writable(self.base.database_id)
         self._was_written = True
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Holds the transaction's version no longer; readers that were given out do."""
         self._snapshot.close()
 
@@ -212,7 +212,7 @@ class TransactionTable:
         """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
 
         Args:
-            version: an earlier one; reads of the past conflict with nobody.
+            version: an earlier one; reads of the past never conflict.
         """
         return self._snapshot if version is None else self.base.snapshot(version)
 
@@ -359,7 +359,7 @@ class TransactionTable:
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows; end it with `run()`. See `transaction.merge`."""
+        """MERGE of some rows; end it with `run()`. See `transaction.merge_builder`."""
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, join=self._run_merge
         )

@@ -74,7 +74,7 @@ def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
     try:
         yield opened
     finally:
-        opened.let_go()
+        opened.close()
 
 
 def _explaining(context: QueryContext, lines: list[str]) -> OpenQuery:

@@ -17,8 +17,8 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.row_change import run_change
-from seqstore.store.transaction.dml import run_dml
-from seqstore.store.transaction.merge import Outcome
+from seqstore.store.transaction.merge_builder import Outcome
+from seqstore.store.transaction.statement import run_statement
 from seqstore.store.transaction.transaction import Transaction
 from seqstore.store.transaction.transaction_table import TransactionTable
 
@@ -39,7 +39,7 @@ def _run(statement: DmlStatement, session: Session) -> Result:
         with session.within(opened) as open_query:
             return run_change(statement, opened, open_query)
 
-    done = run_dml(session.table(statement.table), work, options)
+    done = run_statement(session.table(statement.table), work, options)
     info = write_info(done.label, done.status, done.txn_id)
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
 

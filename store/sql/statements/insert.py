@@ -18,9 +18,9 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session, refused_in_transaction
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
-from seqstore.store.transaction.dml import run_dml
 from seqstore.store.transaction.dml_options import DmlOptions
-from seqstore.store.transaction.merge import Outcome
+from seqstore.store.transaction.merge_builder import Outcome
+from seqstore.store.transaction.statement import run_statement
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
@@ -159,7 +159,7 @@ def _insert_of_itself(
             results.append(run_insert(unlabelled, opened, open_query, options))
         return 0, None
 
-    done = run_dml(session.table(statement.table), work, transaction)
+    done = run_statement(session.table(statement.table), work, transaction)
     info = write_info(done.label, done.status, done.txn_id or "")
     if not results:
         return Result(affected_rows=0, info=info, warnings=done.warnings)

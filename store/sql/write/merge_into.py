@@ -31,7 +31,7 @@ from seqstore.store.sql.write.changed_rows import (
     read_rows,
 )
 from seqstore.store.sql.write.matches import keys_in_several
-from seqstore.store.transaction.merge import Match, Outcome
+from seqstore.store.transaction.merge_builder import Match, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.cast import try_cast
 

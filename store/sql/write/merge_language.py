@@ -22,7 +22,7 @@ from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.sql.translate.relations import Readable, Version
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.row_change import run_change
-from seqstore.store.transaction.merge import Action, Match, Merge, MergeClause, Outcome
+from seqstore.store.transaction.merge_builder import Action, Match, Merge, MergeClause, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import type_from_arrow
 

@@ -17,7 +17,7 @@ from seqstore.store.sql.parse.statement_values import DmlStatement
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.merge_into import run_merge
 from seqstore.store.sql.write.update_delete import run_delete, run_update
-from seqstore.store.transaction.merge import Outcome
+from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _RANDOM: Final = frozenset(["RAND", "RANDOM", "UUID", "UUID_NUMERIC", "RANDOM_BYTES"])

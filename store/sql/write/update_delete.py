@@ -20,7 +20,7 @@ from seqstore.store.sql.write.changed_rows import (
     one_row_per_key,
     read_rows,
 )
-from seqstore.store.transaction.merge import Outcome
+from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 

@@ -43,7 +43,7 @@ class Match(Enum):
 
 
 class Action(Enum):
-    """The effect of a clause; the ALL forms take each column from the column of that name."""
+    """The effect of a clause; the ALL forms copy each column from the column of that name."""
 
     UPDATE = "update"
     UPDATE_ALL = "update all"
@@ -175,7 +175,7 @@ class MergeBuilder:
         return self._add(Match.MATCHED, Action.DELETE, condition)
 
     def when_not_matched_insert(self, values: Values, condition: str | None = None) -> MergeBuilder:
-        """Inserts a row that no row of the table matches; columns left out take their default."""
+        """Inserts a row that no row of the table matches; columns left out get their default."""
         return self._add(Match.NOT_MATCHED, Action.INSERT, condition, values)
 
     def when_not_matched_insert_all(self, condition: str | None = None) -> MergeBuilder:

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _CONTENDED_SECONDS: Final = 0.001  # a longer wait for the retry lock shows that other statements retry too
 
-# Reads and writes within a transaction; returns rows matched and what the write came to.
+# Reads and writes within a transaction; returns the rows matched and the outcome of the write.
 Work = Callable[[TransactionTable], "tuple[int, LoadResult | None]"]
 
 
-def run_dml(table: LoadableTable, work: Work, options: DmlOptions) -> DmlResult:
+def run_statement(table: LoadableTable, work: Work, options: DmlOptions) -> DmlResult:
     """Runs a read-modify-write statement on one table.
 
     Raises:
@@ -145,9 +145,9 @@ def lowered_warning(kept: int, matched: int) -> str:
 
 def update(table: LoadableTable, assignments: Any, where: Any, options: DmlOptions) -> DmlResult:
     """Runs `TransactionTable.update` as a statement of its own."""
-    return run_dml(table, lambda opened: opened.update(assignments, where), options)
+    return run_statement(table, lambda opened: opened.update(assignments, where), options)
 
 
 def delete_where(table: LoadableTable, where: Any, options: DmlOptions) -> DmlResult:
     """Runs `TransactionTable.delete_where` as a statement of its own."""
-    return run_dml(table, lambda opened: opened.delete_where(where), options)
+    return run_statement(table, lambda opened: opened.delete_where(where), options)
