@@ -1,4 +1,4 @@
-"""Functions that stand where a table may stand.
+"""Table functions: calls in place of a table.
 
 table_changes('db.t', first[, last])   the table's columns, then _change_type (+I, -U, +U, -D),
                                        _commit_version and _commit_timestamp
@@ -39,7 +39,7 @@ _HISTORY_COLUMNS: Final = (
 
 
 class FunctionRows:
-    """The rows of a table function; reads as a snapshot of a table does."""
+    """The rows of a table function, with the methods of a snapshot that queries use."""
 
     def __init__(self, name: str, schema: TableSchema, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._name = name
@@ -89,7 +89,7 @@ class FunctionRows:
 
 
 def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRows:
-    """The rows of a call.
+    """Evaluates the arguments of a call and returns its rows.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -127,7 +127,7 @@ def _table_changes(table: Table, arguments: list[Any]) -> FunctionRows:
             "table_changes: expected ('db.t', first version[, last version])", kind="bad_argument"
         )
     first, last = arguments[0], arguments[1] if len(arguments) == 2 else table.version
-    table.changes(first, last)  # an expired version is told now, not while rows are read
+    table.changes(first, last)  # raises for an expired version before rows are read
     before = table.schema if last > table.version else table.snapshot(last).schema
     columns = [replace(column, nullable=True) for column in before.columns]
     highest = max(column.id for column in columns)

@@ -1,7 +1,7 @@
-"""`information_schema`: the catalog as tables, made when a query mentions them.
+"""`information_schema`: the catalog as tables, computed when a query reads them.
 
-Each table is a list of columns and a function that gives its rows; drivers, SQLAlchemy and dbt-doris read
-them. Names are those of Doris; what does not exist here (views, routines, triggers) is an empty table.
+Each table is a list of columns and a function that lists its rows; drivers, SQLAlchemy and dbt-doris read
+them. Names are those of Doris. Views, routines, triggers and events do not exist: their tables are empty.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _schema(columns: str) -> TableSchema:
 
 
 class SystemSnapshot:
-    """One system table as a query reads it: the part of a snapshot's interface that reads."""
+    """The rows of one system table, with the methods of a snapshot that queries use."""
 
     def __init__(self, table: _SystemTable, session: SessionView) -> None:
         self._schema = table.schema
@@ -108,7 +108,7 @@ class SystemSnapshot:
         return len(self._rows)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Has no effect: a system table holds no version."""
 
     def __enter__(self) -> SystemSnapshot:
         return self
@@ -118,7 +118,7 @@ class SystemSnapshot:
 
 
 def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
-    """A table of `information_schema`, case aside.
+    """Opens a table of `information_schema`; its name may be in upper or lower case.
 
     Raises:
         NotFoundError: no such table.
@@ -179,7 +179,7 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 
 
 def _times(table: Table) -> tuple[datetime, datetime]:
-    """When a table was made and last changed."""
+    """The times of a table's creation and last change."""
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
@@ -279,7 +279,7 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
-    """Declared partitions, those an AUTO table has by its rows, and one for a table without any."""
+    """Declared partitions, those of the rows of an AUTO table, and one for a table without partitions."""
     for database, name, table in _tables_of(session):
         with table.snapshot() as snapshot:
             schema = snapshot.schema

@@ -35,7 +35,7 @@ class DropUser:
 
 @dataclass(frozen=True)
 class SetPassword:
-    """`user` is None for one's own."""
+    """`user` is None for the session's."""
 
     user: str | None
     password: str
@@ -54,7 +54,7 @@ class Revoke(Grant):
 
 @dataclass(frozen=True)
 class ShowGrants:
-    """`user` is None for one's own; `is_all` for everybody's."""
+    """Privileges of one user, None for the session's, or of all users."""
 
     user: str | None
     is_all: bool = False

@@ -1,7 +1,7 @@
 """Doris's functions of dates and times: formats, intervals, zones, clocks.
 
-Dates given as text are read as dates, text that is none gives NULL; clocks show one moment of the statement
-in the session's time zone.
+Texts are read as dates, and as NULL if they hold none. Clocks show one moment of the statement, in the
+session's time zone.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _session(name: str, _arguments: list[exp.Expr], around: EvaluationContext) -
 
 
 def _map(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """`map(k1, v1, ..)`; DuckDB takes a list of keys and one of values."""
+    """`map(k1, v1, ..)`; in DuckDB a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
     return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))

@@ -189,15 +189,18 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             return
         select = inner
     items = select.expressions
-    written = headings if headings is not None and len(headings) == len(items) else tuple(map(_text, items))
+    is_written = headings is not None and len(headings) == len(items)
     named: list[exp.Expr] = []
-    for item, text in zip(items, written, strict=True):
+    for place, item in enumerate(items):
         is_qualified_star = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
         if isinstance(item, (exp.Alias, exp.Star)) or is_qualified_star:
             named.append(item)
             continue
-        shown = item.name if isinstance(item, (exp.Column, exp.Dot)) else text.strip()
-        named.append(exp.alias_(item, shown or item.name, quoted=True))
+        if isinstance(item, (exp.Column, exp.Dot)):
+            heading = item.name
+        else:
+            heading = (headings[place] if headings is not None and is_written else _text(item)).strip()
+        named.append(exp.alias_(item, heading or item.name, quoted=True))
     select.set("expressions", named)
 
 
@@ -305,7 +308,7 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
 
 
 def _characters(node: exp.Expr) -> exp.Expr:
-    """`char(65, 66)`; DuckDB takes one code."""
+    """`char(65, 66)`; `chr` of DuckDB has one argument."""
     return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
 
 

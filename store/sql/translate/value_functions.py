@@ -1,4 +1,4 @@
-"""Doris's functions of text, JSON, arrays and maps that take more than a name of DuckDB's or one macro."""
+"""Doris's functions of text, JSON, arrays and maps that need more than a name of DuckDB's or one macro."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _md5sum(name: str, arguments: list[exp.Expr], _around: EvaluationContext) ->
 
 
 def _json_extract(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """Of several paths an array."""
+    """Several paths make an array."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     if len(arguments) == 2:
@@ -47,7 +47,7 @@ def _made_json(name: str, arguments: list[exp.Expr], _around: EvaluationContext)
 
 
 def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """`array_map(x -> .., array)` and its like; DuckDB takes the array first."""
+    """`array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
     check_count(name, arguments, 2)
     function, array = arguments
     if not isinstance(function, exp.Lambda):
@@ -122,26 +122,20 @@ def _exploded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) 
 
 VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
     **dict.fromkeys(("explode_split", "explode_numbers"), _exploded),
-    **dict.fromkeys(
-        [f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")], _exploded
-    ),
+    **dict.fromkeys((f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")),
+                    _exploded),
     **dict.fromkeys(("bool_and", "bool_or"), _any_or_all),
     **dict.fromkeys(("json_array", "json_object"), _made_json),
     **dict.fromkeys(("json_extract", "jsonb_extract"), _json_extract),
     **dict.fromkeys(("json_length", "json_type", "jsonb_type"), _at_path),
     **dict.fromkeys(("multi_distinct_count", "multi_distinct_sum"), _distinct),
     **dict.fromkeys(("rand", "random"), _random),
-    **dict.fromkeys(
-        [
-            f"array_{what}"
-            for what in ("count", "exists", "filter", "first", "last", "map", "match_all", "match_any")
-        ],
-        _with_lambda,
-    ),
+    **dict.fromkeys(("array_count", "array_exists", "array_filter", "array_first", "array_last", "array_map",
+                     "array_match_all", "array_match_any"), _with_lambda),
     "array_join": _array_join,
     "array_pushfront": _swapped,
     "array_union": _array_union,
     "md5sum": _md5sum,
     "sha2": _sha2,
     "struct_element": _struct_element,
-}
+}  # fmt: skip
