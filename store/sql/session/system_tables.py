@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -123,10 +123,7 @@ def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
     Raises:
         NotFoundError: no such table.
     """
-    table = _TABLES.get(name.lower())
-    if table is None:
-        raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
-    return SystemSnapshot(table, session)
+    return SystemSnapshot(_table(name), session)
 
 
 def system_table_names() -> list[str]:
@@ -136,10 +133,14 @@ def system_table_names() -> list[str]:
 
 def system_schema(name: str) -> TableSchema:
     """Columns of a system table; NotFoundError when there is none."""
+    return _table(name).schema
+
+
+def _table(name: str) -> _SystemTable:
     table = _TABLES.get(name.lower())
     if table is None:
         raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
-    return table.schema
+    return table
 
 
 def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
@@ -242,13 +243,9 @@ def _constraints(session: SessionView) -> Iterable[Row]:
         yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
 
 
-def _variables(session: SessionView) -> Iterable[Row]:
-    return ((name, value, default, value != default) for name, value, default in session.variables.items())
-
-
-def _global_variables(session: SessionView) -> Iterable[Row]:
-    found = session.variables.items(is_global=True)
-    return ((name, value, default, value != default) for name, value, default in found)
+def _variables(session: SessionView, *, is_global: bool = False) -> Iterable[Row]:
+    for name, value, default in session.variables.items(is_global=is_global):
+        yield name, value, default, value != default
 
 
 def _processes(session: SessionView) -> Iterable[Row]:
@@ -258,15 +255,15 @@ def _processes(session: SessionView) -> Iterable[Row]:
 
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:
-    for name, scope, privilege in _grants(session):
+    for grantee, scope, privilege in _grants(session):
         if scope == "*":
-            yield f"'{name}'@'%'", _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
+            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
 
 
 def _schema_privileges(session: SessionView) -> Iterable[Row]:
-    for name, scope, privilege in _grants(session):
+    for grantee, scope, privilege in _grants(session):
         if scope != "*":
-            yield f"'{name}'@'%'", _CATALOG, scope, privilege, "NO"
+            yield grantee, _CATALOG, scope, privilege, "NO"
 
 
 def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
@@ -274,8 +271,7 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
     for name in accounts.names():
         account = accounts.find(name)
         for scope, held in account.grants.items() if account is not None else ():
-            for privilege in held:
-                yield name, scope, privilege
+            yield from ((f"'{name}'@'%'", scope, privilege) for privilege in held)
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
@@ -307,6 +303,9 @@ _PARTITION_COLUMNS: Final = (
     "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, PARTITION_NAME string,"
     " SUBPARTITION_NAME string, PARTITION_ORDINAL_POSITION int, PARTITION_METHOD string,"
     " PARTITION_EXPRESSION string, PARTITION_DESCRIPTION string, TABLE_ROWS bigint, DATA_LENGTH bigint"
+)
+_VARIABLE_COLUMNS: Final = (
+    "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean"
 )
 _TABLES: Final[dict[str, _SystemTable]] = {
     "schemata": _SystemTable(
@@ -375,13 +374,8 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         _nothing,
     ),
     "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string", _nothing),
-    "session_variables": _SystemTable(
-        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean", _variables
-    ),
-    "global_variables": _SystemTable(
-        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean",
-        _global_variables,
-    ),
+    "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
+    "global_variables": _SystemTable(_VARIABLE_COLUMNS, partial(_variables, is_global=True)),
     "processlist": _SystemTable(
         "ID bigint, USER string, HOST string, DB string, COMMAND string, TIME bigint, STATE string,"
         " INFO string",

@@ -32,7 +32,7 @@ CONSTANT_TIMES: Final = frozenset(
 )
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
                  "microsecond")  # fmt: skip
-_ROUNDED: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_COARSE_UNITS: Final = _UNITS[:-2]  # from a second on
 # MySQL's format letters -> strftime's of DuckDB.
 _FORMAT_LETTERS: Final = {
     "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
@@ -59,7 +59,7 @@ _BY_MACRO: Final = re.compile(r"(%[DUuVX])")
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
-    """The moment of the statement: one for all rows and all calls."""
+    """The moment of the statement, one for all rows and all calls."""
     if name in ("curdate", "current_date"):
         return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
     if name in ("curtime", "current_time"):
@@ -142,23 +142,21 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], around: EvaluationConte
     check_count(name, arguments, 1, 2)
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
-    moment = call(
-        "make_timestamp",
-        exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(1_000_000)),
-    )
-    return call("d_since_1970", arguments[0].copy(), call("strftime", _local(moment, around), wanted))
+    local = _from_epoch(arguments[0], 1_000_000, around)
+    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted))
 
 
-def _local(moment: exp.Expr, around: EvaluationContext) -> exp.Expr:
-    return _shifted(moment, around.moment.zone, to_utc=False)
+def _from_epoch(count: exp.Expr, microseconds: int, around: EvaluationContext) -> exp.Expr:
+    """The time in the session's zone, `count` units of some microseconds after 1970."""
+    whole = exp.Mul(this=exp.cast(exp.paren(count), "BIGINT"), expression=exp.Literal.number(microseconds))
+    return _shifted(call("make_timestamp", whole), around.moment.zone, to_utc=False)
 
 
 def _from_units(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
     """`from_second` and its like: a time in the session's zone."""
     check_count(name, arguments, 1)
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
-    count = exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(scale))
-    return call("d_since_1970", arguments[0].copy(), _local(call("make_timestamp", count), around))
+    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, around))
 
 
 def _to_units(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
@@ -273,17 +271,20 @@ def _unit_add(name: str, arguments: list[exp.Expr], _around: EvaluationContext) 
 
 
 def _date_trunc(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """The unit may stand first or second."""
+    """The unit may be the first or the second argument."""
     check_count(name, arguments, 2)
-    units = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
     first, second = arguments
-    if second.name.lower() in units and not (isinstance(first, exp.Literal) and first.name.lower() in units):
+    if second.name.lower() in _COARSE_UNITS and not _is_unit(first):
         first, second = second, first
-    if not isinstance(first, exp.Literal) or first.name.lower() not in units:
+    if not _is_unit(first):
         raise InvalidInputError(
             f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument"
         )
     return call("d_date_trunc", exp.Literal.string(first.name.lower()), second)
+
+
+def _is_unit(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.name.lower() in _COARSE_UNITS
 
 
 def _weekday(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
@@ -330,7 +331,9 @@ DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
     **dict.fromkeys([f"{unit}s_{way}" for unit in _UNITS for way in ("add", "sub")], _unit_add),
     **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], _unit_diff),
-    **dict.fromkeys([f"{unit}_{way}" for unit in ("date", *_ROUNDED) for way in ("floor", "ceil")], _rounded),
+    **dict.fromkeys(
+        [f"{unit}_{way}" for unit in ("date", *_COARSE_UNITS) for way in ("floor", "ceil")], _rounded
+    ),
     **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
     **dict.fromkeys(("from_second", "from_millisecond", "from_microsecond"), _from_units),
     **dict.fromkeys(("second_timestamp", "millisecond_timestamp", "microsecond_timestamp"), _to_units),
