@@ -24,18 +24,10 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.table import Table
 from seqstore.store.types.column_types import parse_type
 
-_HISTORY_COLUMNS: Final = (
-    ("version", "BIGINT"),
-    ("time", "DATETIME(3)"),
-    ("operation", "VARCHAR(64)"),
-    ("label", "VARCHAR(128)"),
-    ("txn_id", "BIGINT"),
-    ("sequence", "VARCHAR(64)"),
-    ("outcome", "VARCHAR(16)"),
-    ("until_version", "BIGINT"),
-    ("explanation", "STRING"),
-    ("row", "STRING"),
-)
+_HISTORY_COLUMNS: Final = (("version", "BIGINT"), ("time", "DATETIME(3)"), ("operation", "VARCHAR(64)"),
+                           ("label", "VARCHAR(128)"), ("txn_id", "BIGINT"), ("sequence", "VARCHAR(64)"),
+                           ("outcome", "VARCHAR(16)"), ("until_version", "BIGINT"),
+                           ("explanation", "STRING"), ("row", "STRING"))  # fmt: skip
 
 
 class FunctionRows:

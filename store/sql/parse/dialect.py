@@ -46,16 +46,10 @@ PLAIN_FUNCTIONS: Final = frozenset(
     )
 )
 _VERSION_PHRASES: Final[dict[tuple[str, ...], str]] = {("FOR", "TIME"): "TIMESTAMP"}
-_TYPE_WORDS: Final = {
-    "DATETIMEV1": TokenType.DATETIME,
-    "DATETIMEV2": TokenType.DATETIME,
-    "DATEV1": TokenType.DATE,
-    "DATEV2": TokenType.DATE,
-    "DECIMALV2": TokenType.DECIMAL,
-    "DECIMALV3": TokenType.DECIMAL,
-    "LARGEINT": TokenType.INT128,
-    "TIMESTAMP": TokenType.DATETIME,
-}
+_TYPE_WORDS: Final = {"DATETIMEV1": TokenType.DATETIME, "DATETIMEV2": TokenType.DATETIME,
+                      "DATEV1": TokenType.DATE, "DATEV2": TokenType.DATE, "DECIMALV2": TokenType.DECIMAL,
+                      "DECIMALV3": TokenType.DECIMAL, "LARGEINT": TokenType.INT128,
+                      "TIMESTAMP": TokenType.DATETIME}  # fmt: skip
 
 
 def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:

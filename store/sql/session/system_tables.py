@@ -19,9 +19,9 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
-from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.session.server_context import ServerContext
+from seqstore.store.sql.session.show_output import partition_counts
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -53,7 +53,7 @@ class _SystemTable:
     """One table: columns as `NAME TYPE, ...`, and its rows."""
 
     columns: str
-    rows: Callable[[SessionView], Iterable[Row]]
+    rows: Callable[[SessionView], Iterable[Row]] = lambda _session: ()
 
     @property
     def schema(self) -> TableSchema:
@@ -275,28 +275,19 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
-    """Declared partitions, those of the rows of an AUTO table, and one for a table without partitions."""
+    """The partitions of each table; a table without partitions counts as one."""
     for database, name, table in _tables_of(session):
         with table.snapshot() as snapshot:
-            schema = snapshot.schema
-            partitioning = schema.partitioning
+            partitioning = snapshot.schema.partitioning
             if partitioning is None:
                 yield (_CATALOG, database, name, name, None, 1, "", "", "", snapshot.count(), None)
                 continue
-            rows = snapshot.scan(partitioning.columns).read_all()
-        found = [*partitioning.partitions]
-        if partitioning.is_auto:
-            found += automatic_partitions(schema, rows)
+            found = partition_counts(snapshot)
         expression = partitioning.sql.partition(" BY ")[2].partition(" ")[2].strip("()")
-        for place, partition in enumerate(found, 1):
-            count = rows.filter(partition_filter(schema, partition)).num_rows
+        for place, (partition, count) in enumerate(found, 1):
             bounds = partition.sql.partition(" VALUES ")[2]
             yield (_CATALOG, database, name, partition.name, None, place, partitioning.method, expression,
                    bounds, count, None)  # fmt: skip
-
-
-def _nothing(_session: SessionView) -> Iterable[Row]:
-    return ()
 
 
 _PARTITION_COLUMNS: Final = (
@@ -354,26 +345,22 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string,"
         " UNIQUE_CONSTRAINT_SCHEMA string, UNIQUE_CONSTRAINT_NAME string, MATCH_OPTION string,"
         " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string",
-        _nothing,
     ),
     "views": _SystemTable(
         "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, VIEW_DEFINITION string,"
         " CHECK_OPTION string, IS_UPDATABLE string, DEFINER string, SECURITY_TYPE string,"
         " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string",
-        _nothing,
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
         "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
         " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string",
-        _nothing,
     ),
     "triggers": _SystemTable(
         "TRIGGER_CATALOG string, TRIGGER_SCHEMA string, TRIGGER_NAME string, EVENT_MANIPULATION string,"
         " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string",
-        _nothing,
     ),
-    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string", _nothing),
+    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string"),
     "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
     "global_variables": _SystemTable(_VARIABLE_COLUMNS, partial(_variables, is_global=True)),
     "processlist": _SystemTable(
@@ -392,7 +379,6 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     "table_privileges": _SystemTable(
         "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string,"
         " PRIVILEGE_TYPE string, IS_GRANTABLE string",
-        _nothing,
     ),
     "engines": _SystemTable(
         "ENGINE string, SUPPORT string, COMMENT string, TRANSACTIONS string, XA string, SAVEPOINTS string",

@@ -29,8 +29,8 @@ _NOTE: Final = "decimal_operands"
 _DIGITS_MAX: Final = 38
 _INCREMENT: Final = 4  # div_precision_increment
 _OVERFLOW_SCALE: Final = 6  # decimal_overflow_scale
-_INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38}
-_CAST_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "INT128": 38}
+_INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38,
+                          "INT128": 38}  # fmt: skip
 _TINYINT, _SMALLINT, _INT, _BIGINT = 3, 5, 10, 20
 _TEXT: Final = exp.DataType.build("TEXT")
 _SAME_AS_OPERAND: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag,
@@ -322,7 +322,7 @@ def _cast(to: exp.Expr) -> Digits | None:
     if name == "DECIMAL" and to.expressions:
         given = [int(parameter.name) for parameter in to.expressions]
         return Digits(given[0], given[1] if len(given) > 1 else 0) if given[0] <= _DIGITS_MAX else None
-    digits = _CAST_DIGITS.get(name)
+    digits = _INTEGER_DIGITS.get(name)
     return Digits(digits, is_decimal=False) if digits is not None else None
 
 

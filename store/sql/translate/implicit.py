@@ -20,15 +20,8 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.decimal_division import divided
 
-_ARITHMETIC: Final = (
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Div,
-    exp.Mod,
-    exp.BitwiseLeftShift,
-    exp.BitwiseRightShift,
-)
+_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.BitwiseLeftShift,
+                      exp.BitwiseRightShift)  # fmt: skip
 _LISTED_MAX: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")

@@ -41,15 +41,9 @@ _HIDDEN_TYPES: Final = {
     GROUPS_COL: parse_type("BIGINT"),
 }
 _KEYS_MAX: Final = 10_000
-_UNSUPPORTED: Final = {
-    "pivots": "PIVOT",
-    "sample": "TABLESAMPLE",
-    "system_time": "FOR TIME AS OF",
-    "when": "AT",
-    "hints": "table hints",
-    "rows_from": "ROWS FROM",
-    "changes": "CHANGES",
-}
+_UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
+                       "when": "AT", "hints": "table hints", "rows_from": "ROWS FROM",
+                       "changes": "CHANGES"}  # fmt: skip
 
 
 def shown_name(name: str) -> str:

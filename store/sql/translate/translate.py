@@ -21,21 +21,8 @@ from seqstore.store.sql.translate.functions import translate_call, unknown_funct
 from seqstore.store.sql.translate.overloads import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
 
-_FORBIDDEN: Final = (
-    exp.DDL,
-    exp.DML,
-    exp.Command,
-    exp.Into,
-    exp.Lock,
-    exp.Pivot,
-    exp.Placeholder,
-    exp.Set,
-    exp.Show,
-    exp.Drop,
-    exp.Alter,
-    exp.JSONTable,
-    exp.XMLTable,
-)
+_FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
+                     exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _FORBIDDEN_FUNCTIONS: Final = (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
 _UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
@@ -52,7 +39,7 @@ Variables = Callable[[str, str], "str | None"]
 
 
 def translate(
-    tree: exp.Query, around: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
+    tree: exp.Query, context: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
 ) -> None:
     """Rewrites functions, casts, operators and variables of a checked tree to DuckDB's form.
 
@@ -67,12 +54,12 @@ def translate(
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
             return _variable(node, variables)
         if isinstance(node, exp.CurrentUser):
-            return exp.Literal.string(f"{around.user}@%")
+            return exp.Literal.string(f"{context.user}@%")
         if isinstance(node, exp.Anonymous):
-            return translate_call(node, around)
+            return translate_call(node, context)
         kind = _LOCAL_TIMES.get(type(node))
         if kind is not None:
-            return constant_time(kind, [node.this] if node.this else [], around.moment)
+            return constant_time(kind, [node.this] if node.this else [], context.moment)
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 

@@ -9,20 +9,20 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count, literal_integer
 
 
-def _sha2(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _sha2(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     if literal_integer(name, arguments[1]) != 256:
         raise InvalidInputError(f"function {name!r}: only 256 bits are supported", kind="bad_argument")
     return call("sha256", arguments[0])
 
 
-def _md5sum(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _md5sum(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if not arguments:
         check_count(name, arguments, 1)
     return call("md5", call("concat", *[call("d_text", argument) for argument in arguments]))
 
 
-def _json_extract(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Several paths make an array."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
@@ -32,21 +32,21 @@ def _json_extract(name: str, arguments: list[exp.Expr], _around: EvaluationConte
     return call("d_json_list", exp.array(*found))
 
 
-def _at_path(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`json_length(j [, path])` and its like."""
     check_count(name, arguments, 1, 2)
     inner = call("d_json_extract", *arguments) if len(arguments) == 2 else arguments[0]
     return call(f"d_{name.replace('jsonb', 'json')}_of", inner)
 
 
-def _made_json(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _made_json(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`json_array(v, ..)` and `json_object(name, v, ..)`."""
     if name == "json_object" and len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of name and value", kind="bad_argument")
     return exp.cast(call(name, *arguments), "TEXT")
 
 
-def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
     check_count(name, arguments, 2)
     function, array = arguments
@@ -71,24 +71,24 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContex
     return made[name]
 
 
-def _array_join(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`array_join(array, separator [, text for NULL])`."""
     check_count(name, arguments, 2, 3)
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
 
-def _array_union(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _array_union(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     return call("d_array_distinct", call("list_concat", *arguments))
 
 
-def _swapped(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _swapped(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     return call("list_prepend", arguments[1], arguments[0])
 
 
-def _struct_element(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """By name, or by place from 1."""
     check_count(name, arguments, 2)
     place = arguments[1]
@@ -96,25 +96,25 @@ def _struct_element(name: str, arguments: list[exp.Expr], _around: EvaluationCon
     return call("struct_extract_at" if by_place else "struct_extract", *arguments)
 
 
-def _any_or_all(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _any_or_all(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 1)
     return call(name, exp.cast(arguments[0], "BOOLEAN"))
 
 
-def _random(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _random(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """A fraction; with two numbers a whole number between them."""
     check_count(name, arguments, 0, 2)
     return call("d_random_between", *arguments) if arguments else exp.Rand()
 
 
-def _distinct(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _distinct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`multi_distinct_count(x)` is `count(DISTINCT x)`."""
     check_count(name, arguments, 1)
     distinct = exp.Distinct(expressions=arguments)
     return exp.Sum(this=distinct) if name.endswith("sum") else exp.Count(this=distinct)
 
 
-def _exploded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Rows of LATERAL VIEW that are not made of an array."""
     check_count(name, arguments, 2 if name == "explode_split" else 1)
     return exp.Explode(this=call(f"d_{name}", *arguments))
