@@ -27,12 +27,8 @@ LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
 _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
-_CONFIG: Final = {
-    "enable_external_access": "false",
-    "python_enable_replacements": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-}
+_CONFIG: Final = {"enable_external_access": "false", "python_enable_replacements": "false",
+                  "autoload_known_extensions": "false", "autoinstall_known_extensions": "false"}  # fmt: skip
 _lock: Final = new_lock()
 # DuckDB's messages end with the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)

@@ -59,7 +59,7 @@ def is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     they are dictionary-encoded.
     """
     snapshot = relation.snapshot
-    if not isinstance(snapshot, Snapshot) or not relation.decided:
+    if not isinstance(snapshot, Snapshot) or not relation.is_decided_once:
         return False
     if relation.partitions or relation.keys is not None:
         return False

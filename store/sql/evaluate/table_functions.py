@@ -1,4 +1,4 @@
-"""Functions that stand where a table may stand.
+"""Table functions: calls in place of a table.
 
 table_changes('db.t', first[, last])   the table's columns, then _change_type (+I, -U, +U, -D),
                                        _commit_version and _commit_timestamp
@@ -24,22 +24,14 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.table import Table
 from seqstore.store.types.column_types import parse_type
 
-_HISTORY_COLUMNS: Final = (
-    ("version", "BIGINT"),
-    ("time", "DATETIME(3)"),
-    ("operation", "VARCHAR(64)"),
-    ("label", "VARCHAR(128)"),
-    ("txn_id", "BIGINT"),
-    ("sequence", "VARCHAR(64)"),
-    ("outcome", "VARCHAR(16)"),
-    ("until_version", "BIGINT"),
-    ("explanation", "STRING"),
-    ("row", "STRING"),
-)
+_HISTORY_COLUMNS: Final = (("version", "BIGINT"), ("time", "DATETIME(3)"), ("operation", "VARCHAR(64)"),
+                           ("label", "VARCHAR(128)"), ("txn_id", "BIGINT"), ("sequence", "VARCHAR(64)"),
+                           ("outcome", "VARCHAR(16)"), ("until_version", "BIGINT"),
+                           ("explanation", "STRING"), ("row", "STRING"))  # fmt: skip
 
 
 class FunctionRows:
-    """The rows of a table function; reads as a snapshot of a table does."""
+    """The rows of a table function, with the methods of a snapshot that queries use."""
 
     def __init__(self, name: str, schema: TableSchema, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._name = name
@@ -89,7 +81,7 @@ class FunctionRows:
 
 
 def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRows:
-    """The rows of a call.
+    """Evaluates the arguments of a call and returns its rows.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -127,7 +119,7 @@ def _table_changes(table: Table, arguments: list[Any]) -> FunctionRows:
             "table_changes: expected ('db.t', first version[, last version])", kind="bad_argument"
         )
     first, last = arguments[0], arguments[1] if len(arguments) == 2 else table.version
-    table.changes(first, last)  # an expired version is told now, not while rows are read
+    table.changes(first, last)  # raises for an expired version before rows are read
     before = table.schema if last > table.version else table.snapshot(last).schema
     columns = [replace(column, nullable=True) for column in before.columns]
     highest = max(column.id for column in columns)

@@ -1,8 +1,8 @@
 """The SQL dialect handed to sqlglot: its Doris, with the corrections this project needs.
 
-The Doris spellings of types are known, no word swallows the rest of a statement, and the
-functions named in `PLAIN_FUNCTIONS` stay plain calls: their arguments would be lost or changed in sqlglot's
-own trees, and `sql.translate.functions` gives them their Doris meaning.
+It knows the Doris spellings of types, and no word makes the rest of a statement plain text. The functions of
+`PLAIN_FUNCTIONS` stay plain calls, for sqlglot's own classes lose or change their arguments;
+`sql.translate.functions` translates them.
 """
 
 from __future__ import annotations
@@ -46,58 +46,50 @@ PLAIN_FUNCTIONS: Final = frozenset(
     )
 )
 _VERSION_PHRASES: Final[dict[tuple[str, ...], str]] = {("FOR", "TIME"): "TIMESTAMP"}
-_TYPE_WORDS: Final = {
-    "DATETIMEV1": TokenType.DATETIME,
-    "DATETIMEV2": TokenType.DATETIME,
-    "DATEV1": TokenType.DATE,
-    "DATEV2": TokenType.DATE,
-    "DECIMALV2": TokenType.DECIMAL,
-    "DECIMALV3": TokenType.DECIMAL,
-    "LARGEINT": TokenType.INT128,
-    "TIMESTAMP": TokenType.DATETIME,
-}
+_TYPE_WORDS: Final = {"DATETIMEV1": TokenType.DATETIME, "DATETIMEV2": TokenType.DATETIME,
+                      "DATEV1": TokenType.DATE, "DATEV2": TokenType.DATE, "DECIMALV2": TokenType.DECIMAL,
+                      "DECIMALV3": TokenType.DECIMAL, "LARGEINT": TokenType.INT128,
+                      "TIMESTAMP": TokenType.DATETIME}  # fmt: skip
 
 
 def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
     return {name: build for name, build in functions.items() if name not in PLAIN_FUNCTIONS}
 
 
-def _parse_group_concat(parser: SqlParser) -> exp.Expr | None:
-    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
-
-    The plain call that comes of it has the separator as its second argument, however it was written.
-    """
-    arguments = parser._parse_csv(parser._parse_lambda)
-    if parser._match(TokenType.SEPARATOR):
-        separator = parser._parse_field()
-        if separator is None:
-            parser.raise_error("Expected a separator in quotes")
-            return None
-        last = arguments[-1] if arguments else None
-        if isinstance(last, exp.Order):
-            arguments.insert(-1, last.this)
-            last.set("this", separator)
-        else:
-            arguments.append(separator)
-    return exp.Anonymous(this="group_concat", expressions=arguments)
-
-
-def _parse_distinct_concat(parser: SqlParser) -> exp.Expr | None:
-    parsed = _parse_group_concat(parser)
-    arguments = parsed.expressions if parsed is not None else []
-    if parsed is not None and arguments and not isinstance(arguments[0], (exp.Distinct, exp.Order)):
-        parsed.set("expressions", [exp.Distinct(expressions=[arguments[0]]), *arguments[1:]])
-    return parsed
-
-
 class SqlParser(DorisParser):
     """sqlglot's parser of expressions and queries."""
+
+    def _parse_plain_concat(self) -> exp.Expr | None:
+        """`group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
+
+        The separator becomes the second argument of a plain call.
+        """
+        arguments = self._parse_csv(self._parse_lambda)
+        if self._match(TokenType.SEPARATOR):
+            separator = self._parse_field()
+            if separator is None:
+                self.raise_error("Expected a separator in quotes")
+                return None
+            last = arguments[-1] if arguments else None
+            if isinstance(last, exp.Order):
+                arguments.insert(-1, last.this)
+                last.set("this", separator)
+            else:
+                arguments.append(separator)
+        return exp.Anonymous(this="group_concat", expressions=arguments)
+
+    def _parse_distinct_concat(self) -> exp.Expr | None:
+        parsed = self._parse_plain_concat()
+        arguments = parsed.expressions if parsed is not None else []
+        if parsed is not None and arguments and not isinstance(arguments[0], (exp.Distinct, exp.Order)):
+            parsed.set("expressions", [exp.Distinct(expressions=[arguments[0]]), *arguments[1:]])
+        return parsed
 
     VERSION_PHRASES: ClassVar = {**DorisParser.VERSION_PHRASES, **_VERSION_PHRASES}
     FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
     FUNCTION_PARSERS: ClassVar = {
         **_without_plain(DorisParser.FUNCTION_PARSERS),
-        "GROUP_CONCAT": _parse_group_concat,
+        "GROUP_CONCAT": _parse_plain_concat,
         "MULTI_DISTINCT_GROUP_CONCAT": _parse_distinct_concat,
     }
     PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
@@ -114,7 +106,7 @@ class SqlParser(DorisParser):
         return exp.Partition(expressions=[exp.Column(this=name)])
 
     def _parse_update_assignment(self) -> exp.Expr | None:
-        """`column = value`; sqlglot itself takes nothing, and so a comma behind the last one."""
+        """`column = value`; sqlglot itself accepts an empty one, and so a comma behind the last."""
         found = super()._parse_update_assignment()
         if found is None:
             self.raise_error("Expected an assignment")
@@ -122,11 +114,11 @@ class SqlParser(DorisParser):
 
 
 class SqlDialect(Doris):
-    """What `sqlglot.parse_one(..., read=SqlDialect)` reads."""
+    """The dialect for `read` of sqlglot's `parse_one`."""
 
     class Tokenizer(Doris.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
-        # Without its own token PARTITIONS (p) would be an alias with columns, and every partition meant.
+        # Without a token of its own PARTITIONS (p) is an alias with columns, and selects every partition.
         KEYWORDS: ClassVar = {
             **Doris.Tokenizer.KEYWORDS,
             **_TYPE_WORDS,

@@ -25,8 +25,8 @@ def parse_update(stream: TokenStream) -> UpdateStatement:
 
 
 def parse_delete(stream: TokenStream) -> DeleteStatement:
-    """`DELETE [FROM] t [alias] [USING ..] WHERE ..`."""
-    tree = _tree(stream)
+    """`DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
+    tree = _tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM")
     if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
         raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
     return DeleteStatement(_target(tree), tree)
@@ -40,12 +40,10 @@ def parse_merge(stream: TokenStream) -> MergeStatement:
     return MergeStatement(_target(tree), tree)
 
 
-def _tree(stream: TokenStream) -> exp.Expr:
+def _tree(stream: TokenStream, *, lacks_from: bool = False) -> exp.Expr:
     text, tokens = stream.text, stream.tokens
     start, end = tokens[0].start, tokens[-1].end + 1
-    if (
-        stream.word(-stream.at) == "DELETE" and stream.word(1 - stream.at) != "FROM"
-    ):  # Delta's documents do so
+    if lacks_from:
         text, end = f"{text[:start]}DELETE FROM{text[start + len('DELETE') :]}", end + len(" FROM")
     inserts = [
         after.start

@@ -1,7 +1,7 @@
-"""Broker and routine loads as SQL speaks of them: the statements as values, and what runs them.
+"""Statements of broker and routine loads as values, and the interface that runs them.
 
-The SQL front only reads the statements; a `LoadJobs` given to the session runs them. Expressions are kept as
-text, as a stream load's headers have them, for the same code maps both.
+The `LoadJobs` of a server run the statements. Expressions stay text, as in the headers of a stream load, for
+the same code evaluates both.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from seqstore.store.sql.result import Result
 
 @dataclass(frozen=True)
 class LoadClauses:
-    """What both kinds of load say about columns and rows (B1, R1).
+    """The clauses of both kinds of load about columns and rows (B1, R1).
 
     Attributes:
         columns: items of the column list, names or `name = expression`.
         set_columns: of SET: name and expression.
-        order_by: the column that gives the sequence.
+        order_by: the column that holds the sequence.
     """
 
     merge_type: str = "APPEND"
@@ -75,7 +75,7 @@ class LabelFilter:
 
 @dataclass(frozen=True)
 class ShowLoad:
-    """B12. `order`: columns, and whether the largest value comes first."""
+    """SHOW LOAD (B12). `order` holds columns, each with whether it descends."""
 
     database: str | None
     filter: LabelFilter
@@ -131,7 +131,7 @@ class ShowRoutineLoad:
 
 
 class LoadJobs(Protocol):
-    """Runs load statements; names are complete: a database is always given."""
+    """Runs load statements; `database` completes names without one."""
 
     def submit(self, statement: LoadLabel, database: str) -> Result: ...
 

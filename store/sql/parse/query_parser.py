@@ -18,10 +18,7 @@ _LIST_ENDS: Final = re.findall(
 def parse_query(stream: TokenStream) -> Query:
     first = stream.at
     tree = stream.rest()
-    if isinstance(tree, exp.Subquery) and not isinstance(tree.unnest(), exp.Query):
-        stream.at = first
-        stream.fail("a query")
-    if not isinstance(tree, exp.Query):
+    if not isinstance(tree, exp.Query) or not isinstance(tree.unnest(), exp.Query):
         stream.at = first
         stream.fail("a query")
     return Query(tree, _headings(stream, first))

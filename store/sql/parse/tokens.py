@@ -1,4 +1,4 @@
-"""The tokens of a text of statements, and errors that name line, column and what was expected."""
+"""The tokens of a text of statements, and errors that name line, column and the expected words."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def _tokenize(text: str) -> list[Token]:
         if offset is None:
             raise InvalidInputError(f"the statement cannot be read: {error}", kind="syntax") from error
         opener = text[offset : offset + 2] if text[offset] == "/" else text[offset]
-        what = {"/*": "comment", "`": "quoted name"}.get(opener, "string")
+        opened = {"/*": "comment", "`": "quoted name"}.get(opener, "string")
         raise syntax_error(
-            text, offset, f"the end of the {what} that starts here", "the end of the text"
+            text, offset, f"the end of the {opened} that starts here", "the end of the text"
         ) from error
     return [part for token in tokens for part in _words(token)]
 
@@ -157,7 +157,7 @@ class TokenStream:
         return self.tokens[i].token_type if i < len(self.tokens) else None
 
     def take(self, *words: str) -> bool:
-        """Steps over the words when they come next."""
+        """Steps over the words if they are next, and returns whether they were."""
         if all(self.word(i) == word for i, word in enumerate(words)):
             self.at += len(words)
             return True
@@ -175,7 +175,7 @@ class TokenStream:
         """Steps over the words.
 
         Raises:
-            InvalidInputError: something else comes next.
+            InvalidInputError: another word is next.
         """
         for i, word in enumerate(words):
             if self.word() != word:
@@ -203,31 +203,31 @@ class TokenStream:
         shown = self.text[token.start : token.end + 1]
         return repr(shown if len(shown) <= _FOUND_LENGTH_MAX else shown[: _FOUND_LENGTH_MAX - 3] + "...")
 
-    def name(self, what: str) -> str:
+    def name(self, expected: str) -> str:
         """A name, quoted by backquotes or plain."""
         if self.is_done:
-            self.fail(what)
+            self.fail(expected)
         token = self.tokens[self.at]
         is_plain = token.token_type not in (TokenType.STRING, TokenType.NUMBER) and _NAME_WORD.fullmatch(
             token.text
         )
         if token.token_type is not TokenType.IDENTIFIER and not is_plain:
-            self.fail(what)
+            self.fail(expected)
         self.at += 1
         return token.text
 
-    def dotted_name(self, what: str) -> list[str]:
-        parts = [self._hyphened_name(what)]
+    def dotted_name(self, expected: str) -> list[str]:
+        parts = [self._hyphened_name(expected)]
         while self.take("."):
-            parts.append(self._hyphened_name(f"the rest of the {what}"))
+            parts.append(self._hyphened_name(f"the rest of the {expected}"))
         return parts
 
-    def _hyphened_name(self, what: str) -> str:
+    def _hyphened_name(self, expected: str) -> str:
         """A name; `table-name` without blanks is one too, for no subtraction can stand here."""
-        name = self.name(what)
+        name = self.name(expected)
         while self.word() == "-" and self._is_glued(0) and self._is_glued(1) and self.kind(1) is not None:
             self.at += 1
-            name += "-" + self.name(what)
+            name += "-" + self.name(expected)
         return name
 
     def _is_glued(self, ahead: int) -> bool:
@@ -250,27 +250,27 @@ class TokenStream:
             self.fail(f"',' or ')'{where}")
         return found
 
-    def names(self, what: str) -> list[str]:
+    def names(self, expected: str) -> list[str]:
         """`( name, .. )`."""
-        return self.enclosed(lambda stream: stream.name(what))
+        return self.enclosed(lambda stream: stream.name(expected))
 
-    def string(self, what: str) -> str:
+    def string(self, expected: str) -> str:
         """A quoted string, its escapes undone."""
         if self.kind() is not TokenType.STRING:
-            self.fail(f"{what} in quotes")
+            self.fail(f"{expected} in quotes")
         self.at += 1
         return self.tokens[self.at - 1].text
 
-    def word_or_string(self, what: str) -> str:
+    def word_or_string(self, expected: str) -> str:
         """A quoted string, or a name without quotes."""
-        return self.string(what) if self.kind() is TokenType.STRING else self.name(what)
+        return self.string(expected) if self.kind() is TokenType.STRING else self.name(expected)
 
-    def integer(self, what: str) -> int:
+    def integer(self, expected: str) -> int:
         if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isascii():
-            self.fail(what)
+            self.fail(expected)
         text = self.tokens[self.at].text
         if not text.isdigit() or len(text) > _DIGITS_MAX:
-            self.fail(what)
+            self.fail(expected)
         self.at += 1
         return int(text)
 

@@ -1,4 +1,4 @@
-"""Texts to statements: a text is split, and the kind that a statement's first words name parses it."""
+"""Texts to statements: the first words of each statement name the kind that parses it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.session.statement_kind import continuations, find_kind, first_words
 
-# Programs ask the same short queries again and again; parsing one takes longer than answering it.
+# Programs repeat short queries, whose parsing is slower than their evaluation.
 _REMEMBERED_LENGTH_MAX: Final = 2000
 
 
@@ -17,7 +17,7 @@ def parse(text: str) -> list[Any]:
     """Reads a text of statements that are separated by semicolons.
 
     Raises:
-        InvalidInputError: line, column and what was expected there, or what is not supported.
+        InvalidInputError: names line and column, with the expected words or the unsupported clause.
     """
     if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
         remembered = _parsed_query(text)
@@ -28,14 +28,14 @@ def parse(text: str) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _parsed_query(text: str) -> Query | None:
-    """A text that is one query, None when it is more; who runs a query works on a copy of its tree."""
+    """Parses a text that is one query, None for any other text; callers must not change the shared tree."""
     streams = split_statements(text)
     statement = parse_statement(streams[0]) if len(streams) == 1 else None
     return statement if isinstance(statement, Query) else None
 
 
 def parse_statement(stream: TokenStream) -> Any:
-    """Reads one statement to its end; a value of one of the classes that the kinds name."""
+    """Reads one statement to its end, as a value of the class that its kind names."""
     kind = find_kind(stream)
     if kind is None:
         _fail(stream)

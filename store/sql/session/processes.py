@@ -16,7 +16,7 @@ class Process:
 
     Attributes:
         stop: ends it from another thread.
-        text: of the statement that runs, empty while it waits for one.
+        text: of the running statement, empty between statements.
         since: `time.monotonic()` of the last change.
     """
 
@@ -29,7 +29,7 @@ class Process:
 
     @property
     def seconds(self) -> int:
-        """For how long it has been doing what it does."""
+        """Seconds since the last change of its state."""
         return int(time.monotonic() - self.since)
 
 
@@ -49,7 +49,7 @@ class Processes:
             self._found.pop(number, None)
 
     def change(self, number: int, *, user: str, database: str, text: str) -> None:
-        """Says what a session does now."""
+        """Sets the state of a session."""
         with self._lock:
             process = self._found.get(number)
             if process is not None:

@@ -31,7 +31,6 @@ from seqstore.store.sql.translate.relations import Readable, Version
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
-from seqstore.store.transaction.dml_options import DmlOptions
 from seqstore.store.transaction.transaction import Transaction
 from seqstore.store.transaction.transaction_table import TransactionTable
 
@@ -101,7 +100,7 @@ class Session:
         A text with a syntax error runs no statement at all.
 
         Raises:
-            StoreError: of the class that suggests what to do; earlier statements keep their effect.
+            StoreError: its class names the remedy; earlier statements keep their effect.
         """
         statements = parse(text)
         return (self.run(statement) for statement in statements)
@@ -177,19 +176,6 @@ class Session:
     def in_transaction(self) -> bool:
         """Whether a BEGIN has had neither COMMIT nor ROLLBACK yet."""
         return self.transaction is not None
-
-    def dml_options(self, operation: str, *, label: str | None = None, label_prefix: str = "") -> DmlOptions:
-        """The options of a statement that reads and writes; takes the session's pair of idempotent writes."""
-        app_id, version = self.variables.take_app_pair()
-        return DmlOptions(
-            operation,
-            label=label,
-            label_prefix=label_prefix,
-            retries=int(self.variables.number(names.CONFLICT_RETRIES)),
-            lock_seconds=self.variables.lock_seconds,
-            txn_app_id=app_id,
-            txn_version=version,
-        )
 
     def new_label(self, prefix: str) -> str:
         """Makes a label that is not in use."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
+from seqstore.store.schema.partitioning import Partition
+from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
@@ -103,6 +106,21 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def partition_counts(snapshot: Snapshot) -> list[tuple[Partition, int]]:
+    """The partitions of a partitioned table, and the number of rows of each.
+
+    They are the declared ones, and in an AUTO table those that its rows make.
+    """
+    schema = snapshot.schema
+    partitioning = schema.partitioning
+    assert partitioning is not None
+    rows = snapshot.scan(partitioning.columns).read_all()
+    found = [*partitioning.partitions]
+    if partitioning.is_auto:
+        found += automatic_partitions(schema, rows)
+    return [(partition, rows.filter(partition_filter(schema, partition)).num_rows) for partition in found]
 
 
 def parse_like(stream: TokenStream) -> str | None:

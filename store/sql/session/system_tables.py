@@ -1,7 +1,7 @@
-"""`information_schema`: the catalog as tables, made when a query mentions them.
+"""`information_schema`: the catalog as tables, computed when a query reads them.
 
-Each table is a list of columns and a function that gives its rows; drivers, SQLAlchemy and dbt-doris read
-them. Names are those of Doris; what does not exist here (views, routines, triggers) is an empty table.
+Each table is a list of columns and a function that lists its rows; drivers, SQLAlchemy and dbt-doris read
+them. Names are those of Doris. Views, routines, triggers and events do not exist: their tables are empty.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
-from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.session.server_context import ServerContext
+from seqstore.store.sql.session.show_output import partition_counts
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -53,7 +53,7 @@ class _SystemTable:
     """One table: columns as `NAME TYPE, ...`, and its rows."""
 
     columns: str
-    rows: Callable[[SessionView], Iterable[Row]]
+    rows: Callable[[SessionView], Iterable[Row]] = lambda _session: ()
 
     @property
     def schema(self) -> TableSchema:
@@ -68,7 +68,7 @@ def _schema(columns: str) -> TableSchema:
 
 
 class SystemSnapshot:
-    """One system table as a query reads it: the part of a snapshot's interface that reads."""
+    """The rows of one system table, with the methods of a snapshot that queries use."""
 
     def __init__(self, table: _SystemTable, session: SessionView) -> None:
         self._schema = table.schema
@@ -108,7 +108,7 @@ class SystemSnapshot:
         return len(self._rows)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Has no effect: a system table holds no version."""
 
     def __enter__(self) -> SystemSnapshot:
         return self
@@ -118,15 +118,12 @@ class SystemSnapshot:
 
 
 def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
-    """A table of `information_schema`, case aside.
+    """Opens a table of `information_schema`; its name may be in upper or lower case.
 
     Raises:
         NotFoundError: no such table.
     """
-    table = _TABLES.get(name.lower())
-    if table is None:
-        raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
-    return SystemSnapshot(table, session)
+    return SystemSnapshot(_table(name), session)
 
 
 def system_table_names() -> list[str]:
@@ -136,10 +133,14 @@ def system_table_names() -> list[str]:
 
 def system_schema(name: str) -> TableSchema:
     """Columns of a system table; NotFoundError when there is none."""
+    return _table(name).schema
+
+
+def _table(name: str) -> _SystemTable:
     table = _TABLES.get(name.lower())
     if table is None:
         raise NotFoundError(f"Unknown table '{name}' in {DATABASE}", kind="unknown_table", table=name)
-    return table.schema
+    return table
 
 
 def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
@@ -179,7 +180,7 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 
 
 def _times(table: Table) -> tuple[datetime, datetime]:
-    """When a table was made and last changed."""
+    """The times of a table's creation and last change."""
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
@@ -242,13 +243,9 @@ def _constraints(session: SessionView) -> Iterable[Row]:
         yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
 
 
-def _variables(session: SessionView) -> Iterable[Row]:
-    return ((name, value, default, value != default) for name, value, default in session.variables.items())
-
-
-def _global_variables(session: SessionView) -> Iterable[Row]:
-    found = session.variables.items(is_global=True)
-    return ((name, value, default, value != default) for name, value, default in found)
+def _variables(session: SessionView, *, is_global: bool = False) -> Iterable[Row]:
+    for name, value, default in session.variables.items(is_global=is_global):
+        yield name, value, default, value != default
 
 
 def _processes(session: SessionView) -> Iterable[Row]:
@@ -258,15 +255,15 @@ def _processes(session: SessionView) -> Iterable[Row]:
 
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:
-    for name, scope, privilege in _grants(session):
+    for grantee, scope, privilege in _grants(session):
         if scope == "*":
-            yield f"'{name}'@'%'", _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
+            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
 
 
 def _schema_privileges(session: SessionView) -> Iterable[Row]:
-    for name, scope, privilege in _grants(session):
+    for grantee, scope, privilege in _grants(session):
         if scope != "*":
-            yield f"'{name}'@'%'", _CATALOG, scope, privilege, "NO"
+            yield grantee, _CATALOG, scope, privilege, "NO"
 
 
 def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
@@ -274,39 +271,32 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
     for name in accounts.names():
         account = accounts.find(name)
         for scope, held in account.grants.items() if account is not None else ():
-            for privilege in held:
-                yield name, scope, privilege
+            yield from ((f"'{name}'@'%'", scope, privilege) for privilege in held)
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
-    """Declared partitions, those an AUTO table has by its rows, and one for a table without any."""
+    """The partitions of each table; a table without partitions counts as one."""
     for database, name, table in _tables_of(session):
         with table.snapshot() as snapshot:
-            schema = snapshot.schema
-            partitioning = schema.partitioning
+            partitioning = snapshot.schema.partitioning
             if partitioning is None:
                 yield (_CATALOG, database, name, name, None, 1, "", "", "", snapshot.count(), None)
                 continue
-            rows = snapshot.scan(partitioning.columns).read_all()
-        found = [*partitioning.partitions]
-        if partitioning.is_auto:
-            found += automatic_partitions(schema, rows)
+            found = partition_counts(snapshot)
         expression = partitioning.sql.partition(" BY ")[2].partition(" ")[2].strip("()")
-        for place, partition in enumerate(found, 1):
-            count = rows.filter(partition_filter(schema, partition)).num_rows
+        for place, (partition, count) in enumerate(found, 1):
             bounds = partition.sql.partition(" VALUES ")[2]
             yield (_CATALOG, database, name, partition.name, None, place, partitioning.method, expression,
                    bounds, count, None)  # fmt: skip
-
-
-def _nothing(_session: SessionView) -> Iterable[Row]:
-    return ()
 
 
 _PARTITION_COLUMNS: Final = (
     "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, PARTITION_NAME string,"
     " SUBPARTITION_NAME string, PARTITION_ORDINAL_POSITION int, PARTITION_METHOD string,"
     " PARTITION_EXPRESSION string, PARTITION_DESCRIPTION string, TABLE_ROWS bigint, DATA_LENGTH bigint"
+)
+_VARIABLE_COLUMNS: Final = (
+    "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean"
 )
 _TABLES: Final[dict[str, _SystemTable]] = {
     "schemata": _SystemTable(
@@ -355,33 +345,24 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string,"
         " UNIQUE_CONSTRAINT_SCHEMA string, UNIQUE_CONSTRAINT_NAME string, MATCH_OPTION string,"
         " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string",
-        _nothing,
     ),
     "views": _SystemTable(
         "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, VIEW_DEFINITION string,"
         " CHECK_OPTION string, IS_UPDATABLE string, DEFINER string, SECURITY_TYPE string,"
         " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string",
-        _nothing,
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
         "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
         " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string",
-        _nothing,
     ),
     "triggers": _SystemTable(
         "TRIGGER_CATALOG string, TRIGGER_SCHEMA string, TRIGGER_NAME string, EVENT_MANIPULATION string,"
         " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string",
-        _nothing,
     ),
-    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string", _nothing),
-    "session_variables": _SystemTable(
-        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean", _variables
-    ),
-    "global_variables": _SystemTable(
-        "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean",
-        _global_variables,
-    ),
+    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string"),
+    "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
+    "global_variables": _SystemTable(_VARIABLE_COLUMNS, partial(_variables, is_global=True)),
     "processlist": _SystemTable(
         "ID bigint, USER string, HOST string, DB string, COMMAND string, TIME bigint, STATE string,"
         " INFO string",
@@ -398,7 +379,6 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     "table_privileges": _SystemTable(
         "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string,"
         " PRIVILEGE_TYPE string, IS_GRANTABLE string",
-        _nothing,
     ),
     "engines": _SystemTable(
         "ENGINE string, SUPPORT string, COMMENT string, TRANSACTIONS string, XA string, SAVEPOINTS string",

@@ -12,6 +12,7 @@ from seqstore.store.check.write_modes import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.translate.calls import SYSTEM_ZONE
 from seqstore.store.sql.translate.functions import SERVER_VERSION
+from seqstore.store.transaction.dml_options import DmlOptions
 from seqstore.store.types.cast import check_zone
 
 SHOW_HIDDEN_COLUMNS: Final = "show_hidden_columns"
@@ -53,35 +54,23 @@ _DEFAULTS: Final = {
     TXN_VERSION: "",
     INSERT_TIMEOUT: "14400",
     QUERY_TIMEOUT: "900",
+    **{f"character_set_{of}": "utf8mb4" for of in ("client", "connection", "database", "results", "server")},
+    **{f"collation_{of}": "utf8mb4_0900_bin" for of in ("connection", "database", "server")},
+    **dict.fromkeys(("init_connect", "license", "sql_mode"), ""),
+    **dict.fromkeys(("lower_case_table_names", "query_cache_size"), "0"),
+    **dict.fromkeys(
+        ("performance_schema", "query_cache_type", "transaction_read_only", "tx_read_only"), "OFF"
+    ),
+    **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), "false"),
+    **dict.fromkeys(("transaction_isolation", "tx_isolation"), "REPEATABLE-READ"),
     "auto_increment_increment": "1",
     "autocommit": "true",
-    "character_set_client": "utf8mb4",
-    "character_set_connection": "utf8mb4",
-    "character_set_database": "utf8mb4",
-    "character_set_results": "utf8mb4",
-    "character_set_server": "utf8mb4",
-    "collation_connection": "utf8mb4_0900_bin",
-    "collation_database": "utf8mb4_0900_bin",
-    "collation_server": "utf8mb4_0900_bin",
-    "init_connect": "",
     "interactive_timeout": "3600",
-    "license": "",
-    "lower_case_table_names": "0",
     "max_allowed_packet": "16777216",
     "net_buffer_length": "16384",
     "net_write_timeout": "600",
-    "performance_schema": "OFF",
-    "query_cache_size": "0",
-    "query_cache_type": "OFF",
-    "sql_auto_is_null": "false",
-    "sql_mode": "",
-    "sql_safe_updates": "false",
     "sql_select_limit": "9223372036854775807",
     "system_time_zone": "UTC",
-    "transaction_isolation": "REPEATABLE-READ",
-    "transaction_read_only": "OFF",
-    "tx_isolation": "REPEATABLE-READ",
-    "tx_read_only": "OFF",
     "version": SERVER_VERSION,
     "version_comment": "seqstore",
     "wait_timeout": "28800",
@@ -148,6 +137,19 @@ class Variables:
         """The seconds to wait for other updates of a table; None stands for the setting."""
         seconds = self.number(UPDATE_LOCK_SECONDS)
         return None if seconds < 0 else seconds
+
+    def dml_options(self, operation: str, *, label: str | None = None, label_prefix: str = "") -> DmlOptions:
+        """The options of a statement that reads and writes, with the session's pair of idempotent writes."""
+        app_id, version = self.take_app_pair()
+        return DmlOptions(
+            operation,
+            label=label,
+            label_prefix=label_prefix,
+            retries=int(self.number(CONFLICT_RETRIES)),
+            lock_seconds=self.lock_seconds,
+            txn_app_id=app_id,
+            txn_version=version,
+        )
 
     def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
         """Name, value and default of every variable, sorted."""

@@ -1,1 +1,1 @@
-"""Kinds of statements, a family a module. `sql.session.statement_kind` says what a module here must have."""
+"""Kinds of statements, one family a module; `sql.session.statement_kind` specifies their contents."""

@@ -35,7 +35,7 @@ class DropUser:
 
 @dataclass(frozen=True)
 class SetPassword:
-    """`user` is None for one's own."""
+    """`user` is None for the session's."""
 
     user: str | None
     password: str
@@ -54,7 +54,7 @@ class Revoke(Grant):
 
 @dataclass(frozen=True)
 class ShowGrants:
-    """`user` is None for one's own; `is_all` for everybody's."""
+    """Privileges of one user, None for the session's, or of all users."""
 
     user: str | None
     is_all: bool = False
@@ -132,8 +132,8 @@ def _require_admin(session: Session) -> None:
         session.store.accounts.require(session.user, "ADMIN")
 
 
-def _parse_privileges(stream: TokenStream) -> tuple[tuple[str, ...], str]:
-    """`privilege, .. ON db.*`; a table has the privileges of its database."""
+def _parse_privileges(stream: TokenStream, preposition: str) -> tuple[str, tuple[str, ...], str]:
+    """`privilege, .. ON db.* TO|FROM user`; a table has the privileges of its database."""
     found = stream.listed(_privilege)
     stream.need("ON")
     parts = [_scope(stream)]
@@ -143,7 +143,8 @@ def _parse_privileges(stream: TokenStream) -> tuple[tuple[str, ...], str]:
         parts = parts[1:]
     if len(parts) == 2 and parts[1] != ALL_DATABASES:
         stream.refuse("privileges are given on whole databases: GRANT ... ON db.*")
-    return tuple(found), parts[0]
+    stream.need(preposition)
+    return _parse_user(stream), tuple(found), parts[0]
 
 
 def _privilege(stream: TokenStream) -> str:
@@ -160,20 +161,8 @@ def _scope(stream: TokenStream) -> str:
     return stream.name("a database or *")
 
 
-def _parse_grant(stream: TokenStream) -> Grant:
-    privileges, database = _parse_privileges(stream)
-    stream.need("TO")
-    return Grant(_parse_user(stream), privileges, database)
-
-
 def _grant(statement: Grant, session: Session) -> None:
     session.store.accounts.grant(statement.user, statement.privileges, statement.database)
-
-
-def _parse_revoke(stream: TokenStream) -> Revoke:
-    privileges, database = _parse_privileges(stream)
-    stream.need("FROM")
-    return Revoke(_parse_user(stream), privileges, database)
 
 
 def _revoke(statement: Revoke, session: Session) -> None:
@@ -219,7 +208,7 @@ KINDS: Final = (
     StatementKind(("ALTER USER",), AlterUser, _parse_alter, _alter),
     StatementKind(("DROP USER",), DropUser, _parse_drop, _drop),
     StatementKind(("SET PASSWORD",), SetPassword, _parse_password, _password),
-    StatementKind(("GRANT",), Grant, _parse_grant, _grant),
-    StatementKind(("REVOKE",), Revoke, _parse_revoke, _revoke),
+    StatementKind(("GRANT",), Grant, lambda stream: Grant(*_parse_privileges(stream, "TO")), _grant),
+    StatementKind(("REVOKE",), Revoke, lambda stream: Revoke(*_parse_privileges(stream, "FROM")), _revoke),
     StatementKind(("SHOW GRANTS", "SHOW ALL GRANTS"), ShowGrants, _parse_show, _show),
 )

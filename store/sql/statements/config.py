@@ -1,4 +1,4 @@
-"""ADMIN SET FRONTEND CONFIG and ADMIN SHOW FRONTEND CONFIG: the settings, and the one that may change."""
+"""ADMIN SET FRONTEND CONFIG and ADMIN SHOW FRONTEND CONFIG: the settings, one of which may change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Final
 
 from seqstore.store.catalog.update_lock import CONFIG_NAME
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import matching, parse_like
@@ -28,10 +27,6 @@ class AdminShowConfig:
     like: str | None
 
 
-def _parse_set(stream: TokenStream) -> AdminSetConfig:
-    return AdminSetConfig(tuple(stream.properties().items()))
-
-
 def _set(statement: AdminSetConfig, session: Session) -> None:
     for name, value in statement.values:
         if name != CONFIG_NAME:
@@ -43,10 +38,6 @@ def _set(statement: AdminSetConfig, session: Session) -> None:
                 f"config {name!r}: expected true or false, found {value!r}", kind="bad_config"
             )
         session.store.set_config(name, value.lower())
-
-
-def _parse_show(stream: TokenStream) -> AdminShowConfig:
-    return AdminShowConfig(parse_like(stream))
 
 
 def _show(statement: AdminShowConfig, session: Session) -> Result:
@@ -73,9 +64,15 @@ def _shown(value: object) -> str:
 
 KINDS: Final = (
     StatementKind(
-        ("ADMIN SET FRONTEND CONFIG", "ADMIN SET ALL FRONTENDS CONFIG"), AdminSetConfig, _parse_set, _set
+        ("ADMIN SET FRONTEND CONFIG", "ADMIN SET ALL FRONTENDS CONFIG"),
+        AdminSetConfig,
+        lambda stream: AdminSetConfig(tuple(stream.properties().items())),
+        _set,
     ),
     StatementKind(
-        ("ADMIN SHOW FRONTEND CONFIG", "SHOW FRONTEND CONFIG"), AdminShowConfig, _parse_show, _show
+        ("ADMIN SHOW FRONTEND CONFIG", "SHOW FRONTEND CONFIG"),
+        AdminShowConfig,
+        lambda stream: AdminShowConfig(parse_like(stream)),
+        _show,
     ),
 )

@@ -37,10 +37,6 @@ def _drop(statement: DropDatabase, session: Session) -> None:
         session.database = None
 
 
-def _parse_use(stream: TokenStream) -> UseDatabase:
-    return UseDatabase(stream.dotted_name("database name")[-1])
-
-
 def _require(name: str, session: Session) -> None:
     if name not in [*session.store.databases(), DATABASE]:
         raise NotFoundError(f"Unknown database '{name}'", kind="unknown_database", database=name)
@@ -49,10 +45,6 @@ def _require(name: str, session: Session) -> None:
 def _use(statement: UseDatabase, session: Session) -> None:
     _require(statement.name, session)
     session.database = statement.name
-
-
-def _parse_show(stream: TokenStream) -> ShowDatabases:
-    return ShowDatabases(parse_like(stream))
 
 
 def _show(statement: ShowDatabases, session: Session) -> Result:
@@ -65,10 +57,6 @@ class ShowCreateDatabase:
     name: str
 
 
-def _parse_show_create(stream: TokenStream) -> ShowCreateDatabase:
-    return ShowCreateDatabase(stream.name("a database name"))
-
-
 def _show_create(statement: ShowCreateDatabase, session: Session) -> Result:
     _require(statement.name, session)
     return text_rows(
@@ -79,9 +67,19 @@ def _show_create(statement: ShowCreateDatabase, session: Session) -> Result:
 KINDS: Final = (
     StatementKind(("CREATE DATABASE", "CREATE SCHEMA"), CreateDatabase, _parse_create, _create),
     StatementKind(("DROP DATABASE", "DROP SCHEMA"), DropDatabase, _parse_drop, _drop),
-    StatementKind(("USE",), UseDatabase, _parse_use, _use),
     StatementKind(
-        ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"), ShowCreateDatabase, _parse_show_create, _show_create
+        ("USE",), UseDatabase, lambda stream: UseDatabase(stream.dotted_name("database name")[-1]), _use
     ),
-    StatementKind(("SHOW DATABASES", "SHOW SCHEMAS"), ShowDatabases, _parse_show, _show),
+    StatementKind(
+        ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
+        ShowCreateDatabase,
+        lambda stream: ShowCreateDatabase(stream.name("a database name")),
+        _show_create,
+    ),
+    StatementKind(
+        ("SHOW DATABASES", "SHOW SCHEMAS"),
+        ShowDatabases,
+        lambda stream: ShowDatabases(parse_like(stream)),
+        _show,
+    ),
 )

@@ -1,4 +1,4 @@
-"""CREATE TABLE .. LIKE and CREATE TABLE .. AS: tables made after another table, or after a query's answer."""
+"""CREATE TABLE .. LIKE and CREATE TABLE .. AS: the schema of another table, or of a query's result."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _parse_like(stream: TokenStream) -> CreateTableLike:
     stream.need("LIKE")
     source = parse_table_name(stream)
     if stream.take("WITH"):
-        stream.need("ROLLUP")  # there are none to take over
+        stream.need("ROLLUP")  # without effect: no table has rollups
     return CreateTableLike(table, source, if_not_exists)
 
 
 def _create_like(statement: CreateTableLike, session: Session) -> None:
-    """The text that SHOW CREATE TABLE prints, read again: column ids and history begin anew."""
+    """Parses the text of SHOW CREATE TABLE, so that column ids and history begin anew."""
     text = create_table_text(statement.table.name, session.table(statement.source).schema)
     (stream,) = split_statements(text)
     stream.need("CREATE", "TABLE")
@@ -52,7 +52,7 @@ def _create_like(statement: CreateTableLike, session: Session) -> None:
 
 
 def _create_as(statement: CreateTableAs, session: Session) -> Result:
-    """The table is empty until all rows are in it, and goes again when they cannot be."""
+    """Creates the table, inserts the rows at once, and drops the table when that fails."""
     name = session.full_name(statement.table)
     database, _, table = name.partition(".")
     if statement.if_not_exists and table in session.store.tables(database):
@@ -90,6 +90,6 @@ KINDS: Final = (
         _parse_like,
         _create_like,
     ),
-    # Where the column list is left out; with one, CREATE TABLE itself comes upon AS.
+    # Without a column list; with one, the parser of CREATE TABLE reads AS.
     StatementKind(("CREATE TABLE * AS",), CreateTableAs, parse_create_table, _create_as),
 )

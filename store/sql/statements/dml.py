@@ -33,7 +33,7 @@ def _run(statement: DmlStatement, session: Session) -> Result:
         )
     if session.transaction is not None:
         return _run_within(session.transaction, statement, session)
-    options = session.dml_options(operation, label_prefix=f"{operation.lower()}_")
+    options = session.variables.dml_options(operation, label_prefix=f"{operation.lower()}_")
 
     def work(opened: TransactionTable) -> Outcome:
         with session.within(opened) as open_query:

@@ -1,4 +1,4 @@
-"""EXPLAIN: what a statement will read and write: segments and batches, columns, rows that do not count."""
+"""EXPLAIN: the columns, segments, batches and rows that a statement will read and write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEVELS: Final = (
 
 @dataclass(frozen=True)
 class Explain:
-    """`statement` is what the words behind EXPLAIN say."""
+    """`statement` is the statement behind EXPLAIN."""
 
     statement: Any
 
@@ -38,7 +38,7 @@ class Explain:
 def _parse(stream: TokenStream) -> Explain:
     stream.take_one_of(*_LEVELS)
     stream.take("PLAN")
-    # The statement behind is read as if it stood alone; offsets stay those of the whole text.
+    # The explained statement has a stream of its own, with the offsets of the whole text.
     inner = TokenStream(stream.text, stream.tokens[stream.at :], stream.end)
     if not inner.tokens:
         stream.fail("a statement to explain")

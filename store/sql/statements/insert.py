@@ -1,4 +1,4 @@
-"""INSERT of literal rows or of a query's answer."""
+"""INSERT of literal rows or of a query's result."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _parse_rows(stream: TokenStream) -> tuple[tuple[st.Cell, ...], ...]:
 
 
 def _parse_cell(stream: TokenStream) -> st.Cell:
-    """A literal straight from its token, which is most of them; anything else through sqlglot."""
+    """Reads a literal from its token, without sqlglot, which parses other expressions."""
     is_negative = stream.kind() is TokenType.DASH
     if stream.kind(1 + is_negative) in _LITERAL_ENDS:
         token = stream.tokens[stream.at + is_negative]
@@ -110,7 +110,7 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         target = session.transaction.table(session.full_name(statement.table))
         return run_insert(statement, target, session.stream, options)
     operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
-    transaction = session.dml_options(operation, label=statement.label)
+    transaction = session.variables.dml_options(operation, label=statement.label)
     if _reads_target(statement, session):
         return _insert_of_itself(statement, session, options, transaction)
     options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
@@ -148,8 +148,10 @@ def _reads_target(statement: st.Insert, session: Session) -> bool:
 def _insert_of_itself(
     statement: st.Insert, session: Session, options: InsertOptions, transaction: DmlOptions
 ) -> Result:
-    """An INSERT that reads its own table is a read-modify-write like MERGE: what it read is checked when it
-    is published, so that no write between the two is undone."""
+    """Runs an INSERT that reads its own table as a read-modify-write, like MERGE.
+
+    Its reads are checked when it is published, so that it undoes no concurrent write.
+    """
     results: list[Result] = []
     unlabelled = replace(statement, label=None)
 

@@ -24,6 +24,7 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows, write_info
 from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import partition_counts
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.statements.show import parse_table_from
 from seqstore.store.table import Table
@@ -58,15 +59,8 @@ def _show(statement: ShowPartitions, session: Session) -> Result:
     with table.snapshot() as snapshot:
         partitioning = snapshot.schema.partitioning
         key = ", ".join(partitioning.columns) if partitioning is not None else ""
-        found: list[tuple[Partition, int]]
-        if partitioning is None:
-            found = [(Partition(statement.table.name), snapshot.count())]
-        else:
-            rows = snapshot.scan(partitioning.columns).read_all()
-            all_ = [*partitioning.partitions]
-            if partitioning.is_auto:
-                all_ += automatic_partitions(snapshot.schema, rows)
-            found = [(p, rows.filter(partition_filter(snapshot.schema, p)).num_rows) for p in all_]
+        whole = Partition(statement.table.name)
+        found = partition_counts(snapshot) if partitioning is not None else [(whole, snapshot.count())]
         distribution, _, buckets = snapshot.schema.distribution.partition(" BUCKETS ")
         hashed = distribution.removeprefix("HASH(").removesuffix(")").replace("`", "")
         moment = datetime.fromtimestamp(_changed_ms(table, snapshot.version) // 1000, UTC)

@@ -1,4 +1,4 @@
-"""Statements of Doris that this store does not do, each refused by name with what to do instead."""
+"""Statements of Doris that are not supported: each is refused by name, with an alternative."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REASONS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Refused:
-    """Never made: its parser refuses."""
+    """The class of a kind whose parser always refuses."""
 
 
 def _parse(stream: TokenStream) -> NoReturn:

@@ -1,4 +1,4 @@
-"""REORG TABLE ... APPLY: (PURGE) rewrites what holds dead rows, (UPGRADE UNIFORM(...)) writes for Iceberg."""
+"""REORG TABLE ... APPLY: (PURGE) drops dead rows, (UPGRADE UNIFORM(...)) writes metadata of Iceberg."""
 
 from __future__ import annotations
 

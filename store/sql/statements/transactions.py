@@ -139,23 +139,10 @@ def _described(record: TransactionRecord) -> tuple[str, ...]:
     visible = _time(record.finished_ms if record.status == TransactionStatus.VISIBLE else 0)
     is_running = record.status in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED)
     timeout = record.expires_ms - record.begun_ms if is_running and record.expires_ms else -1
-    return (
-        str(record.id),
-        record.label,
-        f"process {record.owner[0]}" if record.owner[0] else "",
-        record.status,
-        record.operation,
-        _time(record.begun_ms),
-        _time(record.precommitted_ms),
-        visible,
-        visible,
-        _time(record.finished_ms),
-        record.reason,
-        "0",
-        "-1",
-        str(timeout),
-        "",
-    )
+    coordinator = f"process {record.owner[0]}" if record.owner[0] else ""
+    return (str(record.id), record.label, coordinator, record.status, record.operation,
+            _time(record.begun_ms), _time(record.precommitted_ms), visible, visible,
+            _time(record.finished_ms), record.reason, "0", "-1", str(timeout), "")  # fmt: skip
 
 
 def _time(unix_ms: int) -> str:

@@ -1,18 +1,13 @@
-"""SHOW WARNINGS: what the statement before told besides its answer."""
+"""SHOW WARNINGS: the warnings of the statement before."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from seqstore.store.sql.parse.statement_values import ShowWarnings
-from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
-
-
-def _parse(_stream: TokenStream) -> ShowWarnings:
-    return ShowWarnings()
 
 
 def _show(_statement: ShowWarnings, session: Session) -> Result:
@@ -20,4 +15,4 @@ def _show(_statement: ShowWarnings, session: Session) -> Result:
     return text_rows(["Level", "Code", "Message"], rows)
 
 
-KINDS: Final = (StatementKind(("SHOW WARNINGS",), ShowWarnings, _parse, _show),)
+KINDS: Final = (StatementKind(("SHOW WARNINGS",), ShowWarnings, lambda _stream: ShowWarnings(), _show),)

@@ -1,6 +1,6 @@
-"""Names of the select list that GROUP BY, HAVING, QUALIFY and ORDER BY compute with, written out.
+"""Aliases of the select list in expressions of GROUP BY, HAVING, QUALIFY and ORDER BY, written out.
 
-DuckDB knows such names, but not their types, when it chooses the body of a macro for them.
+DuckDB resolves such aliases, but does not know their types when it chooses the body of a macro.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 
 def expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
-    """Replaces them in every SELECT of a query; a name that stands alone in ORDER BY stays.
+    """Replaces aliases in every SELECT of a query; an alias alone in ORDER BY stays.
 
     Args:
-        columns: names of columns of the tables read, lower case; in GROUP BY they go before aliases.
+        columns: names of columns of the tables read, lower case; in GROUP BY they precede aliases.
     """
     given = Counter(item.alias.lower() for item in tree.find_all(exp.Alias))
     columns = columns | {name for name, count in given.items() if count > 1}
@@ -33,7 +33,7 @@ def expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
 
 
 def _grouped(select: exp.Select, known: dict[str, exp.Expr], columns: Set[str]) -> set[str]:
-    """Expands the aliases of GROUP BY; returns the names that stay there."""
+    """Replaces the aliases of GROUP BY, and returns the names that stay there."""
     group = select.args.get("group")
     kept = set()
     for item in list(group.expressions) if group is not None else ():

@@ -1,7 +1,7 @@
 """Doris's functions of dates and times: formats, intervals, zones, clocks.
 
-Dates given as text are read as dates, text that is none gives NULL; clocks show one moment of the statement
-in the session's time zone.
+Texts are read as dates, and as NULL if they hold none. Clocks show one moment of the statement, in the
+session's time zone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ from seqstore.store.sql.translate.calls import (
 )
 
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
-CONSTANT_TIMES: Final = frozenset(
-    re.findall(
-        r"\w+",
-        "now current_timestamp localtime localtimestamp sysdate curdate current_date utc_timestamp curtime"
-        " current_time",
-    )
-)
+CONSTANT_TIMES: Final = frozenset([
+    "now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date",
+    "utc_timestamp", "curtime", "current_time",
+])  # fmt: skip
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
                  "microsecond")  # fmt: skip
-_ROUNDED: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_COARSE_UNITS: Final = _UNITS[:-2]  # from a second on
 # MySQL's format letters -> strftime's of DuckDB.
 _FORMAT_LETTERS: Final = {
     "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
@@ -59,7 +56,7 @@ _BY_MACRO: Final = re.compile(r"(%[DUuVX])")
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
-    """The moment of the statement: one for all rows and all calls."""
+    """The moment of the statement, one for all rows and all calls."""
     if name in ("curdate", "current_date"):
         return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
     if name in ("curtime", "current_time"):
@@ -113,7 +110,7 @@ def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
     return exp.Literal.string("".join(parts))
 
 
-def _date_format(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     wanted = arguments[1]
     moment = call("d_ts", arguments[0])
@@ -129,7 +126,7 @@ def _date_format(name: str, arguments: list[exp.Expr], _around: EvaluationContex
     return call("concat", *parts)
 
 
-def _str_to_date(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     wanted = _strftime_format(name, arguments[1])
     parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
@@ -137,40 +134,38 @@ def _str_to_date(name: str, arguments: list[exp.Expr], _around: EvaluationContex
     return parsed if has_time else exp.cast(parsed, "DATE")
 
 
-def _from_unixtime(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
+def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Text, in the session's zone (unlike DuckDB's, which is a moment with a zone)."""
     check_count(name, arguments, 1, 2)
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
-    moment = call(
-        "make_timestamp",
-        exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(1_000_000)),
-    )
-    return call("d_since_1970", arguments[0].copy(), call("strftime", _local(moment, around), wanted))
+    local = _from_epoch(arguments[0], 1_000_000, context)
+    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted))
 
 
-def _local(moment: exp.Expr, around: EvaluationContext) -> exp.Expr:
-    return _shifted(moment, around.moment.zone, to_utc=False)
+def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
+    """The time in the session's zone, `count` units of some microseconds after 1970."""
+    whole = exp.Mul(this=exp.cast(exp.paren(count), "BIGINT"), expression=exp.Literal.number(microseconds))
+    return _shifted(call("make_timestamp", whole), context.moment.zone, to_utc=False)
 
 
-def _from_units(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
+def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """`from_second` and its like: a time in the session's zone."""
     check_count(name, arguments, 1)
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
-    count = exp.Mul(this=exp.cast(exp.paren(arguments[0]), "BIGINT"), expression=exp.Literal.number(scale))
-    return call("d_since_1970", arguments[0].copy(), _local(call("make_timestamp", count), around))
+    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context))
 
 
-def _to_units(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
+def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """`second_timestamp` and its like: units since 1970 of a time in the session's zone."""
     check_count(name, arguments, 1)
     function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
     moment = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP")
-    units = call(function, _shifted(moment, around.moment.zone, to_utc=True))
+    units = call(function, _shifted(moment, context.moment.zone, to_utc=True))
     return exp.cast(call("floor", units), "BIGINT")
 
 
-def _convert_tz(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Zones are names or offsets; those that are computed are names."""
     check_count(name, arguments, 3)
     moment, start, end = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP"), arguments[1], arguments[2]
@@ -183,7 +178,7 @@ def _convert_tz(name: str, arguments: list[exp.Expr], _around: EvaluationContext
     return exp.cast(_shifted(exp.cast(utc, "TIMESTAMP"), end.name, to_utc=False), "TIMESTAMP")
 
 
-def _rounded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
     check_count(name, arguments, 1, 2)
     unit, _, way = name.partition("_")
@@ -198,12 +193,12 @@ def _rounded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -
     return call(f"d_bucket_{way}", call("d_ts", arguments[0]), step)
 
 
-def _unix_timestamp(name: str, arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
+def _unix_timestamp(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 0, 1, 2)
     if not arguments:
-        return exp.Literal.number(int((around.moment.utc - datetime(1970, 1, 1)).total_seconds()))
-    local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, around)
-    seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), around.moment.zone, to_utc=True))
+        return exp.Literal.number(int((context.moment.utc - datetime(1970, 1, 1)).total_seconds()))
+    local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, context)
+    seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), context.moment.zone, to_utc=True))
     return call("d_at_least_0", exp.cast(call("floor", seconds), "BIGINT"))
 
 
@@ -221,27 +216,27 @@ def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
     return exp.paren(exp.Add(this=moment, expression=shift))
 
 
-def _datediff(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _datediff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     later, earlier = (call("d_date", argument) for argument in arguments)
     return call("date_diff", exp.Literal.string("day"), earlier, later)
 
 
-def _timestampdiff(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _timestampdiff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Whole units between two moments."""
     check_count(name, arguments, 3)
     start, end = (call("d_ts", argument) for argument in arguments[1:])
     return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
 
 
-def _unit_diff(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _unit_diff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`days_diff` and its like: whole units from the second moment to the first."""
     check_count(name, arguments, 2)
     end, start = (call("d_ts", argument) for argument in arguments)
     return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
 
 
-def _timestampadd(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _timestampadd(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 3)
     interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(_unit(name, arguments[0])))
     return add_interval(arguments[2], interval, subtract=False)
@@ -256,7 +251,7 @@ def _unit(name: str, node: exp.Expr) -> str:
     return unit
 
 
-def _date_add(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _date_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     interval = arguments[1]
     if not isinstance(interval, exp.Interval):
@@ -264,7 +259,7 @@ def _date_add(name: str, arguments: list[exp.Expr], _around: EvaluationContext) 
     return add_interval(arguments[0], interval, subtract=name.endswith(("sub", "subdate")))
 
 
-def _unit_add(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _unit_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`days_add`, `months_sub` and their like."""
     check_count(name, arguments, 2)
     unit = "MONTH" if name == "add_months" else name.split("s_")[0].upper()
@@ -272,21 +267,24 @@ def _unit_add(name: str, arguments: list[exp.Expr], _around: EvaluationContext) 
     return add_interval(arguments[0], interval, subtract=name.endswith("_sub"))
 
 
-def _date_trunc(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """The unit may stand first or second."""
+def _date_trunc(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """The unit may be the first or the second argument."""
     check_count(name, arguments, 2)
-    units = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
     first, second = arguments
-    if second.name.lower() in units and not (isinstance(first, exp.Literal) and first.name.lower() in units):
+    if second.name.lower() in _COARSE_UNITS and not _is_unit(first):
         first, second = second, first
-    if not isinstance(first, exp.Literal) or first.name.lower() not in units:
+    if not _is_unit(first):
         raise InvalidInputError(
             f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument"
         )
     return call("d_date_trunc", exp.Literal.string(first.name.lower()), second)
 
 
-def _weekday(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _is_unit(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and node.name.lower() in _COARSE_UNITS
+
+
+def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`dayofweek` counts from Sunday = 1, `weekday` from Monday = 0."""
     check_count(name, arguments, 1)
     moment = call("d_ts", *arguments)
@@ -294,17 +292,17 @@ def _weekday(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -
     return exp.paren(exp.Add(this=counted, expression=exp.Literal.number(step)))
 
 
-def _to_date(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 1)
     return call("d_date", *arguments)
 
 
-def _last_day(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _last_day(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 1)
     return call("last_day" if name == "last_day" else "d_to_days", call("d_date", *arguments))
 
 
-def _week(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`week` and `yearweek` with MySQL's modes: the day a week starts on, and which is the first of a year.
 
     Mode 0 starts on Sunday, days before the first Sunday are week 0; modes 1 and 3 count as ISO 8601 does, 2
@@ -320,7 +318,7 @@ def _week(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> e
     return call(macro, call("d_ts", arguments[0]))
 
 
-def _microsecond(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _microsecond(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 1)
     whole = call("microsecond", call("d_ts", *arguments))
     return exp.paren(exp.Mod(this=whole, expression=exp.Literal.number(1_000_000)))
@@ -330,7 +328,9 @@ DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
     **dict.fromkeys([f"{unit}s_{way}" for unit in _UNITS for way in ("add", "sub")], _unit_add),
     **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], _unit_diff),
-    **dict.fromkeys([f"{unit}_{way}" for unit in ("date", *_ROUNDED) for way in ("floor", "ceil")], _rounded),
+    **dict.fromkeys(
+        [f"{unit}_{way}" for unit in ("date", *_COARSE_UNITS) for way in ("floor", "ceil")], _rounded
+    ),
     **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
     **dict.fromkeys(("from_second", "from_millisecond", "from_microsecond"), _from_units),
     **dict.fromkeys(("second_timestamp", "millisecond_timestamp", "microsecond_timestamp"), _to_units),

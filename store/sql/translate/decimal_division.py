@@ -1,18 +1,17 @@
-"""`a / b` and `avg(a)` of decimals are decimals, as in Doris: DuckDB would give a DOUBLE.
+"""`a / b` and `avg(a)` of decimals are decimals, as in Doris; in DuckDB they are DOUBLE.
 
     DECIMAL(p1, s1) / DECIMAL(p2, s2) = DECIMAL(p1 + s2 + 4, s1 + 4), digits behind that cut off
     avg(DECIMAL(p, s)) = DECIMAL(38, max(s, 4)), the sum divided by the count, digits behind that cut off
 
-With more than 38 digits the scale gives way (`_divided`). Integers beside a decimal count as decimals without
-fraction; integers alone, and anything beside FLOAT, DOUBLE or text, give a DOUBLE.
+Beyond 38 digits the scale shrinks (`_divided`). Integers beside a decimal count as decimals without fraction.
+Divisions of integers alone, and of operands beside FLOAT, DOUBLE or text, are DOUBLE.
 
-1. Before a query is translated the types of operands are found in its tree: of columns, numbers, casts,
-   arithmetic, sums and the like, also through subqueries and CTEs. Divisions of which one operand is a
-   decimal get a note of both types, and averages of decimals become such divisions.
-2. Where the type of an operand cannot be found so (a function that is not known here), the division stays
-   one of DOUBLEs.
-3. The translation turns a noted division into one of integers, which is exact: of 64 bits where all digits
-   fit, which takes a tenth of the time, else of 128.
+1. `note_divisions` finds the types of operands before the tree is translated: of columns, numbers, casts,
+   arithmetic, sums and the like, also through subqueries and CTEs. Divisions with a decimal operand get a
+   note of both types, and averages of decimals become such divisions.
+2. Where the type of an operand is not found (a function without a rule here), the division is one of DOUBLEs.
+3. The translation turns a noted division into an exact one of integers: of 64 bits where all digits fit,
+   which is ten times as fast, else of 128.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _NOTE: Final = "decimal_operands"
 _DIGITS_MAX: Final = 38
 _INCREMENT: Final = 4  # div_precision_increment
 _OVERFLOW_SCALE: Final = 6  # decimal_overflow_scale
-_INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38}
-_CAST_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "INT128": 38}
+_INTEGER_DIGITS: Final = {"BOOLEAN": 1, "TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20, "LARGEINT": 38,
+                          "INT128": 38}  # fmt: skip
 _TINYINT, _SMALLINT, _INT, _BIGINT = 3, 5, 10, 20
 _TEXT: Final = exp.DataType.build("TEXT")
 _SAME_AS_OPERAND: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.AnyValue, exp.Alias, exp.Lag,
@@ -40,7 +39,7 @@ _SAME_AS_OPERAND: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.An
 
 @dataclass(frozen=True)
 class _Width:
-    """What a division is computed in: integers, and the digits of the decimals they are made of."""
+    """The integers that compute a division, and the digits of the decimals that they represent."""
 
     integer: exp.DataType
     digits: int
@@ -66,7 +65,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class _Note:
-    """Types of a division: of its operands, and of what Doris makes of them."""
+    """The types of a division's operands, and of its result in Doris."""
 
     left: Digits
     right: Digits
@@ -174,11 +173,11 @@ class _Types:
         self._found: dict[int, Digits | None] = {}
 
     def of(self, node: exp.Expr | None) -> Digits | None:
-        """None when it is no exact number, or that cannot be told."""
+        """The type of a value, None when it is no exact number or its type is not known."""
         if node is None:
             return None
         if id(node) not in self._found:
-            self._found[id(node)] = None  # a column that is made of itself ends here
+            self._found[id(node)] = None  # ends the search of a column that is computed from itself
             self._found[id(node)] = self._find(node)
         return self._found[id(node)]
 
@@ -218,7 +217,7 @@ class _Types:
         return None
 
     def _of_source(self, source: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Whether a source has a column of that name, and what it is."""
+        """Whether a source has a column of that name, and its type."""
         relation = self._relations.get(id(source))
         if relation is not None:
             known = relation.column_type(name)
@@ -239,7 +238,7 @@ class _Types:
         return False, None
 
     def _of_name(self, query: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Whether a query answers with a column of that name, and what it is."""
+        """Whether the result of a query has a column of that name, and its type."""
         if isinstance(query, exp.Subquery):
             return self._of_name(query.this, name)
         if isinstance(query, exp.SetOperation):
@@ -260,7 +259,7 @@ class _Types:
         return False, None
 
     def _of_place(self, query: exp.Expr, place: int) -> Digits | None:
-        """What the column at a place of a query's answer is."""
+        """The type of the column at a place of a query's result."""
         if isinstance(query, exp.Subquery):
             return self._of_place(query.this, place)
         if isinstance(query, exp.SetOperation):
@@ -276,7 +275,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
-    """The query behind a source, and the names that its columns were given."""
+    """The query behind a source, and its column aliases."""
     named = source if isinstance(source, exp.Subquery) else cte_of(source)
     if named is None:
         return None, []
@@ -323,7 +322,7 @@ def _cast(to: exp.Expr) -> Digits | None:
     if name == "DECIMAL" and to.expressions:
         given = [int(parameter.name) for parameter in to.expressions]
         return Digits(given[0], given[1] if len(given) > 1 else 0) if given[0] <= _DIGITS_MAX else None
-    digits = _CAST_DIGITS.get(name)
+    digits = _INTEGER_DIGITS.get(name)
     return Digits(digits, is_decimal=False) if digits is not None else None
 
 
@@ -343,7 +342,7 @@ def _computed(types: _Types, node: exp.Expr) -> Digits | None:
 
 
 def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
-    """What holds the values of all; None when one is not known."""
+    """The type that holds the values of all; None when one is not known."""
     known = [kind for kind in kinds if kind is not None]
     if not known or len(known) < len(kinds):
         return None
@@ -354,7 +353,7 @@ def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """The values of which one is taken; NULL is of any type."""
+    """The values of which one is the result, without NULL, which has any type."""
     if isinstance(node, exp.Coalesce):
         found = [node.this, *node.expressions]
     elif isinstance(node, exp.If):

@@ -55,7 +55,7 @@ _DATE_PARTS: Final = _pairs(
 )
 
 
-def translate_call(node: exp.Anonymous, around: EvaluationContext) -> exp.Expr:
+def translate_call(node: exp.Anonymous, context: EvaluationContext) -> exp.Expr:
     """Builds the DuckDB form of a call without a class in sqlglot.
 
     Raises:
@@ -64,9 +64,9 @@ def translate_call(node: exp.Anonymous, around: EvaluationContext) -> exp.Expr:
     name = str(node.this).lower()
     arguments = list(node.expressions)
     if name in CONSTANT_TIMES:
-        return constant_time(name, arguments, around.moment)
+        return constant_time(name, arguments, context.moment)
     if name in _SPECIAL:
-        return _SPECIAL[name](name, arguments, around)
+        return _SPECIAL[name](name, arguments, context)
     if name in _DATE_PARTS:
         check_count(name, arguments, 1)
         return call(_DATE_PARTS[name], call("d_ts", *arguments))
@@ -90,7 +90,7 @@ def function_names() -> list[str]:
     return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *CONSTANT_TIMES})
 
 
-def _field(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """The place of a value among others, 0 if it is not among them."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
@@ -100,7 +100,7 @@ def _field(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> 
     return found.else_(exp.Literal.number(0))
 
 
-def _elt(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """The value at a place among others, from 1."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
@@ -110,7 +110,7 @@ def _elt(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> ex
     return found
 
 
-def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the default separator is `', '`."""
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
     inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
@@ -129,24 +129,24 @@ def _group_concat(name: str, arguments: list[exp.Expr], _around: EvaluationConte
     return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
 
 
-def _session(name: str, _arguments: list[exp.Expr], around: EvaluationContext) -> exp.Expr:
+def _session(name: str, _arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     if name in ("database", "schema"):
-        return exp.Literal.string(around.database) if around.database else exp.null()
+        return exp.Literal.string(context.database) if context.database else exp.null()
     if name in ("connection_id", "last_insert_id"):
-        return exp.Literal.number(around.connection_id if name == "connection_id" else 0)
+        return exp.Literal.number(context.connection_id if name == "connection_id" else 0)
     if name == "current_catalog":
         return exp.Literal.string("internal")
-    return exp.Literal.string(SERVER_VERSION if name == "version" else f"{around.user}@%")
+    return exp.Literal.string(SERVER_VERSION if name == "version" else f"{context.user}@%")
 
 
-def _map(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """`map(k1, v1, ..)`; DuckDB takes a list of keys and one of values."""
+def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """`map(k1, v1, ..)`; in DuckDB a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
     return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
 
 
-def _named_struct(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`named_struct('name', value, ..)`."""
     if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
         raise InvalidInputError(
@@ -158,7 +158,7 @@ def _named_struct(name: str, arguments: list[exp.Expr], _around: EvaluationConte
     )
 
 
-def _log(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _log(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`log(base, x)`, or the natural one."""
     check_count(name, arguments, 1, 2)
     return call("ln", *arguments) if len(arguments) == 1 else call("log", *arguments)

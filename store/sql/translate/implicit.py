@@ -1,13 +1,13 @@
-"""Values of different types that meet in one expression, as Doris brings them together.
+"""Doris's implicit conversions of values of different types in one expression.
 
 1. Arithmetic: integers are computed as BIGINT, so that `INT + INT` does not overflow; text is read as DOUBLE,
    NULL where it is no number.
-2. Comparisons: text and number meet as numbers, text and date as dates; what cannot be read is NULL, not an
-   error.
-3. Branches (IF, CASE, COALESCE ..) of which one is text in quotes give text.
+2. Comparisons: text and number are compared as numbers, text and date as dates; a text that cannot be read is
+   NULL, not an error.
+3. Branches (IF, CASE, COALESCE ..) are text if one of them is text in quotes.
 
-Types are known only to DuckDB, when it binds the query: macros with a body for each type choose there
-(sql.translate.macros). Where the types agree nothing is left of them, so plans stay what they were.
+DuckDB knows the types only when it binds the query: macros with a body for each type choose there
+(sql.translate.macros). Where the types agree the macros vanish from the plan.
 """
 
 from __future__ import annotations
@@ -20,22 +20,15 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.decimal_division import divided
 
-_ARITHMETIC: Final = (
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Div,
-    exp.Mod,
-    exp.BitwiseLeftShift,
-    exp.BitwiseRightShift,
-)
+_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.BitwiseLeftShift,
+                      exp.BitwiseRightShift)  # fmt: skip
 _LISTED_MAX: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
 
 
 def arithmetic(node: exp.Expr) -> exp.Expr:
-    """`+ - * / % DIV << >>` of numbers, whatever they were."""
+    """`+ - * / % DIV << >>`: both operands are read as numbers."""
     exact = divided(node)
     if exact is not None:
         return exact
@@ -67,7 +60,7 @@ def comparison(node: exp.Expr) -> exp.Expr:
 
 
 def listed(node: exp.Expr) -> exp.Expr:
-    """`x IN (..)`: text in quotes is read as what x is; numbers make x one."""
+    """`x IN (..)`: text in quotes is read as the type of x; x is read as a number beside numbers."""
     items = node.expressions
     if not items or len(items) > _LISTED_MAX or isinstance(node.this, exp.Tuple):
         return node
@@ -90,7 +83,7 @@ def between(node: exp.Expr) -> exp.Expr:
 
 
 def _align(node: exp.Expr, name: str, other: exp.Expr) -> None:
-    """Gives one side of a comparison the type of the other."""
+    """Converts one side of a comparison to the type of the other."""
     side = node.args[name]
     if _is_number(other) and not _is_number(side):
         node.set(name, _called("d_as_number", side))
@@ -99,7 +92,7 @@ def _align(node: exp.Expr, name: str, other: exp.Expr) -> None:
 
 
 def _beside(item: exp.Expr, other: exp.Expr) -> exp.Expr:
-    """Text in quotes as what the other side is; anything else as it is."""
+    """Reads text in quotes as the type of the other side; other values stay as they are."""
     if not _is_text(item):
         return item
     name = "d_whole_beside" if _WHOLE.fullmatch(item.name.strip()) else "d_text_beside"
@@ -113,7 +106,7 @@ def conditional(node: exp.Expr) -> exp.Expr:
 
 
 def case(node: exp.Expr) -> exp.Expr:
-    """CASE, of which every THEN and the ELSE give one type."""
+    """CASE: every THEN and the ELSE have one type."""
     ifs = [branch for branch in node.args.get("ifs") or [] if isinstance(branch, exp.If)]
     default = node.args.get("default")
     found = [branch.args["true"] for branch in ifs] + ([default] if default is not None else [])
@@ -167,13 +160,15 @@ def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
 
 
 def _called(name: str, value: exp.Expr) -> exp.Expr:
-    """A macro on a value; NULL is of any type, so no body could be chosen for it."""
+    """Calls a macro on a value; not on NULL, which fits every body."""
     return value if isinstance(value.unnest(), exp.Null) else call(name, value)
 
 
 def _is_computed(node: exp.Expr) -> bool:
-    """Whether a value is the result of arithmetic, whose operands were read as numbers: binding a macro on it
-    would bind them again, and those of theirs again, twice as often with every level."""
+    """Whether a value is the result of arithmetic, whose operands are read as numbers already.
+
+    A macro on it would bind the operands again: twice as often with every level of nesting.
+    """
     node = node.unnest() if isinstance(node, exp.Paren) else node
     if isinstance(node, exp.Neg):
         return _is_computed(node.this)
@@ -192,5 +187,5 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _is_plain(node: exp.Expr) -> bool:
-    """Whether a value may stand twice in a query: nothing is evaluated twice, but names must resolve."""
+    """Whether a value may occur twice in a query: DuckDB evaluates it once, but its names must resolve."""
     return node.find(exp.Null, exp.Select, exp.AggFunc, exp.Window, exp.Lambda, exp.Rand) is None

@@ -1,7 +1,7 @@
-"""DuckDB macros that give Doris functions their meaning: `d_` and the Doris name, callees before callers.
+"""DuckDB macros with the meaning of Doris functions: `d_` and the Doris name, callees before callers.
 
-Where a macro has several bodies the type of the argument chooses one: text that is no date gives NULL, and
-what is computed from a DATE by whole days stays a DATE.
+The type of the argument chooses one of several bodies: text that is no date becomes NULL, and a DATE moved by
+whole days stays a DATE.
 """
 
 from __future__ import annotations
@@ -333,8 +333,10 @@ def macro_names() -> frozenset[str]:
 
 @cache
 def growing_names() -> frozenset[str]:
-    """Macros with several bodies, with one that takes an argument twice, or that call one of those: binding a
-    call of them binds its arguments more than once, and calls among those again."""
+    """Macros whose calls bind their arguments more than once, and the calls in these arguments again.
+
+    They have several bodies, use an argument twice, or call such a macro.
+    """
     found: set[str] = set()
     for body in _bodies():  # callees before callers
         if _grows(body, found):

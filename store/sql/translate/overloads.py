@@ -1,13 +1,12 @@
-"""Macros with a body for each type, where DuckDB cannot choose one: on aggregates and window functions.
+"""Macros with a body for each type, on aggregates and window functions, where DuckDB cannot choose a body.
 
-The type of such an argument is not known when the body is chosen. There the macro's form without bodies
-stands in (`d_ts` becomes `d_ts_of`), which goes by way of text: such values are few, one a group. What only
-brings operands together (sql.translate.implicit) is left out, for sums and counts are wide already.
+The types of such arguments are not known when DuckDB chooses. The macro's form without bodies replaces it
+(`d_ts` becomes `d_ts_of`) and converts by way of text: such values are few, one a group. Macros that only
+align operands (sql.translate.implicit) are dropped, for sums and counts are wide already.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
@@ -15,30 +14,20 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.macros import growing_names
 
 _BY_TEXT: Final = frozenset(["d_add_date", "d_date", "d_date_trunc", "d_int_div", "d_integer", "d_ts"])
-# Name -> which argument is left in its place.
-_LEFT_OUT: Final = {
-    "d_as_number": 0,
-    "d_beside": 0,
-    "d_branch": 0,
-    "d_number": 0,
-    "d_text_beside": 1,
-    "d_whole_beside": 1,
-}
+# Name -> the argument that replaces the call.
+_LEFT_OUT: Final = {"d_as_number": 0, "d_beside": 0, "d_branch": 0, "d_number": 0, "d_text_beside": 1,
+                    "d_whole_beside": 1}  # fmt: skip
 _DEPTH_MAX: Final = 8
 # Aggregates that the tree knows by name only, as DuckDB calls them.
-_AGGREGATES: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        approx_count_distinct approx_quantile bit_and bit_or bit_xor bool_and bool_or d_collect_list
-        d_collect_set kurtosis list quantile_cont regr_intercept regr_slope stddev_pop var_pop
-        """,
-    )
-)
+_AGGREGATES: Final = frozenset([
+    "approx_count_distinct", "approx_quantile", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or",
+    "d_collect_list", "d_collect_set", "kurtosis", "list", "quantile_cont", "regr_intercept", "regr_slope",
+    "stddev_pop", "var_pop",
+])  # fmt: skip
 
 
 def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
-    """Replaces the calls in a translated tree of which DuckDB could not choose the body, or all of them."""
+    """Replaces the macro calls in a translated tree for which DuckDB can choose no body, or all of them."""
     unchosen = _calls_on_aggregates(tree)
     for node in reversed(list(tree.find_all(exp.Anonymous))):
         name = str(node.this)
@@ -51,14 +40,14 @@ def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Refuses calls so deep within each other that binding them would take for ever.
+    """Checks that calls are not nested so deeply that binding them would not end.
 
     Raises:
         InvalidInputError: more than `_DEPTH_MAX` of them.
     """
     growing = growing_names()
     depths: dict[int, int] = {}
-    for node in tree.find_all(exp.Anonymous):  # from the root: a call comes behind what it stands in
+    for node in tree.find_all(exp.Anonymous):  # from the root: outer calls first
         if str(node.this) not in growing:
             continue
         above = node.parent
@@ -79,7 +68,7 @@ def _calls_on_aggregates(tree: exp.Expr) -> set[int]:
     for node in tree.find_all(exp.AggFunc, exp.Window, exp.Anonymous):
         above = node.parent if _is_aggregate(node) else None
         while above is not None and not isinstance(above, exp.Select) and id(above) not in found:
-            found.add(id(above))  # other nodes than calls too: whoever meets one goes no higher
+            found.add(id(above))  # other nodes too: the walk from another aggregate ends at one
             above = above.parent
     return found
 

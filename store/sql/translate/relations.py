@@ -41,15 +41,9 @@ _HIDDEN_TYPES: Final = {
     GROUPS_COL: parse_type("BIGINT"),
 }
 _KEYS_MAX: Final = 10_000
-_UNSUPPORTED: Final = {
-    "pivots": "PIVOT",
-    "sample": "TABLESAMPLE",
-    "system_time": "FOR TIME AS OF",
-    "when": "AT",
-    "hints": "table hints",
-    "rows_from": "ROWS FROM",
-    "changes": "CHANGES",
-}
+_UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
+                       "when": "AT", "hints": "table hints", "rows_from": "ROWS FROM",
+                       "changes": "CHANGES"}  # fmt: skip
 
 
 def shown_name(name: str) -> str:
@@ -104,8 +98,9 @@ class Relation:
         columns: canonical names of the columns to read: visible ones in table order, then hidden ones.
         is_starred: a `*` selects all its columns.
         conditions: the comparisons that the scan decides (`choose_conditions`).
-        decided: the parts of WHERE that these conditions cover, which DuckDB need not test again.
-        is_where_decided: the conditions cover the whole WHERE.
+        undecided: the parts of WHERE that the conditions do not cover.
+        is_where_decided: the conditions cover the whole WHERE of a query on this table alone.
+        is_decided_once: DuckDB need not test the conditions again.
         is_unfiltered: DuckDB decides the conditions; the scan uses them only to skip batches by zone maps.
         schema: the snapshot's schema.
     """
@@ -118,8 +113,9 @@ class Relation:
     columns: list[str] = field(default_factory=list)
     is_starred: bool = False
     conditions: list[Condition] = field(default_factory=list)
-    decided: list[exp.Expr] = field(default_factory=list)
+    undecided: list[exp.Expr] = field(default_factory=list)
     is_where_decided: bool = False
+    is_decided_once: bool = False
     is_unfiltered: bool = False
     schema: TableSchema = field(init=False)
 
@@ -279,8 +275,8 @@ def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: b
         schema = relation.schema
         relation.is_starred = is_natural or relation.alias.lower() in starred or _has_star(relation.node)
         relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
-        if isinstance(relation.snapshot, Snapshot):
-            is_shown = show_hidden and relation.is_starred
+        is_shown = show_hidden and relation.is_starred
+        if (is_shown or hidden) and isinstance(relation.snapshot, Snapshot):
             stored = (field.name for field in schema.hidden_fields())
             relation.columns += [name for name in stored if is_shown or name in hidden]
         if not relation.columns:  # count(*) needs rows, but no values
@@ -319,9 +315,10 @@ def choose_conditions(relations: list[Relation]) -> None:
         parts = list(conjuncts(where.this if where is not None else None))
         found = [_own_conditions(part, relation, is_alone=is_alone) for part in parts]
         relation.conditions = [condition for each in found for condition in each or ()]
-        relation.is_where_decided = is_alone and None not in found
-        if is_alone and isinstance(relation.snapshot, Snapshot):
-            relation.decided = [part for part, each in zip(parts, found, strict=True) if each is not None]
+        relation.undecided = [part for part, each in zip(parts, found, strict=True) if each is None]
+        relation.is_where_decided = is_alone and not relation.undecided
+        is_partly_decided = len(relation.undecided) < len(parts)
+        relation.is_decided_once = is_alone and is_partly_decided and isinstance(relation.snapshot, Snapshot)
 
 
 def drop_decided(relations: list[Relation]) -> bool:
@@ -333,12 +330,10 @@ def drop_decided(relations: list[Relation]) -> bool:
     has_changed = False
     for relation in relations:
         select = relation.node.parent_select
-        if not relation.decided or relation.is_unfiltered or not isinstance(select, exp.Select):
-            continue
-        decided = set(map(id, relation.decided))
-        left = [part for part in conjuncts(select.args["where"].this) if id(part) not in decided]
-        select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
-        has_changed = True
+        if relation.is_decided_once and not relation.is_unfiltered and isinstance(select, exp.Select):
+            left = relation.undecided
+            select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
+            has_changed = True
     return has_changed
 
 

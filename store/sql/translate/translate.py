@@ -21,21 +21,8 @@ from seqstore.store.sql.translate.functions import translate_call, unknown_funct
 from seqstore.store.sql.translate.overloads import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
 
-_FORBIDDEN: Final = (
-    exp.DDL,
-    exp.DML,
-    exp.Command,
-    exp.Into,
-    exp.Lock,
-    exp.Pivot,
-    exp.Placeholder,
-    exp.Set,
-    exp.Show,
-    exp.Drop,
-    exp.Alter,
-    exp.JSONTable,
-    exp.XMLTable,
-)
+_FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
+                     exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _FORBIDDEN_FUNCTIONS: Final = (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
 _UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
@@ -52,7 +39,7 @@ Variables = Callable[[str, str], "str | None"]
 
 
 def translate(
-    tree: exp.Query, around: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
+    tree: exp.Query, context: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
 ) -> None:
     """Rewrites functions, casts, operators and variables of a checked tree to DuckDB's form.
 
@@ -67,12 +54,12 @@ def translate(
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
             return _variable(node, variables)
         if isinstance(node, exp.CurrentUser):
-            return exp.Literal.string(f"{around.user}@%")
+            return exp.Literal.string(f"{context.user}@%")
         if isinstance(node, exp.Anonymous):
-            return translate_call(node, around)
+            return translate_call(node, context)
         kind = _LOCAL_TIMES.get(type(node))
         if kind is not None:
-            return constant_time(kind, [node.this] if node.this else [], around.moment)
+            return constant_time(kind, [node.this] if node.this else [], context.moment)
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
@@ -189,15 +176,18 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             return
         select = inner
     items = select.expressions
-    written = headings if headings is not None and len(headings) == len(items) else tuple(map(_text, items))
+    is_written = headings is not None and len(headings) == len(items)
     named: list[exp.Expr] = []
-    for item, text in zip(items, written, strict=True):
+    for place, item in enumerate(items):
         is_qualified_star = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
         if isinstance(item, (exp.Alias, exp.Star)) or is_qualified_star:
             named.append(item)
             continue
-        shown = item.name if isinstance(item, (exp.Column, exp.Dot)) else text.strip()
-        named.append(exp.alias_(item, shown or item.name, quoted=True))
+        if isinstance(item, (exp.Column, exp.Dot)):
+            heading = item.name
+        else:
+            heading = (headings[place] if headings is not None and is_written else _text(item)).strip()
+        named.append(exp.alias_(item, heading or item.name, quoted=True))
     select.set("expressions", named)
 
 
@@ -318,7 +308,7 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
 
 
 def _characters(node: exp.Expr) -> exp.Expr:
-    """`char(65, 66)`; DuckDB takes one code."""
+    """`char(65, 66)`; `chr` of DuckDB has one argument."""
     return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
 
 

@@ -1,4 +1,4 @@
-"""Doris's functions of text, JSON, arrays and maps that take more than a name of DuckDB's or one macro."""
+"""Doris's functions of text, JSON, arrays and maps that need more than a name of DuckDB's or one macro."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count, literal_integer
 
 
-def _sha2(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _sha2(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     if literal_integer(name, arguments[1]) != 256:
         raise InvalidInputError(f"function {name!r}: only 256 bits are supported", kind="bad_argument")
     return call("sha256", arguments[0])
 
 
-def _md5sum(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _md5sum(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if not arguments:
         check_count(name, arguments, 1)
     return call("md5", call("concat", *[call("d_text", argument) for argument in arguments]))
 
 
-def _json_extract(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """Of several paths an array."""
+def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Several paths make an array."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     if len(arguments) == 2:
@@ -32,22 +32,22 @@ def _json_extract(name: str, arguments: list[exp.Expr], _around: EvaluationConte
     return call("d_json_list", exp.array(*found))
 
 
-def _at_path(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`json_length(j [, path])` and its like."""
     check_count(name, arguments, 1, 2)
     inner = call("d_json_extract", *arguments) if len(arguments) == 2 else arguments[0]
     return call(f"d_{name.replace('jsonb', 'json')}_of", inner)
 
 
-def _made_json(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _made_json(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`json_array(v, ..)` and `json_object(name, v, ..)`."""
     if name == "json_object" and len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of name and value", kind="bad_argument")
     return exp.cast(call(name, *arguments), "TEXT")
 
 
-def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
-    """`array_map(x -> .., array)` and its like; DuckDB takes the array first."""
+def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """`array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
     check_count(name, arguments, 2)
     function, array = arguments
     if not isinstance(function, exp.Lambda):
@@ -71,24 +71,24 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _around: EvaluationContex
     return made[name]
 
 
-def _array_join(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`array_join(array, separator [, text for NULL])`."""
     check_count(name, arguments, 2, 3)
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
 
-def _array_union(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _array_union(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     return call("d_array_distinct", call("list_concat", *arguments))
 
 
-def _swapped(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _swapped(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 2)
     return call("list_prepend", arguments[1], arguments[0])
 
 
-def _struct_element(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """By name, or by place from 1."""
     check_count(name, arguments, 2)
     place = arguments[1]
@@ -96,25 +96,25 @@ def _struct_element(name: str, arguments: list[exp.Expr], _around: EvaluationCon
     return call("struct_extract_at" if by_place else "struct_extract", *arguments)
 
 
-def _any_or_all(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _any_or_all(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     check_count(name, arguments, 1)
     return call(name, exp.cast(arguments[0], "BOOLEAN"))
 
 
-def _random(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _random(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """A fraction; with two numbers a whole number between them."""
     check_count(name, arguments, 0, 2)
     return call("d_random_between", *arguments) if arguments else exp.Rand()
 
 
-def _distinct(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _distinct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """`multi_distinct_count(x)` is `count(DISTINCT x)`."""
     check_count(name, arguments, 1)
     distinct = exp.Distinct(expressions=arguments)
     return exp.Sum(this=distinct) if name.endswith("sum") else exp.Count(this=distinct)
 
 
-def _exploded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) -> exp.Expr:
+def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Rows of LATERAL VIEW that are not made of an array."""
     check_count(name, arguments, 2 if name == "explode_split" else 1)
     return exp.Explode(this=call(f"d_{name}", *arguments))
@@ -122,26 +122,20 @@ def _exploded(name: str, arguments: list[exp.Expr], _around: EvaluationContext) 
 
 VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
     **dict.fromkeys(("explode_split", "explode_numbers"), _exploded),
-    **dict.fromkeys(
-        [f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")], _exploded
-    ),
+    **dict.fromkeys((f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")),
+                    _exploded),
     **dict.fromkeys(("bool_and", "bool_or"), _any_or_all),
     **dict.fromkeys(("json_array", "json_object"), _made_json),
     **dict.fromkeys(("json_extract", "jsonb_extract"), _json_extract),
     **dict.fromkeys(("json_length", "json_type", "jsonb_type"), _at_path),
     **dict.fromkeys(("multi_distinct_count", "multi_distinct_sum"), _distinct),
     **dict.fromkeys(("rand", "random"), _random),
-    **dict.fromkeys(
-        [
-            f"array_{what}"
-            for what in ("count", "exists", "filter", "first", "last", "map", "match_all", "match_any")
-        ],
-        _with_lambda,
-    ),
+    **dict.fromkeys(("array_count", "array_exists", "array_filter", "array_first", "array_last", "array_map",
+                     "array_match_all", "array_match_any"), _with_lambda),
     "array_join": _array_join,
     "array_pushfront": _swapped,
     "array_union": _array_union,
     "md5sum": _md5sum,
     "sha2": _sha2,
     "struct_element": _struct_element,
-}
+}  # fmt: skip

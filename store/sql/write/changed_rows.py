@@ -21,7 +21,7 @@ OpenQuery = Callable[[Query], "AbstractContextManager[pa.RecordBatchReader]"]
 
 
 def numbered(items: Iterable[exp.Expr]) -> list[exp.Expr]:
-    """Gives each item of a select list an alias of its own, so that names may repeat."""
+    """Adds an alias of its own to each item of a select list, so that names may repeat."""
     return [exp.alias_(item, f"v{number}") for number, item in enumerate(items)]
 
 

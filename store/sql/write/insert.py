@@ -171,12 +171,10 @@ def _given(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:
     """The rows to replace, None for all of them."""
-    partitioning = table.schema.partitioning
-    if not statement.partitions or partitioning is None:
+    schema = table.schema
+    if not statement.partitions or schema.partitioning is None:
         return None
-    return any_partition_filter(
-        table.schema, [partition_named(table.schema, name) for name in statement.partitions]
-    )
+    return any_partition_filter(schema, [partition_named(schema, name) for name in statement.partitions])
 
 
 def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:
@@ -274,16 +272,16 @@ def _count_mismatch(expected: int, found: int, where: str) -> InvalidInputError:
 
 def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Sequence[tuple[Any, ...]]:
     """The rows with every expression replaced by its value."""
-    places = [(r, c) for r, row in enumerate(rows) for c, x in enumerate(row) if isinstance(x, exp.Expr)]
+    places = [(r, c, x) for r, row in enumerate(rows) for c, x in enumerate(row) if isinstance(x, exp.Expr)]
     if not places:
         return rows
     changed: dict[int, list[Any]] = {}
     for start in range(0, len(places), _EXPRESSIONS_AT_ONCE):
         chunk = places[start : start + _EXPRESSIONS_AT_ONCE]
-        items = [exp.alias_(_expression(rows[r][c]), f"v{i}") for i, (r, c) in enumerate(chunk)]
+        items = [exp.alias_(cell, f"v{i}") for i, (_, _, cell) in enumerate(chunk)]
         with open_query(Query(exp.select(*items), None)) as reader:
             values = reader.read_all()
-        for (r, c), column in zip(chunk, values.columns, strict=True):
+        for (r, c, _), column in zip(chunk, values.columns, strict=True):
             changed.setdefault(r, list(rows[r]))[c] = _value(column)
     return [tuple(changed[r]) if r in changed else row for r, row in enumerate(rows)]
 
@@ -294,11 +292,6 @@ def _value(column: pa.ChunkedArray) -> Any:
     if value is None or not value.is_valid:
         return None
     return value if pa.types.is_nested(value.type) else value.as_py()
-
-
-def _expression(cell: Cell) -> exp.Expr:
-    assert isinstance(cell, exp.Expr)
-    return cell
 
 
 def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.Array:

@@ -1,9 +1,9 @@
-"""One row per key out of the answer to a join: what UPDATE .. FROM and MERGE do when several rows match one.
+"""One row per key of a join's result, for UPDATE .. FROM and MERGE when several source rows match one.
 
-1. Rows that say the same are one.
+1. Equal rows are one.
 2. Where the sequence is assigned, the largest decides, as between rows of a load.
-3. What is left is ambiguous: rows are ordered by what they assign and the largest stays, so that a statement
-   gives one answer however its join was computed; how many keys it happened to is told.
+3. Other rows of one key are ambiguous: the largest assigned values stay, so that the result does not depend
+   on the order of the join. `one_per_key` returns the number of such keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT = "__at__"
 
 
 def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tuple[pa.Table, int]:
-    """See the module.
+    """Reduces the rows of each key to one, by the rules of this module.
 
     Args:
         rows: key columns and assigned ones.
@@ -47,21 +47,21 @@ def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tup
     distinct = fresh | _differs_from_before(ordered, names)
     at = np.flatnonzero(distinct)
     first = fresh[at]
-    # The row behind the first of a key, if it is of that key and no smaller sequence, contradicts it.
+    # The second row of a key contradicts the first, unless its sequence is smaller.
     contradicts = ~_differs_from_before(ordered.take(pa.array(at)), [*keys, *deciding])
     ambiguous = int((first[:-1] & contradicts[1:]).sum())
     return rows.take(order.take(pa.array(np.flatnonzero(fresh)))), ambiguous
 
 
 def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that Arrow can put in order: lists, maps and structs by their text."""
+    """Values that Arrow can sort: lists, maps and structs become text."""
     if not pa.types.is_nested(column.type) and not pa.types.is_null(column.type):
         return column
     return pa.chunked_array([try_cast(column, _TEXT).values])
 
 
 def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Where a row is not that before it in some columns, NULL being equal to NULL; the first row is not."""
+    """Where rows differ from the row before in these columns; NULL equals NULL, and the first row differs."""
     differs = np.zeros(len(rows), dtype=np.bool_)
     differs[:1] = True
     for name in names:
@@ -73,7 +73,7 @@ def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np
 
 
 def keys_in_several(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Keys that stand in more than one of some tables which have each key once."""
+    """Keys that occur in several tables, each of which has a key once."""
     both = pa.concat_tables([part.select(key) for part in parts])
     numbered = both.append_column(_AT, pa.array(np.arange(len(both))))
     counted = numbered.group_by(list(key)).aggregate([(_AT, "count")])

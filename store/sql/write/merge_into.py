@@ -167,7 +167,7 @@ def _clause_write(
 
 
 def _refuse_changed_twice(merge: _MergeJoin, changed: Sequence[pa.Table]) -> None:
-    """Refuses rows of the target that two clauses change: neither change goes before the other."""
+    """Refuses rows of the target that two clauses change: neither change has precedence."""
     several = keys_in_several(changed, merge.schema.key) if len(changed) > 1 else ()
     if len(several):
         raise _several_matches(merge.opened, len(several))

@@ -43,7 +43,7 @@ class SqlMergeLanguage:
         return parse_tree(text, 0, len(text))
 
     def source(self, rows: pa.Table) -> FunctionRows:
-        """Makes given rows readable by a query."""
+        """Makes the source rows readable by a query."""
         return _readable(rows)
 
     def run(self, merge: Merge, opened: TransactionTable) -> Outcome:
@@ -93,7 +93,7 @@ def _action(clause: MergeClause) -> exp.Expr:
 
 
 def _readable(rows: pa.Table) -> FunctionRows:
-    """Given rows as a query reads them."""
+    """The source rows as a query reads them."""
     columns = [
         Column(field.name, type_from_arrow(field.type), id=number)
         for number, field in enumerate(rows.schema, 1)
@@ -107,7 +107,7 @@ def _readable(rows: pa.Table) -> FunctionRows:
 
 @contextmanager
 def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQuery]:
-    """Runs queries over the target, as its transaction sees it, and the given rows."""
+    """Runs queries over the target, as its transaction sees it, and the source rows."""
     target = opened.snapshot()
     connection = duck.QueryConnection()
 
