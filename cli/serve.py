@@ -47,7 +47,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
-    _need_aiohttp()
+    _need_packages()
     from seqstore.cli.server.memory import keep_little_freed_memory
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
@@ -86,14 +86,16 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     ]
 
 
-def _need_aiohttp() -> None:
+def _need_packages() -> None:
     from seqstore.store.errors import InvalidInputError
 
-    if importlib.util.find_spec("aiohttp") is None:
-        raise InvalidInputError(
-            "serving needs the package 'aiohttp', which is not installed; pip install 'seqstore[server]'",
-            kind="missing_extra",
-        )
+    for package in ("aiohttp", "prometheus_client"):
+        if importlib.util.find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise InvalidInputError(
+                f"serving needs the package {name!r}, which is not installed; pip install 'seqstore[server]'",
+                kind="missing_extra",
+            )
 
 
 def _say_where(services: Sequence[Service]) -> None:
