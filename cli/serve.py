@@ -47,7 +47,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
-    _need_aiohttp()
+    _need_packages()
     from seqstore.cli.server.memory import keep_little_freed_memory
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
@@ -69,31 +69,40 @@ def serve(
 
 
 def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
-    from seqstore.cli.server.background import BackgroundService
     from seqstore.cli.server.http import HttpService
-    from seqstore.cli.server.maintenance import maintenance_service
     from seqstore.cli.server.mysql_service import MysqlService
+    from seqstore.cli.server.service import BackgroundService
     from seqstore.loaders.broker.worker import resume
+    from seqstore.loaders.jobs.periodic import PeriodicThread
     from seqstore.loaders.routine.runner import RoutineRunner
 
+    def maintain() -> None:
+        store.maintain(is_cancelled=maintenance.ending.is_set)
+
+    # Loads of this process start their own compactions: this serves tables that other processes load.
+    maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
-    return [
+    services: list[Service] = [
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
         HttpService(store, settings, http_port),
         MysqlService(store, settings, mysql_port),
         BackgroundService(runner.start, runner.stop),
-        maintenance_service(store, settings.maintenance_seconds),
     ]
+    if settings.maintenance_seconds:
+        services.append(BackgroundService(maintenance.start, maintenance.stop))
+    return services
 
 
-def _need_aiohttp() -> None:
+def _need_packages() -> None:
     from seqstore.store.errors import InvalidInputError
 
-    if importlib.util.find_spec("aiohttp") is None:
-        raise InvalidInputError(
-            "serving needs the package 'aiohttp', which is not installed; pip install 'seqstore[server]'",
-            kind="missing_extra",
-        )
+    for package in ("aiohttp", "prometheus_client"):
+        if importlib.util.find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise InvalidInputError(
+                f"serving needs the package {name!r}, which is not installed; pip install 'seqstore[server]'",
+                kind="missing_extra",
+            )
 
 
 def _say_where(services: Sequence[Service]) -> None:

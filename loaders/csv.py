@@ -4,13 +4,13 @@ Arrow reads fields between one byte and lines between `\\n`. So a block of whole
 is that:
 
 1. Line delimiters and separators of several bytes become one byte each; a `\\n` or `\\r` that is part of a
-   value becomes a byte that does not occur in the block (see `stand_ins.py`).
-2. With `enclose`, separators and delimiters between an opening and its closing character become stand-ins
+   value becomes a byte that does not occur in the block (see `sentinel_bytes.py`).
+2. With `enclose`, separators and delimiters between an opening and its closing character become sentinel bytes
    too, and so do escaped characters. Opening is only a character that starts a field (V7); the next
    unescaped one closes (V4, V6).
 3. Lines whose number of fields is wrong are taken out and counted (V2); Arrow refuses a block that has some,
    and only then are they looked for.
-4. Arrow reads the block; stand-ins turn back, one pair of enclosing characters comes off, `\\N` is NULL (V1).
+4. Arrow reads the block; sentinel bytes turn back, one pair of enclosing characters comes off, `\\N` is NULL (V1).
 
 Step 1 and 2 do nothing for the common file, whose blocks go to Arrow as they came. Blocks end at line ends,
 so a block that ends inside an enclosed field grows by the next piece of the body; memory is that of a few
@@ -53,7 +53,7 @@ class _Block:
 
     Attributes:
         data: rewritten; empty when the piece of the body held no line end.
-        stand_ins: turns it back.
+        sentinel_bytes: restores the meaning.
         tail: what follows the last line end, as it came.
         lines_before: lines of the body before this block.
     """
@@ -267,7 +267,7 @@ class CsvReader:
     def _as_text(
         self, table: pa.Table, block: _Block
     ) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_] | None]:
-        """Fields without stand-ins and enclosing characters; rows with bytes that are no text (V10)."""
+        """Fields without sentinel bytes and enclosing characters; rows with bytes that are no text (V10)."""
         columns: dict[str, pa.Array] = {}
         not_text: npt.NDArray[np.bool_] | None = None
         for name in table.schema.names:

@@ -35,7 +35,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class SentinelBytes:
-    """The stand-ins of one block.
+    """The sentinel bytes of one block.
 
     Attributes:
         separator: the byte between fields of the rewritten block.
@@ -46,9 +46,9 @@ class SentinelBytes:
         self._options = options
         self.separator = options.separator
         self.open_at: int | None = None
-        self._meanings: dict[bytes, bytes] = {}  # stand-in -> what came, in the order of undoing
+        self._meanings: dict[bytes, bytes] = {}  # sentinel -> what came, in the order of undoing
         self._newline = b""  # stands for a line end inside an enclosed field
-        self._escaped: dict[bytes, bytes] = {}  # stand-in -> what it means inside an enclosed field
+        self._escaped: dict[bytes, bytes] = {}  # sentinel -> what it means inside an enclosed field
         self._line_end = b"\n"  # what `\n` stands for
         self._has_enclosed = False
         self._unused: list[int] | None = None
@@ -66,7 +66,7 @@ class SentinelBytes:
         self._data = b""
         return data
 
-    def _stand_in(self, meaning: bytes, *, ascii_only: bool = False) -> bytes:
+    def _sentinel(self, meaning: bytes, *, ascii_only: bool = False) -> bytes:
         if self._unused is None:
             counts = np.bincount(np.frombuffer(self._data, dtype=np.uint8), minlength=256)
             used = (
@@ -83,9 +83,9 @@ class SentinelBytes:
                 kind="data_quality",
             )
         self._unused.remove(chosen)
-        stand_in = bytes([chosen])
-        self._meanings = {stand_in: meaning, **self._meanings}
-        return stand_in
+        sentinel = bytes([chosen])
+        self._meanings = {sentinel: meaning, **self._meanings}
+        return sentinel
 
     def _one_line_end(self, data: bytes) -> bytes:
         delimiter = self._options.delimiter
@@ -93,14 +93,14 @@ class SentinelBytes:
         if delimiter == b"\n":
             # V11: Arrow ends lines at \r\n too, but also at a lone \r, which is part of a value here
             is_plain = not returns or returns == data.count(b"\r\n")
-            return data if is_plain else re.sub(rb"\r(?!\n)", self._stand_in(b"\r"), data)
+            return data if is_plain else re.sub(rb"\r(?!\n)", self._sentinel(b"\r"), data)
         if delimiter == b"\r\n" and returns == data.count(b"\n") == data.count(delimiter):
             return data
-        ends = self._stand_in(b"")  # for a moment only
+        ends = self._sentinel(b"")  # for a moment only
         data = data.replace(delimiter, ends)
         for character in (b"\n", b"\r"):
             if character in data:
-                data = data.replace(character, self._stand_in(character))
+                data = data.replace(character, self._sentinel(character))
         self._line_end = delimiter
         del self._meanings[ends]
         return data.replace(ends, b"\n")
@@ -110,10 +110,10 @@ class SentinelBytes:
         if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\0\r\n":  # Arrow takes no NUL
             return data
         rewritten = wanted
-        for stand_in, meaning in self._meanings.items():
+        for sentinel, meaning in self._meanings.items():
             if meaning in (b"\n", b"\r"):  # already rewritten in the data, so in what to look for as well
-                rewritten = rewritten.replace(meaning, stand_in)
-        self.separator = self._stand_in(wanted, ascii_only=True)
+                rewritten = rewritten.replace(meaning, sentinel)
+        self.separator = self._sentinel(wanted, ascii_only=True)
         return data.replace(rewritten, self.separator)
 
     # -------------------------------------------------------------------------------------- enclosed fields
@@ -122,10 +122,10 @@ class SentinelBytes:
         escape, enclose = self._options.escape, self._options.enclose
         for meaning in (enclose, escape):
             if escape + meaning in data:
-                self._escaped[self._stand_in(escape + meaning)] = meaning
+                self._escaped[self._sentinel(escape + meaning)] = meaning
         if not self._escaped:
             return data
-        sentinel_bytes = {escape + meaning: stand_in for stand_in, meaning in self._escaped.items()}
+        sentinel_bytes = {escape + meaning: sentinel for sentinel, meaning in self._escaped.items()}
         pairs = b"|".join(
             re.escape(pair) for pair in sorted(sentinel_bytes, key=lambda pair: pair[1:] != escape)
         )
@@ -147,10 +147,10 @@ class SentinelBytes:
             region = np.searchsorted(opens, found) - 1
             inside = found[(region >= 0) & (found < closes[region])]
             if len(inside):
-                stand_in = self._stand_in(meaning)
-                writable[inside] = stand_in[0]
+                sentinel = self._sentinel(meaning)
+                writable[inside] = sentinel[0]
                 if special == b"\n":
-                    self._newline = stand_in
+                    self._newline = sentinel
         return writable.tobytes()
 
     def _enclosed(self, view: npt.NDArray[np.uint8]) -> tuple[Positions, Positions]:
@@ -178,8 +178,8 @@ class SentinelBytes:
         """Rewritten bytes as they came."""
         if self._line_end != b"\n":
             data = data.replace(b"\n", self._line_end)
-        for stand_in, meaning in self._meanings.items():
-            data = data.replace(stand_in, meaning)
+        for sentinel, meaning in self._meanings.items():
+            data = data.replace(sentinel, meaning)
         return data
 
     def newlines(self, data: npt.NDArray[np.uint8]) -> Positions:
@@ -187,7 +187,7 @@ class SentinelBytes:
         return np.flatnonzero(data == self._newline[0]) if self._newline else np.array([], dtype=np.int64)
 
     def finish(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The fields of a column (bytes) as they are meant: without stand-ins and enclosing characters."""
+        """The fields of a column (bytes) as they are meant: without sentinel bytes and enclosing characters."""
         enclose, trim = self._options.enclose, self._options.trim_double_quotes
         if self._has_enclosed:
             enclosed = pc.starts_with(column, enclose)
@@ -200,8 +200,8 @@ class SentinelBytes:
 
 
 def _replaced(column: pa.ChunkedArray, meanings: dict[bytes, bytes]) -> pa.ChunkedArray:
-    for stand_in, meaning in meanings.items():
-        column = pc.replace_substring(column, stand_in, meaning)
+    for sentinel, meaning in meanings.items():
+        column = pc.replace_substring(column, sentinel, meaning)
     return column
 
 

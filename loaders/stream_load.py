@@ -4,11 +4,11 @@
     begin                   the label is taken
     plan                    fields, derived columns, targets: refused before the first byte is read
     body -> batches         of a few megabytes: read, mapped, cast; bad rows counted and logged
-    write                   gathered batches go to the engine, which checks NULLs and lengths (Y2, Y5)
+    write                   buffer batches go to the engine, which checks NULLs and lengths (Y2, Y5)
     commit                  if no more rows were filtered than `max_filter_ratio` allows (Y7); with
                             `two_phase_commit: true` only the first phase (PC1)
 
-Memory is that of the gathered batches, whatever the size of the body. Nothing is raised for what a user can
+Memory is that of the buffer batches, whatever the size of the body. Nothing is raised for what a user can
 get wrong: the reply says it.
 """
 
@@ -117,7 +117,7 @@ class StreamLoad:
         self._turn = turn or nullcontext()
         self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
-        self._gathered = RowBuffer()
+        self._buffer = RowBuffer()
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
@@ -207,9 +207,9 @@ class StreamLoad:
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
                     self._note(batch, mapped)
-                    self._gathered.add(batch.places, mapped, batch.held_bytes)
+                    self._buffer.add(batch.places, mapped, batch.held_bytes)
                     del batch, mapped
-                    if self._gathered.is_enough:
+                    if self._buffer.is_enough:
                         release_freed_memory()  # what parsing took: staging takes as much again
                         self._write(load)
                         self._log(log)
@@ -227,16 +227,16 @@ class StreamLoad:
             yield read.pop()  # held by the receiver alone: it is let go before rows are staged
 
     def _write(self, load: Load | GroupedLoad) -> None:
-        """Gives the gathered rows to the engine, and finds the sources of those it rejects."""
-        gathered, self._gathered = self._gathered, RowBuffer()
-        if not len(gathered):
+        """Gives the buffered rows to the engine, and finds the sources of those it rejects."""
+        buffer, self._buffer = self._buffer, RowBuffer()
+        if not len(buffer):
             return
-        result = load.write(gathered.rows(), supplied=gathered.supplied())
+        result = load.write(buffer.rows(), supplied=buffer.supplied())
         if isinstance(load, GroupedLoad):
             self._progress.is_grouped = load.is_grouped
         self._progress.loaded += result.rows - len(result.rejected)
         self._progress.filtered += len(result.rejected)
-        self._bad += gathered.sources_of(result.rejected[:ROWS_MAX])
+        self._bad += buffer.sources_of(result.rejected[:ROWS_MAX])
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
         self._progress.filtered += batch.bad_count + mapped.bad_count

@@ -6,10 +6,19 @@ import glob
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from seqstore.loaders.jobs.rows_spec import RowsSpec, lower_names
 from seqstore.store.errors import InvalidInputError, NotFoundError
+
+_NAMES: Final = {"assignments": "set"}
+
+
+def spec_names(kind: type[RowsSpec]) -> set[str]:
+    """Returns the names that a specification has in TOML."""
+    return {_NAMES.get(field.name, field.name) for field in fields(kind)}
 
 
 class TomlFile:
@@ -70,6 +79,19 @@ class TomlFile:
             each: str(value).lower() if isinstance(value, bool) else str(value)
             for each, value in found.items()
         }
+
+    def spec_fields(self, given: Mapping[str, Any], kind: type[RowsSpec], where: str = "") -> dict[str, Any]:
+        """Returns the fields of a specification that a table has; `set` has the assignments."""
+        values: dict[str, Any] = {}
+        for field in fields(kind):
+            name = _NAMES.get(field.name, field.name)
+            if name == "properties":
+                values[name] = lower_names(self.properties(given))
+            elif name in given:
+                is_list = field.type == "tuple[str, ...]"
+                values[field.name] = self.texts(given, name, where) if is_list else self.text(given, name)
+        values["merge_type"] = values.get("merge_type", "APPEND").upper()
+        return values
 
     def beside(self, name: str) -> str:
         """A path that is relative to the file; an address stays as it is. The file's own folder is no

@@ -77,7 +77,7 @@ class HttpService:
         self._store = store
         self._settings = settings
         self._port = port
-        self._metrics = Metrics()
+        self._metrics = Metrics(store)
         self._loads = StreamLoadApi(store, settings, self._metrics)
         self._status = StatusApi(store, self._metrics)
         self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")

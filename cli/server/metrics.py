@@ -1,16 +1,20 @@
-"""What the server counts, as Prometheus reads it."""
+"""The metrics of a server for Prometheus, in the text format or in OpenMetrics as the scraper prefers."""
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from seqstore.cli.server.routine_metrics import routine_metrics
 from seqstore.loaders.group_commit import counts
+from seqstore.store import Store
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _ROWS: Final = {
@@ -21,85 +25,78 @@ _ROWS: Final = {
 
 
 class Metrics:
-    """Counters since the server started. Safe to share between threads."""
+    """The counters of one server since its start. Safe to share between threads."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._started = time.time()
-        self._running = 0
-        self._by_status: dict[str, int] = {}
-        self._rows = dict.fromkeys(_ROWS, 0)
-        self._bytes = 0
-        self._seconds = 0.0
-        self._histogram = [0] * (len(_BUCKETS) + 1)
+    def __init__(self, store: Store) -> None:
+        own: dict[str, Any] = {"namespace": "seqstore", "registry": None}
+        self._loads = Counter("stream_loads", "finished stream loads", ["status"], **own)
+        self._rows = Counter("stream_load_rows", "rows of stream loads", ["outcome"], **own)
+        self._bytes = Counter("stream_load_bytes", "bytes of bodies read", **own)
+        self._running = Gauge("stream_loads_running", "stream loads on their way", **own)
+        self._seconds = Histogram(
+            "stream_load_duration_seconds", "time from request to reply", buckets=_BUCKETS, **own
+        )
+        self._started = Gauge("start_time_seconds", "Unix time of the start", **own)
+        self._started.set(round(time.time(), 3))
+        for outcome in _ROWS:
+            self._rows.labels(outcome)
+        self._store = store
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
 
     def begin_load(self) -> None:
-        with self._lock:
-            self._running += 1
+        self._running.inc()
 
     def end_load(self) -> None:
-        with self._lock:
-            self._running -= 1
+        self._running.dec()
 
-    def count_load(self, reply: dict[str, Any], seconds: float) -> None:
+    def count_load(self, reply: Mapping[str, Any], seconds: float) -> None:
         """Adds a finished load."""
-        with self._lock:
-            status = reply["Status"]
-            self._by_status[status] = self._by_status.get(status, 0) + 1
-            self._bytes += reply["LoadBytes"]
-            for name, field in _ROWS.items():
-                self._rows[name] += reply[field]
-            self._seconds += seconds
-            self._histogram[bisect_left(_BUCKETS, seconds)] += 1
+        self._loads.labels(reply["Status"]).inc()
+        self._bytes.inc(reply["LoadBytes"])
+        for outcome, field in _ROWS.items():
+            self._rows.labels(outcome).inc(reply[field])
+        self._seconds.observe(seconds)
 
-    def to_text(self) -> str:
-        """In Prometheus's text format."""
-        with self._lock:
-            lines: list[str] = []
-            statuses = {f'status="{name}"': count for name, count in sorted(self._by_status.items())}
-            rows = {f'outcome="{name}"': count for name, count in self._rows.items()}
-            add_metric(lines, "stream_loads_total", "counter", "finished stream loads", statuses)
-            add_metric(lines, "stream_load_rows_total", "counter", "rows of stream loads", rows)
-            add_metric(lines, "stream_load_bytes_total", "counter", "bytes of bodies read", {"": self._bytes})
-            running = {"": self._running}
-            add_metric(lines, "stream_loads_running", "gauge", "stream loads on their way", running)
-            self._add_histogram(lines)
-            _add_groups(lines)
-            started = {"": round(self._started, 3)}
-            add_metric(lines, "start_time_seconds", "gauge", "Unix time of the start", started)
-            if (resident := _resident_bytes()) is not None:
-                add_metric(lines, "resident_memory_bytes", "gauge", "memory of the server", {"": resident})
-            return "\n".join(lines) + "\n"
+    def scrape(self, accept: str) -> tuple[bytes, str]:
+        """Returns the metrics and their content type. It reads the catalog.
 
-    def _add_histogram(self, lines: list[str]) -> None:
-        name = "seqstore_stream_load_duration_seconds"
-        lines += [f"# HELP {name} time from request to reply", f"# TYPE {name} histogram"]
-        total = 0
-        for bound, count in zip((*map(str, _BUCKETS), "+Inf"), self._histogram, strict=True):
-            total += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        lines += [f"{name}_sum {self._seconds:.6f}", f"{name}_count {total}"]
+        Args:
+            accept: the scraper's header of that name.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields every metric of a scrape; the registry calls it."""
+        for each in (self._loads, self._rows, self._bytes, self._running, self._seconds, self._started):
+            for metric in each.collect():
+                # The start of the server says when they were created.
+                metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
+                yield metric
+        yield from _groups()
+        if (resident := _resident_bytes()) is not None:
+            yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
+        yield from routine_metrics(self._store)
 
 
-def _add_groups(lines: list[str]) -> None:
+def _groups() -> Iterable[Metric]:
     publishes, loads = counts.publishes, dict(counts.loads)
-    waited = {'waited_for="0"': loads.get(0, 0), 'waited_for="1"': loads.get(1, 0)}
-    waited['waited_for="more"'] = sum(loads.values()) - sum(waited.values())
-    text = "loads that were grouped, by the publishes they waited for before their own"
-    add_metric(lines, "group_commit_loads_total", "counter", text, waited)
+    waited = CounterMetricFamily(
+        "seqstore_group_commit_loads",
+        "loads that were grouped, by the publishes they waited for before their own",
+        labels=["waited_for"],
+    )
+    waited.add_metric(["0"], loads.pop(0, 0))
+    waited.add_metric(["1"], loads.pop(1, 0))
+    waited.add_metric(["more"], sum(loads.values()))
+    yield waited
     text = "transactions made for groups of loads"
-    add_metric(lines, "group_commit_publishes_total", "counter", text, {"": publishes})
-
-
-def add_metric(lines: list[str], name: str, kind: str, text: str, values: Mapping[str, float]) -> None:
-    """Adds one metric with a value for each set of labels."""
-    lines += [f"# HELP seqstore_{name} {text}", f"# TYPE seqstore_{name} {kind}"]
-    for labels, value in values.items():
-        lines.append(f"seqstore_{name}{{{labels}}} {value}" if labels else f"seqstore_{name} {value}")
+    yield CounterMetricFamily("seqstore_group_commit_publishes", text, publishes)
 
 
 def _resident_bytes() -> int | None:
-    """Memory of this process, None where the system does not tell."""
+    """Returns the memory of this process, None on systems without /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

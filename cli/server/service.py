@@ -35,6 +35,25 @@ class Service(Protocol):
     async def stop(self) -> None: ...
 
 
+class BackgroundService:
+    """Runs two blocking calls, at the start and at the stop of the server."""
+
+    def __init__(self, start: Callable[[], object], stop: Callable[[], object] = lambda: None) -> None:
+        self._start = start
+        self._stop = stop
+
+    @property
+    def address(self) -> str:
+        """No client connects."""
+        return ""
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._start)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._stop)
+
+
 async def run_services(services: Sequence[Service], started: Callable[[Sequence[Service]], None]) -> None:
     """Starts all, calls `started`, waits for a signal, stops all."""
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply, manager_reply
-from seqstore.cli.server.routine_metrics import routine_text
 from seqstore.loaders.error_log import log_path
 from seqstore.store import Store
 from seqstore.store.catalog.transaction_record import TransactionRecord
@@ -97,9 +96,9 @@ class StatusApi:
 
     async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """GET /metrics."""
-        routine = await asyncio.to_thread(routine_text, self._store)
-        text = self._metrics.to_text() + routine
-        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+        accept = request.headers.get("Accept", "")
+        body, content_type = await asyncio.to_thread(self._metrics.scrape, accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def bootstrap(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """GET /api/bootstrap: whether the service is up."""

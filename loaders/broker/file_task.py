@@ -100,7 +100,7 @@ class FileTask:
 
     def _run(self, on_read: OnRead) -> FileResult:
         done = FileResult(self.description, self.file, StagedRows())
-        gathered = RowBuffer()
+        buffer = RowBuffer()
         with ExitStack() as opened:
             body = _CountedBody(opened.enter_context(self.file.open()), on_read)
             reader, mapping = open_rows(
@@ -119,11 +119,11 @@ class FileTask:
                     unselected=done.unselected + mapped.unselected,
                     bad=self._listed(done.bad, [*batch.bad, *batch.located(mapped.bad)]),
                 )
-                gathered.add(batch.places, mapped, batch.held_bytes)
-                if gathered.is_enough:
-                    done, gathered = self._write(done, gathered), RowBuffer()
+                buffer.add(batch.places, mapped, batch.held_bytes)
+                if buffer.is_enough:
+                    done, buffer = self._write(done, buffer), RowBuffer()
                 on_read(body.count)
-        return self._write(done, gathered) if len(gathered) else done
+        return self._write(done, buffer) if len(buffer) else done
 
     def _with_path_fields(self, batch: SourceBatch) -> SourceBatch:
         """B7: columns of the file that go by the same name give way to the path's."""
@@ -135,20 +135,20 @@ class FileTask:
             rows = rows.append_column(name, pa.repeat(value, len(batch.rows)))
         return replace(batch, rows=rows)
 
-    def _write(self, done: FileResult, gathered: RowBuffer) -> FileResult:
+    def _write(self, done: FileResult, buffer: RowBuffer) -> FileResult:
         if not self.may_stage:
-            return self._bring(done, gathered)
-        staged = self.write.run(gathered.rows())
+            return self._bring(done, buffer)
+        staged = self.write.run(buffer.rows())
         return replace(
             done,
             staged=done.staged + staged,
             loaded=done.loaded + staged.rows_total - staged.rows_filtered,
             filtered=done.filtered + staged.rows_filtered,
-            bad=self._listed(done.bad, gathered.sources_of(staged.rejected)),
+            bad=self._listed(done.bad, buffer.sources_of(staged.rejected)),
         )
 
-    def _bring(self, done: FileResult, gathered: RowBuffer) -> FileResult:
-        rows, supplied = gathered.rows(), gathered.supplied()
+    def _bring(self, done: FileResult, buffer: RowBuffer) -> FileResult:
+        rows, supplied = buffer.rows(), buffer.supplied()
         rejected = self.write.rejected(rows, supplied)
         kept = _without(rejected, len(rows))
         brought = (rows.take(kept), {name: mask[kept] for name, mask in supplied.items()})
@@ -157,7 +157,7 @@ class FileTask:
             brought=(*done.brought, brought if rejected else (rows, supplied)),
             loaded=done.loaded + len(kept),
             filtered=done.filtered + len(rejected),
-            bad=self._listed(done.bad, gathered.sources_of(rejected[:_BAD_ROWS_MAX])),
+            bad=self._listed(done.bad, buffer.sources_of(rejected[:_BAD_ROWS_MAX])),
         )
 
     def _listed(self, known: tuple[BadRow, ...], bad: Sequence[BadRow]) -> tuple[BadRow, ...]:

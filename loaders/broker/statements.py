@@ -12,7 +12,8 @@ from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import submit
-from seqstore.loaders.jobs.statements import JobStatements, Line, lower_names, matches_like, spec_fields
+from seqstore.loaders.jobs.rows_spec import lower_names
+from seqstore.loaders.jobs.statements import JobStatements, Line, matches_like, spec_fields
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.result import Result, text_rows

@@ -17,19 +17,14 @@ order_by = "updated_at"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
-from seqstore.loaders.toml_file import TomlFile
+from seqstore.loaders.jobs.rows_spec import lower_names
+from seqstore.loaders.toml_file import TomlFile, spec_names
 
 _JOB: Final = frozenset(["database", "label", "properties", "comment", "load"])
-_RENAMED: Final = {"set": "assignments"}
-_LISTS: Final = frozenset(["paths", "partitions", "columns", "columns_from_path", "set"])
-_DESCRIPTION: Final = frozenset(
-    [field.name for field in fields(DataDescription) if field.name != "assignments"] + ["set"]
-)
 _WHERE: Final = " in [[load]]"
 
 
@@ -56,30 +51,19 @@ def read_spec(path: Path, *, label: str | None = None) -> LoadSpec:
     if not isinstance(loads, list) or not all(isinstance(each, dict) for each in loads):
         raise file.bad("expected [[load]] tables")
     descriptions = tuple(_description(file, each) for each in loads)
-    spec = LoadSpec(database, name, descriptions, _properties(file, given), file.text(given, "comment"))
+    properties = lower_names(file.properties(given))
+    spec = LoadSpec(database, name, descriptions, properties, file.text(given, "comment"))
     spec.check()
     return spec
 
 
 def _description(file: TomlFile, given: Mapping[str, Any]) -> DataDescription:
-    file.check_names(given, _DESCRIPTION, _WHERE)
-    values: dict[str, Any] = {}
-    for name in given:
-        if name == "properties":
-            values[name] = _properties(file, given)
-        elif name in _LISTS:
-            values[_RENAMED.get(name, name)] = file.texts(given, name, _WHERE)
-        else:
-            values[name] = file.text(given, name)
+    file.check_names(given, spec_names(DataDescription), _WHERE)
+    values = file.spec_fields(given, DataDescription, _WHERE)
     for name in ("table", "paths"):
         if not values.get(name):
             raise file.bad(f"{name} is missing{_WHERE}")
     if values.get("partitions") == ():
         raise file.bad(f"partitions is empty{_WHERE}: name some, or leave it out for all")
     values["paths"] = tuple(file.beside(each) for each in values["paths"])
-    values["merge_type"] = values.get("merge_type", "APPEND").upper()
     return DataDescription(**values)
-
-
-def _properties(file: TomlFile, given: Mapping[str, Any]) -> dict[str, str]:
-    return {name.lower(): value for name, value in file.properties(given).items()}

@@ -43,3 +43,7 @@ class RowsSpec:
             "delete": self.delete_on,
             "function_column.sequence_col": self.order_by,
         }
+
+
+def lower_names(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in properties.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -40,10 +39,6 @@ def spec_fields(clauses: LoadClauses) -> dict[str, Any]:
         "delete_on": clauses.delete_on or "",
         "order_by": (clauses.order_by or "").strip("`"),
     }
-
-
-def lower_names(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in properties.items()}
 
 
 def matches_like(pattern: str, text: str) -> bool:

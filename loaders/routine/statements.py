@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from seqstore.loaders.jobs.statements import JobStatements, lower_names, matches_like, spec_fields
+from seqstore.loaders.jobs.rows_spec import lower_names
+from seqstore.loaders.jobs.statements import JobStatements, matches_like, spec_fields
 from seqstore.loaders.routine import manage
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs

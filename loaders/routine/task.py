@@ -52,25 +52,25 @@ class _TableRows:
 
     def __init__(self, target: Target, load: Load, counts: _Counts, note: Note) -> None:
         self.target = target
-        self.gathered = RowBuffer()
+        self.buffer = RowBuffer()
         self._load, self._counts, self._note = load, counts, note
-        self._origins: list[tuple[int, str]] = []  # first gathered row of a body, and where it is from
+        self._origins: list[tuple[int, str]] = []  # first buffered row of a body, and where it is from
 
     def begin(self, where: str) -> None:
         """Rows from another place follow."""
-        self._origins.append((len(self.gathered), where))
+        self._origins.append((len(self.buffer), where))
 
     def write(self) -> None:
-        """Gives the gathered rows to the engine, and notes those it rejects."""
-        gathered, self.gathered = self.gathered, RowBuffer()
+        """Gives the buffered rows to the engine, and notes those it rejects."""
+        buffer, self.buffer = self.buffer, RowBuffer()
         origins, self._origins = self._origins, []
-        if not len(gathered):
+        if not len(buffer):
             return
-        result = self._load.write(gathered.rows(), supplied=gathered.supplied())
+        result = self._load.write(buffer.rows(), supplied=buffer.supplied())
         self._counts.loaded += result.rows - len(result.rejected)
         self._counts.filtered += len(result.rejected)
         listed = result.rejected[:ROWS_MAX]
-        for row, rejected in zip(gathered.sources_of(listed), listed, strict=True):
+        for row, rejected in zip(buffer.sources_of(listed), listed, strict=True):
             body = bisect_right(origins, rejected.row, key=lambda origin: origin[0]) - 1
             self._note(row, origins[body][1])
 
@@ -151,7 +151,7 @@ class TaskRun:
             self._counts.offsets[span.partition] = span.end
             self._counts.marks += [(name, span.start) for name in piece.marks]
             self._counts.bytes += piece.size
-            rows = self._counts.rows + sum(len(each.gathered) for each in self._rows.values())
+            rows = self._counts.rows + sum(len(each.buffer) for each in self._rows.values())
             is_late = time.monotonic() - self._started >= limits.seconds
             if is_late or rows >= limits.rows or self._counts.bytes >= limits.bytes:
                 self._write()
@@ -183,8 +183,8 @@ class TaskRun:
                 self._counts.unselected += mapped.unselected
                 for row in (*batch.bad, *batch.located(mapped.bad)):
                     self._note(row, where)
-                rows.gathered.add(batch.places, mapped, batch.held_bytes)
-                if sum(each.gathered.fullness for each in self._rows.values()) >= 1:
+                rows.buffer.add(batch.places, mapped, batch.held_bytes)
+                if sum(each.buffer.fullness for each in self._rows.values()) >= 1:
                     self._write()
                     rows.begin(where)
 

@@ -17,27 +17,11 @@ path = "clicks/*.json"         # relative to this file
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
-from seqstore.loaders.toml_file import TomlFile
+from seqstore.loaders.toml_file import TomlFile, spec_names
 
-_TEXTS: Final = frozenset(
-    [
-        "database",
-        "name",
-        "table",
-        "merge_type",
-        "column_separator",
-        "line_delimiter",
-        "preceding_filter",
-        "where",
-        "delete_on",
-        "order_by",
-        "comment",
-    ]
-)
-_LISTS: Final = {"partitions": "partitions", "columns": "columns", "set": "assignments"}
 _TABLES: Final = {"files": FILES, "kafka": KAFKA}
 
 
@@ -55,19 +39,15 @@ def read_spec(path: Path, *, name: str | None = None) -> RoutineSpec:
     given = file.values
     if name is not None:
         given["name"] = name
-    file.check_names(given, {*_TEXTS, *_LISTS, *_TABLES, "properties"})
+    file.check_names(given, spec_names(RoutineSpec) - {"source", "source_properties"} | _TABLES.keys())
     for each in ("database", "name"):
         if not given.get(each):
             raise file.bad(f"{each} is missing")
     sources = [each for each in _TABLES if each in given]
     if len(sources) != 1:
         raise file.bad("expected one of the tables [files] and [kafka]")
-    values: dict[str, Any] = {each: file.text(given, each) for each in _TEXTS & given.keys()}
-    values.setdefault("table", "")  # R3
-    values |= {field: file.texts(given, each) for each, field in _LISTS.items() if each in given}
-    values["merge_type"] = values.get("merge_type", "APPEND").upper()
-    properties = {each.lower(): value for each, value in file.properties(given).items()}
+    values = {"table": "", **file.spec_fields(given, RoutineSpec)}  # R3
     source = file.properties(given, sources[0])
     if sources[0] == "files" and "path" in source:
         source["path"] = file.beside(source["path"])
-    return RoutineSpec(**values, properties=properties, source=_TABLES[sources[0]], source_properties=source)
+    return RoutineSpec(**values, source=_TABLES[sources[0]], source_properties=source)

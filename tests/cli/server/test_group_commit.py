@@ -51,7 +51,9 @@ class Syncs:
 
 def metrics_of(client: Client) -> dict[str, int]:
     text = client.request("GET", "/metrics").body.decode()
-    found = re.findall(r'^seqstore_group_commit_(\w+?)_total(?:\{waited_for="(\w+)"\})? (\d+)$', text, re.M)
+    found = re.findall(
+        r'^seqstore_group_commit_(\w+?)_total(?:\{waited_for="(\w+)"\})? (\d+)\.0$', text, re.M
+    )
     return {f"{name} {waited}".strip(): int(value) for name, waited, value in found}
 
 
