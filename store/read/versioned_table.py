@@ -20,7 +20,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
 from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
-from seqstore.store.catalog.leases import Lease, Leases, leases_of
+from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
 from seqstore.store.errors import VersionExpiredError
 from seqstore.store.read.scan import Projection
@@ -88,6 +88,7 @@ class VersionedTable:
         self._newest: TableState | None = None
         self._older: OrderedDict[int, TableState] = OrderedDict()
         self._lock = new_rlock()
+        self._leases = leases_of(catalog.data_dir)
 
     @property
     def database(self) -> str:
@@ -198,10 +199,6 @@ class VersionedTable:
     def lease(self, version: int) -> Lease:
         """Holds a version that is known to be readable."""
         return self._leases.acquire(self.id, version)
-
-    @property
-    def _leases(self) -> Leases:
-        return leases_of(self.catalog.data_dir)
 
     @property
     def oldest_version(self) -> int:

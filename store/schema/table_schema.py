@@ -133,12 +133,12 @@ class TableSchema:
             columns.append(Column(name, column_type, nullable=arrow.nullable and name not in key))
         return cls.create(columns, key, properties=properties)
 
-    @property
+    @cached_property
     def key_columns(self) -> tuple[Column, ...]:
         """The key columns, in key order."""
         return self.columns[: len(self.key)]
 
-    @property
+    @cached_property
     def value_columns(self) -> tuple[Column, ...]:
         """The columns behind the key, in table order."""
         return self.columns[len(self.key) :]
@@ -153,7 +153,7 @@ class TableSchema:
         """The column whose values the store generates (A5), or None."""
         return next((column for column in self.columns if column.auto_increment is not None), None)
 
-    @property
+    @cached_property
     def has_sequence(self) -> bool:
         """Whether a sequence, mapped or hidden, orders the rows of a key."""
         return self.sequence_type is not None
@@ -193,7 +193,7 @@ class TableSchema:
         """Whether a row below the tombstone watermark fails its load instead of being counted."""
         return self.properties.get(props.TOO_LATE_ROWS) == "error"
 
-    @property
+    @cached_property
     def is_append_only(self) -> bool:
         """Whether rows may only be added, never changed or removed."""
         return self.properties.get(props.APPEND_ONLY) == "true"

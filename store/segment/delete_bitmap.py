@@ -95,13 +95,15 @@ class DeleteVector:
     Attributes:
         rows: rows of the segment.
         hidden: the number of hidden rows.
+        live_count: the number of the others.
     """
 
-    __slots__ = ("_live", "hidden", "rows")
+    __slots__ = ("_live", "hidden", "live_count", "rows")
 
     def __init__(self, rows: int, live: npt.NDArray[np.uint8] | None = None, hidden: int = 0) -> None:
         self.rows = rows
         self.hidden = hidden
+        self.live_count = rows - hidden
         self._live = live  # None: every row is live
 
     def hide(self, positions: Positions, *, all_live: bool = False) -> DeleteVector:
@@ -155,7 +157,3 @@ class DeleteVector:
             return self.hidden_positions()
         bits = np.unpackbits(before._live & ~self._live, count=self.rows, bitorder="little")
         return np.flatnonzero(bits).astype(np.uint32)
-
-    @property
-    def live_count(self) -> int:
-        return self.rows - self.hidden

@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 import xxhash
 
 from seqstore.store.errors import CorruptionError
-from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
@@ -265,12 +264,16 @@ class Segment:
     Args:
         schema: the revision that wrote the segment.
         payload: the record's bytes of an inline segment.
+
+    Attributes:
+        rows: all rows, hidden ones included.
     """
 
     def __init__(
         self, disk: Disk, directory: str, meta: SegmentMeta, schema: TableSchema, payload: bytes | None = None
     ) -> None:
         self.meta = meta
+        self.rows = meta.rows
         self.schema = schema
         self._disk = disk
         self._directory = directory
@@ -279,11 +282,6 @@ class Segment:
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
         self._bounds: dict[int, ZoneBounds] = {}
-        self._lock = new_lock()
-
-    @property
-    def rows(self) -> int:
-        return self.meta.rows
 
     def described_by(self, meta: SegmentMeta) -> Segment:
         """Returns the same bytes under another description."""
@@ -434,20 +432,17 @@ class Segment:
 
     def pruner(self, schema: TableSchema) -> Pruner:
         """Returns the pruner of batches by zone maps, for a reader of that schema revision."""
-        with self._lock:
-            known = self._pruners.get(schema.revision)
-            if known is None:
-                known = Pruner(*self._zones_for(schema))
-                self._pruners[schema.revision] = known
-            return known
+        known = self._pruners.get(schema.revision)
+        if known is None:  # two threads may build it; both then use the first one
+            known = self._pruners.setdefault(schema.revision, Pruner(*self._zones_for(schema)))
+        return known
 
     def bounds(self, schema: TableSchema) -> ZoneBounds:
         """Returns the bounds of the columns of each batch, for a reader of that schema revision."""
-        with self._lock:
-            known = self._bounds.get(schema.revision)
-            if known is None:
-                known = self._bounds[schema.revision] = ZoneBounds(*self._zones_for(schema))
-            return known
+        known = self._bounds.get(schema.revision)
+        if known is None:
+            known = self._bounds.setdefault(schema.revision, ZoneBounds(*self._zones_for(schema)))
+        return known
 
     def _zones_for(self, schema: TableSchema) -> tuple[ZoneMap, dict[str, str], pa.Schema, int]:
         by_id = {column.id: column.name for column in schema.columns}

@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.lazy import cached_property
 
 _SCALARS: Final[dict[str, pa.DataType]] = {
     "BOOLEAN": pa.bool_(),
@@ -92,7 +93,7 @@ class ColumnType:
     children: tuple[ColumnType, ...] = ()
     names: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def arrow(self) -> pa.DataType:
         """The Arrow type that stores this type exactly."""
         if self.name == "DECIMAL":
@@ -127,12 +128,12 @@ class ColumnType:
         """SD4: integers, DATE and DATETIME can order rows; other types cannot."""
         return self.name in _SEQUENCE_TYPES
 
-    @property
+    @cached_property
     def byte_length_max(self) -> int | None:
         """The longest value of CHAR and VARCHAR in UTF-8 bytes (Y5), None for other types."""
         return self.params[0] if self.name in ("CHAR", "VARCHAR") else None
 
-    @property
+    @cached_property
     def is_nested(self) -> bool:
         """Whether the type is ARRAY, MAP or STRUCT."""
         return bool(self.children)
