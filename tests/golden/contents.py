@@ -39,7 +39,8 @@ def _table(table: Any, session: Any) -> dict[str, Any]:
 
 def _line(info: Any) -> str:
     rows = "rows" if info.has_data_change else "rows moved"
-    return f"{info.version} {info.operation}: {info.rows_loaded} {rows}"
+    metrics = info.metrics if hasattr(info, "metrics") else info.figures  # its name before 0.2.0
+    return f"{info.version} {info.operation}: {metrics.rows_loaded} {rows}"
 
 
 def version_rows(table: Any, version: int) -> list[str]:
