@@ -5,12 +5,12 @@ is that:
 
 1. Line delimiters and separators of several bytes become one byte each; a `\\n` or `\\r` that is part of a
    value becomes a byte that does not occur in the block (see `sentinel_bytes.py`).
-2. With `enclose`, separators and delimiters between an opening and its closing character become sentinel bytes
+2. With `enclose`, separators and delimiters inside enclosing characters become sentinel bytes
    too, and so do escaped characters. Opening is only a character that starts a field (V7); the next
    unescaped one closes (V4, V6).
 3. Lines whose number of fields is wrong are taken out and counted (V2); Arrow refuses a block that has some,
    and only then are they looked for.
-4. Arrow reads the block; sentinel bytes turn back, one pair of enclosing characters comes off, `\\N` is NULL (V1).
+4. Arrow reads the block; sentinel bytes turn back, enclosing characters are removed, `\\N` is NULL (V1).
 
 Step 1 and 2 do nothing for the common file, whose blocks go to Arrow as they came. Blocks end at line ends,
 so a block that ends inside an enclosed field grows by the next piece of the body; memory is that of a few

@@ -187,7 +187,7 @@ class SentinelBytes:
         return np.flatnonzero(data == self._newline[0]) if self._newline else np.array([], dtype=np.int64)
 
     def finish(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The fields of a column (bytes) as they are meant: without sentinel bytes and enclosing characters."""
+        """Returns the fields of a column (bytes) without sentinel bytes and enclosing characters."""
         enclose, trim = self._options.enclose, self._options.trim_double_quotes
         if self._has_enclosed:
             enclosed = pc.starts_with(column, enclose)
