@@ -4,9 +4,11 @@ from seqstore import Store, TableSchema
 """
 
 from seqstore.store.catalog.accounts import Account, Accounts
-from seqstore.store.catalog.transaction_record import TransactionRecord
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
+from seqstore.store.catalog.update_lock import ConcurrencyMode
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.row_checker import RejectedRow
+from seqstore.store.check.write_modes import MergeType, NewKeyBehavior, UpdateMode
 from seqstore.store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -42,6 +44,7 @@ from seqstore.store.read.versioned_table import VersionInfo
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.column_groups import ColumnGroup
 from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.isolation_level import IsolationLevel
 from seqstore.store.schema.partitioning import Partition, Partitioning
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
@@ -74,6 +77,7 @@ __all__ = [
     "ColumnType",
     "CommitUnknownError",
     "CompactionResult",
+    "ConcurrencyMode",
     "ConcurrentAppendException",
     "ConcurrentDeleteDeleteException",
     "ConcurrentDeleteReadException",
@@ -88,6 +92,7 @@ __all__ = [
     "DmlResult",
     "FormatError",
     "InvalidInputError",
+    "IsolationLevel",
     "KeyEvent",
     "LabelExistsError",
     "Load",
@@ -95,7 +100,9 @@ __all__ = [
     "LoadResult",
     "Maintainer",
     "MergeBuilder",
+    "MergeType",
     "MetadataChangedException",
+    "NewKeyBehavior",
     "NotFoundError",
     "Partition",
     "Partitioning",
@@ -113,8 +120,10 @@ __all__ = [
     "TransactionOptions",
     "TransactionRecord",
     "TransactionResult",
+    "TransactionStatus",
     "TransactionTable",
     "UnavailableError",
+    "UpdateMode",
     "VacuumResult",
     "VersionExpiredError",
     "VersionInfo",
