@@ -36,8 +36,8 @@ OF_THE_ENGINE = {
     },
     Transaction: {"check_writable", "expire", "lock"},
     Session: {
-        *("full_name", "in_zone", "lock_seconds", "moment", "new_label", "query_context", "run", "schema"),
-        *("stream", "table", "within", "writable"),
+        *("full_name", "in_zone", "is_system", "moment", "query_context", "require", "run", "schema"),
+        *("stream", "table", "within"),
     },
 }
 

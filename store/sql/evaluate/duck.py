@@ -29,6 +29,10 @@ _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with w
 _CARRIER: Final = pa.decimal128(38, 0)
 _CONFIG: Final = {"enable_external_access": "false", "python_enable_replacements": "false",
                   "autoload_known_extensions": "false", "autoinstall_known_extensions": "false"}  # fmt: skip
+_TOO_WIDE: Final = (
+    "holds a value of more than 38 digits; queries compute with at most 38, select such a column on its own"
+)
+_BEYOND_BIGINT: Final = "of the answer is beyond BIGINT; cast the operands to LARGEINT"
 _lock: Final = new_lock()
 # DuckDB's messages end with the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
@@ -258,7 +262,7 @@ def _carried_batch(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
         elif column.type.equals(wanted.type):
             arrays.append(column)
         else:
-            arrays.append(_narrowed(column, wanted))
+            arrays.append(_cast(column, wanted, "too_wide", _TOO_WIDE))
     return pa.RecordBatch.from_arrays(arrays, schema=carried)
 
 
@@ -271,17 +275,6 @@ def _low_half(array: pa.Array) -> pa.Array:
         bits = np.packbits(pc.is_valid(array).to_numpy(zero_copy_only=False), bitorder="little")
         validity = pa.py_buffer(bits.tobytes())
     return pa.Array.from_buffers(_CARRIER, len(array), [validity, pa.py_buffer(lower)])
-
-
-def _narrowed(array: pa.Array, wanted: pa.Field) -> pa.Array:
-    try:
-        return array.cast(wanted.type)
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(
-            f"column {wanted.name!r} holds a value of more than 38 digits; queries compute with at most 38, "
-            "select such a column on its own",
-            kind="too_wide",
-        ) from error
 
 
 def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: bool) -> pa.Schema:
@@ -303,16 +296,13 @@ def _answer_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for column, wanted in zip(batch.columns, schema, strict=True):
         array = column.storage if isinstance(column, pa.ExtensionArray) else column
         if not array.type.equals(wanted.type):
-            array = _answered(array, wanted)
+            array = _cast(array, wanted, "overflow", _BEYOND_BIGINT)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _answered(array: pa.Array, wanted: pa.Field) -> pa.Array:
+def _cast(array: pa.Array, wanted: pa.Field, kind: str, message: str) -> pa.Array:
     try:
         return array.cast(wanted.type)
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(
-            f"column {wanted.name!r} of the answer is beyond BIGINT; cast the operands to LARGEINT",
-            kind="overflow",
-        ) from error
+        raise InvalidInputError(f"column {wanted.name!r} {message}", kind=kind) from error

@@ -10,13 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final
 
-from seqstore.store.sql.parse.sqlglot_adapter import (
-    Doris,
-    DorisParser,
-    TokenType,
-    exp,
-    version_keywords,
-)
+from seqstore.store.sql.parse.sqlglot_adapter import Doris, DorisParser, TokenType, exp, version_keywords
 
 PLAIN_FUNCTIONS: Final = frozenset(
     re.findall(

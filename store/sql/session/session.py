@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -177,10 +176,6 @@ class Session:
         """Whether a BEGIN has had neither COMMIT nor ROLLBACK yet."""
         return self.transaction is not None
 
-    def new_label(self, prefix: str) -> str:
-        """Makes a label that is not in use."""
-        return f"{prefix}_{uuid.uuid4().hex}"
-
     def interrupt(self) -> None:
         """Ends the running query; called from another thread."""
         self._connection.interrupt()
@@ -200,6 +195,7 @@ class Session:
     ) -> None:
         self.close()
 
+    @internal
     def require(self, privilege: str, table: str) -> None:
         """Checks a privilege on the database of a table, `db.table`.
 

@@ -344,21 +344,21 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     "referential_constraints": _SystemTable(
         "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string,"
         " UNIQUE_CONSTRAINT_SCHEMA string, UNIQUE_CONSTRAINT_NAME string, MATCH_OPTION string,"
-        " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string",
+        " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string"
     ),
     "views": _SystemTable(
         "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, VIEW_DEFINITION string,"
         " CHECK_OPTION string, IS_UPDATABLE string, DEFINER string, SECURITY_TYPE string,"
-        " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string",
+        " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string"
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
         "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
-        " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string",
+        " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string"
     ),
     "triggers": _SystemTable(
         "TRIGGER_CATALOG string, TRIGGER_SCHEMA string, TRIGGER_NAME string, EVENT_MANIPULATION string,"
-        " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string",
+        " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string"
     ),
     "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string"),
     "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
@@ -378,7 +378,7 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     ),
     "table_privileges": _SystemTable(
         "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string,"
-        " PRIVILEGE_TYPE string, IS_GRANTABLE string",
+        " PRIVILEGE_TYPE string, IS_GRANTABLE string"
     ),
     "engines": _SystemTable(
         "ENGINE string, SUPPORT string, COMMENT string, TRANSACTIONS string, XA string, SAVEPOINTS string",

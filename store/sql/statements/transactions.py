@@ -8,6 +8,7 @@ MERGE of one database may follow each other in any order on one table. Of the pr
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -70,7 +71,7 @@ def _begin(statement: Begin, session: Session) -> Result:
         )
         app_id, version = session.variables.take_app_pair()
         session.transaction = session.store.transaction(
-            label=statement.label or session.new_label("txn_insert"),
+            label=statement.label or f"txn_insert_{uuid.uuid4().hex}",
             timeout_seconds=timeout,
             txn_app_id=app_id,
             txn_version=version,

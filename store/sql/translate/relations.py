@@ -172,12 +172,8 @@ class Relation:
 
     def scanned_schema(self) -> pa.Schema:
         """The Arrow schema of `columns`, under their names in the registered source."""
-        fields = []
-        for name in self.columns:
-            known = self.column_type(name)
-            assert known is not None, name
-            fields.append(pa.field(source_column(name), known[1].arrow))
-        return pa.schema(fields)
+        fields = self.schema.arrow_of(self.columns)
+        return pa.schema([pa.field(source_column(field.name), field.type) for field in fields])
 
 
 def find_relations(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -349,15 +349,13 @@ def _write(
 ) -> list[RejectedRow]:
     """Writes one batch; returns the rows left out, counted from the start of the statement."""
     if options.strict:
-        left_out = load.write(rows).rejected
-        return [RejectedRow(row.row + before, row.column, row.reason) for row in left_out]
-    kept, positions, filtered = _converted(rows, targets, options)
-    left_out = load.write(kept).rejected
-    filtered += [RejectedRow(positions[row.row].as_py(), row.column, row.reason) for row in left_out]
-    return [
-        RejectedRow(row.row + before, row.column, row.reason)
-        for row in sorted(filtered, key=lambda row: row.row)
-    ]
+        left_out = list(load.write(rows).rejected)
+    else:
+        kept, positions, left_out = _converted(rows, targets, options)
+        rejected = load.write(kept).rejected
+        left_out += [replace(each, row=positions[each.row].as_py()) for each in rejected]
+        left_out.sort(key=lambda each: each.row)
+    return [replace(each, row=each.row + before) for each in left_out]
 
 
 def _converted(
