@@ -81,7 +81,7 @@ class SqlCompleter(Completer):
                 if table in mentioned
                 for column in store.table(f"{session.database}.{table}").schema.names
             ]
-        except StoreError:  # dropped meanwhile: what is typed next will say so
+        except StoreError:  # dropped meanwhile: the next statement reports it
             return []
         return [*dict.fromkeys(columns), *tables, *databases]
 

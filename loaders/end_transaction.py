@@ -12,7 +12,7 @@ _MESSAGE_MAX: Final = 2_000  # it may quote what the client sent
 
 
 def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """Does what `txn_operation` says.
+    """Commits or aborts a transaction, as `txn_operation` has it.
 
     Args:
         headers: by lower-case name; `txn_id` or `label`, and `txn_operation`.

@@ -271,7 +271,7 @@ def _kind_of_type(column_type: ColumnType) -> str:
 
 
 def _number_type(meaning: ColumnType | None) -> str:
-    """As what a text is computed with: exactly, where the table's column says how."""
+    """Returns the type that a text is computed with: that of the table's column where there is one."""
     if meaning is None:
         return "DOUBLE"
     if meaning.name in INTEGER_RANGES:
@@ -282,7 +282,7 @@ def _number_type(meaning: ColumnType | None) -> str:
 
 
 def _kind(node: exp.Expr | None) -> str | None:
-    """What an expression gives, None when it cannot be told."""
+    """Returns the kind of an expression's result, None when it is unknown."""
     if node is None:
         return None
     if "kind" in node.meta:

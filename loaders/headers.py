@@ -93,7 +93,7 @@ class JsonOptions:
 
 @dataclass(frozen=True)
 class StreamLoadOptions:
-    """Everything a stream load was asked for; `parse_headers` makes it.
+    """The options of a stream load; `parse_headers` reads them.
 
     Attributes:
         label: as given, or None.
@@ -102,7 +102,7 @@ class StreamLoadOptions:
         columns, where, delete: expressions as written, or empty.
         preceding_filter: a condition on the fields as they come; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
-        sequence: the field that gives the sequence (SL1), or None.
+        sequence: the field of the sequence (SL1), or None.
         time_zone: a name that `types.cast.check_zone` gave back.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.

@@ -58,7 +58,7 @@ def http_stream(
     *,
     turn: AbstractContextManager[Any] | None = None,
 ) -> StreamLoadReply:
-    """Loads a body as a statement says; never raises for what a user can get wrong.
+    """Loads a body by a statement; a user's mistake is a refusal, never an exception.
 
     Args:
         headers: of the request; the properties of the statement come first.

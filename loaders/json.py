@@ -52,7 +52,7 @@ class JsonReader:
         body: plain bytes.
         names: of the fields; keys to look for when `options.paths` is empty, else names of the paths in
             order.
-        options: what the headers said.
+        options: of the headers.
         watched: fields for which `SourceBatch.absent` is wanted.
     """
 
@@ -97,7 +97,7 @@ class JsonReader:
             parsed = [batch]
             del batch
             if len(parsed[0].rows) or parsed[0].bad_count:
-                yield parsed.pop()  # what stands here lives until the next block is asked for
+                yield parsed.pop()  # a local name would hold the batch until the next block
 
     def close(self) -> None:
         """Holds nothing but memory."""
@@ -311,7 +311,7 @@ _SEVERAL: Final = "Multiple JSON objects in a single line"
 
 
 def _reason(text: bytes) -> str:
-    """Why a text is no JSON document; several objects one after the other are told apart (J3)."""
+    """Returns the reason that a text is no JSON document; several objects in a row have their own (J3)."""
     try:
         decoded = text.decode()
     except UnicodeDecodeError:

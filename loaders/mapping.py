@@ -398,7 +398,7 @@ class RowMapping:
         return pc.if_else(absent, default_scalar(column, now), values)
 
     def _decided(self, table: pa.Table, fields: pa.Table) -> tuple[pa.Table, Positions | None]:
-        """The rows that `where` selects, with the delete sign that `delete` gives; and which those are."""
+        """Returns the rows that `where` selects, with the delete sign of `delete`, and their positions."""
         if self._decide is None or not len(table):
             return table, None
         both = pa.table(

@@ -1,8 +1,7 @@
-"""Bytes that stand for others while Arrow reads a CSV block.
+"""Sentinel bytes: they replace others while Arrow reads a CSV block.
 
-`apply` rewrites a block so that `separator` and `\\n` cut it, `finish` turns the fields of a column back into
-what they mean, `undo` turns rewritten bytes back into what came. Only bytes that do not occur in the block
-stand in for others.
+`apply` rewrites a block so that `separator` and `\\n` cut it. `finish` restores the meaning of a column's
+fields, `undo` restores the original bytes. A sentinel byte never occurs in the original block.
 """
 
 from __future__ import annotations

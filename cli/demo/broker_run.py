@@ -118,7 +118,7 @@ def kill_in_the_middle(jobs: LoadJobs, job_id: int) -> LoadJob:
 
 
 def wait_for(jobs: LoadJobs, job_id: int, is_so: Callable[[LoadJob], bool]) -> LoadJob:
-    """The job once something is so: jobs tell nobody.
+    """Polls a job until a condition holds: jobs send no notifications.
 
     Raises:
         StoreError: it has not become so for ten minutes.

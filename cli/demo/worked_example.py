@@ -107,7 +107,7 @@ PROPERTIES(
 
 
 def run_worked_example(store: Store, screen: Screen) -> int:
-    """Says every step, shows every answer.
+    """Runs every step and prints every answer.
 
     Returns:
         How many answers were compared; all were equal.

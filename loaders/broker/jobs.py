@@ -29,7 +29,7 @@ class LoadJobs(JobStore[LoadJob]):
         return found
 
     def cancel(self, database: str, label: str, matches: Callable[[LoadJob], bool] | None = None) -> int:
-        """Asks running jobs to end (B17); returns how many were asked.
+        """Cancels running jobs (B17) and returns their count.
 
         Args:
             label: theirs, or the pattern that `matches` decides.

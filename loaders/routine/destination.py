@@ -60,7 +60,7 @@ class OneTable:
 
     Args:
         now: what CURRENT_TIMESTAMP is.
-        on_begun: told the transaction's id.
+        on_begun: called with the transaction's id.
     """
 
     def __init__(self, table: Table, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
@@ -90,7 +90,7 @@ class ManyTables:
 
     Args:
         now: what CURRENT_TIMESTAMP is.
-        on_begun: told the transaction's id, once there is a table.
+        on_begun: called with the transaction's id, once there is a table.
     """
 
     def __init__(self, store: Store, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:

@@ -3,9 +3,9 @@
     NEED_SCHEDULE ──tasks divided──▶ RUNNING ──user, errors, source──▶ PAUSED ──resume──▶ NEED_SCHEDULE
     any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
 
-Everything here is a function from one record to the next; who stores them decides when. A task may commit
-only while the record lists it (R12), so whatever takes it off the list fences it: a pause, a time-out, a
-process that took the job over.
+Every method is a function from one record to the next; `RoutineJobs` stores the result. A task may commit
+only while the record lists it (R12). A pause, a time-out or a take-over by another process removes it from
+the list and so fences it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What SHOW tells of all tasks so far (R31), and the error window (R16)."""
+    """The totals of all tasks so far (R31), and the error window (R16)."""
 
     received_bytes: int = 0
     error_rows: int = 0
@@ -84,7 +84,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one task brought.
+    """The result of one task.
 
     Attributes:
         offsets: the next offset of each partition it read.
@@ -108,13 +108,13 @@ class RoutineJob(JobRecord):
     """One job.
 
     Attributes:
-        spec: what was asked for.
+        spec: the request.
         table_id: of the table it was made for, whatever its name is now; 0 where it has many.
         database_id: of its database, 0 in records of before it was kept.
         owner: process that runs it, `NO_OWNER` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
         other_message: why the last task was aborted (R33).
-        source_id: of the log that the offsets are of, empty where the source does not tell.
+        source_id: identity of the log that the offsets belong to, empty where the source has none.
         progress: next offset of each partition.
         latest: end of each partition when it was last looked at.
         tasks: by id; the generation that may commit.

@@ -1,4 +1,4 @@
-"""What a routine load was asked to do: one value, whether it came from SQL or from a TOML file."""
+"""The specification of a routine load, from SQL or from a TOML file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RoutineSpec(RowsSpec):
         name: unique among the jobs of the database that have not ended (R2).
         table: its name within the database; empty where the messages name their tables (R3).
         source: KAFKA or FILES.
-        source_properties: as the source wants them, by name.
+        source_properties: of the source, by name.
     """
 
     database: str
@@ -57,7 +57,7 @@ class RoutineSpec(RowsSpec):
         return not self.table
 
     def check(self, target: Target | None) -> None:
-        """What can be told before the source is looked at.
+        """Checks the specification without a look at the source.
 
         Args:
             target: None where it has many tables.

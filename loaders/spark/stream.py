@@ -96,7 +96,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the change feed; see the module.
 
     Raises:
-        InvalidInputError: no change feed was asked for, or an option has no meaning for it.
+        InvalidInputError: the change feed is not requested, or an option has no meaning for it.
     """
 
     def __init__(self, schema: StructType, asked: SourceOptions) -> None:
@@ -260,7 +260,7 @@ def _time_of(table: Table, version: int) -> datetime:
 
 @dataclass
 class StagedBatchShare(WriterCommitMessage):
-    """What a task of a micro-batch tells the driver."""
+    """The message of a micro-batch's task to the driver."""
 
     rows: StagedRows
 
