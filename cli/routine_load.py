@@ -104,7 +104,7 @@ def pause(ctx: typer.Context, job: Job) -> None:
 
 @app.command("resume")
 def resume(ctx: typer.Context, job: Job) -> None:
-    """Let a paused job go on from where it was."""
+    """Resume a paused job at its offsets."""
     _control(ctx, "RESUME", job)
 
 

@@ -95,7 +95,7 @@ class _Block:
         return starts[filled], self._ends[filled]
 
     def place(self, line: int) -> Place:
-        """Where the n-th line that is not empty was in the body."""
+        """Returns the place in the body of the n-th line that is not empty."""
         start, end = int(self.lines[0][line]), int(self.lines[1][line])
         before = int(np.searchsorted(self._ends, start) + np.searchsorted(self._inner_newlines, start))
         text = self.sentinel_bytes.undo(self.data[start:end].removesuffix(b"\r"))

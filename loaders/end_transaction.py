@@ -18,8 +18,8 @@ def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> 
         headers: by lower-case name; `txn_id` or `label`, and `txn_operation`.
 
     Returns:
-        `status` and `msg`, as Doris names them here (PC3). A second commit fails: its message says that the
-        transaction is visible already, which clients take as success (PC7).
+        `status` and `msg`, as Doris names them here (PC3). A second commit fails: by its message the
+        transaction is visible already, which clients treat as success (PC7).
     """
     try:
         txn_id, label = _named(headers)

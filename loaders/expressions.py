@@ -2,7 +2,7 @@
 
 The text is read by the parser of the SQL front, checked, given Doris's meaning and rendered; nothing of it
 reaches DuckDB as it was written. Fields of CSV and JSON are text, and Doris computes with text that looks
-like numbers, so where a number is wanted a text is converted, to NULL when it is none. What fails for a row
+like numbers, so a text in the place of a number is converted, to NULL when it is none. What fails for a row
 gives NULL for that row.
 """
 
@@ -152,7 +152,7 @@ def parse(text: str, header: str) -> exp.Expr:
 
 
 def bind(tree: exp.Expr, resolve: Resolve, header: str) -> exp.Expr:
-    """The tree with its names resolved and its texts converted where numbers or times are wanted.
+    """Returns the tree with resolved names, and with texts converted in the places of numbers and times.
 
     Raises:
         InvalidInputError: a name that is not known, or something that is no expression over one row.
@@ -362,7 +362,7 @@ def _to_number(node: exp.Expr | None) -> None:
 
 
 def _to_common(nodes: list[exp.Expr]) -> None:
-    """What is compared must be of one kind: numbers, or times, when any of it is."""
+    """Casts compared values to one kind: numbers, or times, when any of them is."""
     kinds = {_kind(node) for node in nodes}
     if _NUMBER in kinds:
         for node in nodes:

@@ -52,7 +52,7 @@ _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV text is cut into fields.
+    """The options that cut CSV text into fields.
 
     Attributes:
         separator, delimiter: between fields and between lines; one or more bytes.
@@ -73,7 +73,7 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class JsonOptions:
-    """How JSON text is cut into rows.
+    """The options that cut JSON text into rows.
 
     Attributes:
         paths: one JSON path for each field, empty when keys go by name.

@@ -57,7 +57,7 @@ class RowBuffer:
         return pa.concat_tables([mapped.rows for _, mapped in self._parts])
 
     def supplied(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """Which of them have each column that some lack (F9)."""
+        """Returns masks of the rows for each column that some of them lack (F9)."""
         batches = [mapped for _, mapped in self._parts]
         names = {name for mapped in batches for name in mapped.supplied}
         return {
@@ -68,7 +68,7 @@ class RowBuffer:
         }
 
     def sources_of(self, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Where rows that the engine rejected came from; they are in ascending order."""
+        """Returns the sources of rejected rows, which are in ascending order."""
         starts = np.cumsum([0, *(len(mapped.rows) for _, mapped in self._parts)])
         found = []
         for row in rejected:

@@ -153,7 +153,7 @@ class SentinelBytes:
         return writable.tobytes()
 
     def _enclosed(self, view: npt.NDArray[np.uint8]) -> tuple[Positions, Positions]:
-        """Where enclosed fields open and close: what starts a field opens (V7), the next one closes."""
+        """Returns both ends of enclosed fields: one at a field's start opens (V7), the next closes."""
         marks = np.flatnonzero(view == self._options.enclose[0])
         before = view[np.maximum(marks - 1, 0)]
         starts = (marks == 0) | (before == self.separator[0]) | (before == ord("\n"))
@@ -182,7 +182,7 @@ class SentinelBytes:
         return data
 
     def newlines(self, data: npt.NDArray[np.uint8]) -> Positions:
-        """Where line ends inside enclosed fields are in rewritten bytes."""
+        """Returns the positions of line ends inside enclosed fields in rewritten bytes."""
         return np.flatnonzero(data == self._newline[0]) if self._newline else np.array([], dtype=np.int64)
 
     def finish(self, column: pa.ChunkedArray) -> pa.ChunkedArray:

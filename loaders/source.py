@@ -16,7 +16,7 @@ BAD_ROWS_DESCRIBED: Final = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row came from: its line (or row, where a format has no lines), counted from 1, and its text."""
+    """The place of a row: its line (or row, where a format has no lines), counted from 1, and its text."""
 
     line: int
     text: str

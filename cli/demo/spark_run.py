@@ -126,7 +126,7 @@ def show_epochs(table: Table, screen: Screen) -> None:
 
 
 def forget_last_epoch(checkpoint: Path) -> None:
-    """What a crash leaves that strikes after the rows are in and before Spark notes the epoch as done."""
+    """Leaves the state of a crash between the commit of an epoch and Spark's checkpoint."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     (commits / str(last)).unlink()

@@ -28,7 +28,7 @@ class Service(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients connect, such as `http://127.0.0.1:8030`; after `start`. Empty: they do not."""
+        """Returns the clients' address, such as `http://127.0.0.1:8030`, after `start`; empty without one."""
 
     async def start(self) -> None: ...
 

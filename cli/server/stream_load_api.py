@@ -161,7 +161,7 @@ class StreamLoadApi:
         return reply
 
     def _turn(self, body: Any) -> Turn:
-        """Bodies that are still on their way wait for their client: they take no turn from others."""
+        """Returns no turn for a body that waits for its client."""
         return None if isinstance(body, BodyPipe) else self._turns
 
     def _check_length(self, request: web.BaseRequest) -> None:
@@ -205,7 +205,7 @@ class StreamLoadApi:
 
 
 async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:
-    """Moves the body from the connection to the pipe, once it is wanted."""
+    """Moves the body from the connection to the pipe after the first read of the load."""
     await pipe.wanted.wait()
     if _expects_continue(request) and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

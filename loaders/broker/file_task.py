@@ -1,7 +1,7 @@
 """One file of a broker load: read, mapped, checked and staged, in whatever process does it.
 
 A `FileTask` is a picklable value. Nothing is raised for bad rows; they come back with file, line and reason.
-Rows that are merged with stored ones (partial updates, column groups) or want new AUTO_INCREMENT values
+Rows that are merged with stored ones (partial updates, column groups) or need new AUTO_INCREMENT values
 cannot be staged here: they are mapped and checked, and come back for the process that commits.
 """
 
@@ -32,7 +32,7 @@ OnRead = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FileResult:
-    """What became of a file.
+    """The result of a file.
 
     Attributes:
         description: its number within the job.

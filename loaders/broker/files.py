@@ -321,7 +321,7 @@ def _check(name: str, place: str, endpoint: str, allowed: Sequence[str]) -> None
 
 
 def _place(uri: str) -> tuple[str, str]:
-    """Where a path really leads, and the server it is on."""
+    """Returns the resolved place of a path, and its server."""
     uri = _local_path(uri)
     if not is_remote(uri):
         return os.path.realpath(uri), ""

@@ -1,4 +1,4 @@
-"""Where the files of a broker load are read: processes of this host, or Spark's executors.
+"""The readers of a broker load's files: processes of this host, or Spark's executors.
 
 Spark starts in some ten seconds, so a load that a few processes can read in about that time does not go
 there. Either way a file that cannot be read just now is tried again, one that can never be loaded is not

@@ -1,6 +1,6 @@
 """Running a broker load.
 
-1. The label is taken (B2) and the job recorded as PENDING; it waits for its turn by priority (B9).
+1. The label is reserved (B2) and the job recorded as PENDING; it waits by priority (B9).
 2. LOADING: files are found, read, mapped and staged side by side (loaders.broker.pools). Nothing of it can be
    seen.
 3. Rows of all files and tables join one transaction. If not too many were filtered (Y7) it is COMMITTED:
@@ -194,7 +194,7 @@ class _Running:
         self._load.on_progress(self._jobs.get(self._job_id))
 
     def _raise_counters(self, done: TransactionResult) -> None:
-        """Those that the application's `register` was given."""
+        """Raises the counters that the application has registered."""
         counters = registered_counters()
         if counters is None:
             return

@@ -104,7 +104,7 @@ def run_on_spark(
 
 
 def _merging_dicts() -> Any:
-    """How ends add up. A task that ran twice has one entry, so it counts once."""
+    """Returns the sum of ends. A task that ran twice has one entry, so it counts once."""
     from pyspark.accumulators import AccumulatorParam
 
     class MergingDicts(AccumulatorParam[Ends]):

@@ -121,7 +121,7 @@ class LoadSpec:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks may run at once; 0 means as many as there are cores."""
+        """Returns the limit of concurrent tasks; 0 means one per core."""
         return int(self._given("load_parallelism") or 0)
 
     def _given(self, name: str) -> str:
@@ -172,7 +172,7 @@ class LoadSpec:
             )
 
     def options(self, description: DataDescription, path: str | None = None) -> StreamLoadOptions:
-        """How a file is read and mapped: what a stream load with these headers would do.
+        """Returns the options of a stream load that reads and maps a file alike.
 
         Args:
             path: of the file; its suffix is the default of the format (B8). None means the first pattern.

@@ -99,7 +99,7 @@ def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> 
                 f"load {label!r}: the process that was to run it ended with {worker.wait()}; try again",
                 kind="worker",
             ) from error
-        # The job goes on without us: leaving the block must not wait for it.
+        # The job outlives this process: the end of the block must not wait for it.
         worker.returncode = 0
     return answer
 

@@ -1,4 +1,4 @@
-"""Where the rows of a task go: one table, or all tables that its messages name, published in one switch.
+"""The destination of a task's rows: one table, or all tables that its messages name, in one commit.
 
 One table is one load. Many tables are one transaction over them with a statement for each: rows of all tables
 and the offsets of the messages that brought them are there together, or none is (R3, R11).
@@ -25,7 +25,7 @@ OnBegun = Callable[[int], None]
 
 
 class Destination(Protocol):
-    """What one task writes. Use from one thread."""
+    """The tables of one task. Use from one thread."""
 
     @property
     def txn_id(self) -> int:

@@ -74,7 +74,7 @@ class FileSource:
         """Holds nothing."""
 
     def _state(self) -> tuple[int, list[InputFile]]:
-        """How many files were read, and those still to come."""
+        """Returns the count of read files, and the other files."""
         try:
             found = find_files(self._description, self._allowed)
         except NotFoundError:

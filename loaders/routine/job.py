@@ -173,7 +173,7 @@ class RoutineJob(JobRecord):
 
     @property
     def timeout_ms(self) -> int:
-        """How long a task may take (R14)."""
+        """Returns the time limit of a task (R14)."""
         plain = max(self.spec.limits.seconds * 1000 * _TIMEOUT_BATCHES, _TIMEOUT_MS_MIN)
         return int(plain << min(self.timeouts, 10))
 
@@ -204,7 +204,7 @@ class RoutineJob(JobRecord):
         return replace(self.to(PAUSED), tasks={}, paused_ms=now_ms(), pause_kind=kind, reason=reason)
 
     def resumed(self, *, by_itself: bool = False) -> RoutineJob:
-        """R6, R34. A job that was not paused is scheduled anew; the error window goes on (R16)."""
+        """R6, R34. A job that was not paused is scheduled again; the error window continues (R16)."""
         statistic = replace(self.statistic, error_rows_after_resumed=0)
         resumes = self.auto_resumes + 1 if by_itself else 0
         return replace(
@@ -235,7 +235,7 @@ class RoutineJob(JobRecord):
     def divided(
         self, first_offsets: Mapping[str, int], latest: Mapping[str, int], source_id: str = ""
     ) -> RoutineJob:
-        """RUNNING: partitions dealt to tasks in turn (R9).
+        """Returns the RUNNING job with its partitions dealt to tasks round robin (R9).
 
         Args:
             first_offsets: where new partitions begin.
@@ -259,7 +259,7 @@ class RoutineJob(JobRecord):
         return replace(self, tasks={**self.tasks, task_id: begun})
 
     def committed(self, task_id: str, txn_id: int, label: str, batch: Batch) -> RoutineJob:
-        """What a task's rows make of the job, in the transaction that publishes them (R11).
+        """Returns the job after a task's rows, in the transaction that publishes them (R11).
 
         Raises:
             InvalidInputError: the task is none of the job's any more (R12).

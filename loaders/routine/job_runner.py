@@ -123,7 +123,7 @@ class JobRunner:
     # ------------------------------------------------------------------------------------------ scheduling
 
     def _missing(self, job: RoutineJob) -> str:
-        """What the job was made for and is gone (R8); empty when all is there."""
+        """Returns the loss that cancels the job (R8), empty when its database and table exist."""
         with self._store.catalog.read() as tx:
             found = find_database(tx, job.spec.database)
         if found is None or job.database_id not in (0, found):

@@ -19,7 +19,7 @@ class SourceUnavailable(UnavailableError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a partition holds: offsets from `earliest` up to, without it, `latest`."""
+    """The offsets of a partition: from `earliest` up to, without it, `latest`."""
 
     earliest: int
     latest: int

@@ -115,10 +115,10 @@ class RoutineSpec(RowsSpec):
             raise _bad("Flexible partial update does not support WHERE")
 
     def options(self, path: str) -> StreamLoadOptions:
-        """How a body is read and mapped: what a stream load with these headers would do.
+        """Returns the options of a stream load that reads and maps a body alike.
 
         Args:
-            path: of the file the body is, whose suffix tells the format where no property does; empty when
+            path: of the file the body is; its suffix is the default of the format; empty when
                 it is none.
 
         Raises:

@@ -2,7 +2,7 @@
 
 path, table        the store's directory, also as a `file:` URI, and `database.table`
 version            read this version (`versionAsOf` is the same)
-columns            read only these, separated by commas: Spark does not tell a source what a query uses
+columns            read only these, separated by commas: Spark passes no columns of a query to a source
 filter             a condition in SQL, comparisons of columns with constants and AND; zone maps prune by it
 pushdown           true: filters that Spark offers prune too; see loaders.spark.source for when that is wrong
 hidden             true: add the hidden columns
@@ -88,7 +88,7 @@ _KNOWN: Final = _READ | SNAPSHOT_WRITE | _SPARK | {"path", "table"}
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How rows of a frame are loaded; see the module, and `Table.upsert` for what they mean."""
+    """The options of a frame's load; see the module, and `Table.upsert` for their meaning."""
 
     sequence: str | None = None
     merge_type: str = "APPEND"

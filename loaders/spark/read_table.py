@@ -1,4 +1,4 @@
-"""A table as a frame that reads only the columns it is asked for, by the faster way that is right for it.
+"""A table as a frame of the requested columns, by the fastest correct route.
 
 Spark does not pass the columns of a query to a Python data source, so `format("seqstore")` reads the columns
 of its options. `read_table` names them. For a table with `storage_format = parquet`, and where the requested
@@ -63,7 +63,7 @@ def read_table(
             `auto` takes the first where it is right.
 
     Raises:
-        InvalidInputError: an unknown column or route, or `native` where it cannot be; the message says why.
+        InvalidInputError: an unknown column or route, or an impossible `native`; the message has the reason.
         VersionExpiredError: no such version.
     """
     if route not in ROUTES:
@@ -88,7 +88,7 @@ def read_table(
 
 
 def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> str:
-    """What makes Spark's own reader wrong for a state, empty when nothing does."""
+    """Returns the reason against Spark's own reader for a state, empty without one."""
     if isinstance(disk, ObjectDisk):
         return "its segments are on an object store"
     hidden = [name for name in projection.names if hidden_name(name) is not None]

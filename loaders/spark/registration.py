@@ -37,7 +37,7 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
 
 
 def registered_counters() -> LoadCounters | None:
-    """Those that the application of this process was given."""
+    """Returns the counters of this process's application."""
     if not _counters:
         return None
     context = active_context()

@@ -3,7 +3,7 @@
     query = events.writeStream.foreachBatch(foreach_batch_sink("/data/shop", "shop.orders"))
     query.option("checkpointLocation", "/data/checkpoints/orders").start()
 
-    foreach_batch_sink("/data/shop", {                        # one epoch, two tables, one switch
+    foreach_batch_sink("/data/shop", {                        # one epoch, two tables, one commit
         "shop.orders": lambda df: df.where("kind = 'order'").select("id", "price"),
         "shop.stock": Feed(stock_of, partial_columns=True),
     })
@@ -68,7 +68,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"  # the local property Spark sets on t
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch came to.
+    """The result of an epoch.
 
     Attributes:
         query_id, epoch: as Spark counts them.
@@ -103,7 +103,7 @@ class EpochReport:
 
 
 class Feed:
-    """What a table takes of an epoch.
+    """The rows of an epoch for one table.
 
     Args:
         select: makes the table's rows of the epoch's frame.
@@ -240,7 +240,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Sink:
-    """Where epochs go; see `foreach_batch_sink`."""
+    """The destination of epochs; see `foreach_batch_sink`."""
 
     path: Path
     parts: tuple[_Part, ...]
@@ -353,7 +353,7 @@ def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str,
 
 @contextmanager
 def _described(df: DataFrame, text: str) -> Iterator[None]:
-    """What Spark's pages call the jobs run within."""
+    """Sets the description of jobs on Spark's pages."""
     context = df.sparkSession.sparkContext
     before = context.getLocalProperty("spark.job.description")
     context.setJobDescription(text)

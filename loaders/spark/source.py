@@ -7,7 +7,7 @@
 
 Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
-prunes by zone maps. Filters of the query itself do so too where `pushdown` is asked for, which is right for
+prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for
 frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
 whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
 filter that was pushed last.
@@ -77,7 +77,7 @@ class SeqstoreSource(DataSource):
     def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
         """The source, made to raise counters by what it publishes.
 
-        Spark makes sources from their class and tells them nothing but options, so it has to be a class that
+        Spark makes sources from their class and passes them nothing but options, so it has to be a class that
         holds them. It is made here, where no name leads to it: such classes travel by value, and what they
         hold with them.
         """

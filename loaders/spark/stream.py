@@ -153,7 +153,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._at(store.table(self._asked.table).version)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends.
+        """Returns the end of the next batch.
 
         Raises:
             InvalidInputError: the next version changes the schema, or the table is another one.
@@ -345,7 +345,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
             end_loads(table, self._begun(table, shares))
 
     def _begun(self, table: Table, shares: list[StagedRows]) -> list[StagingId]:
-        """What writers of the query have begun until this one was made; later ones have other batches."""
+        """Returns the loads that earlier writers of the query began; later ones have other batches."""
         known = {share.load for share in shares if share.load is not None}
         found = begun_loads(table.loader.disk, table.loader.directory, self._task.load)
         return list(known.union(found))
