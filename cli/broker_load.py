@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Engine(StrEnum):
-    """Who reads the files."""
+    """The reader of the files."""
 
     LOCAL = "local"
     SPARK = "spark"
@@ -56,7 +56,7 @@ def broker_load(
         spec = replace(spec, properties={**spec.properties, "engine": engine.value})
     with open_store(ctx) as store, _progress() as on_progress:
         master = store.settings.load_spark_master if spark_master is None else spark_master
-        # Who runs the job file could read what is beside it anyway.
+        # A user with the job file can read the files beside it without this program.
         allowed = [*store.settings.load_paths, *(allow or []), str(file.parent)]
         load = BrokerLoad(store, spec, allowed, on_progress=on_progress, spark_master=master)
         _, job = load.run()

@@ -1,4 +1,4 @@
-"""What every command is given: the shared options, and the store they name."""
+"""The shared options of every command, and their store."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 @contextmanager
 def _open(file: str) -> Iterator[Any]:
-    """The body, with a progress bar while a terminal shows it and somebody looks."""
+    """Opens the body, with a progress bar on a terminal."""
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as body:
         if not sys.stderr.isatty():
             yield body
@@ -84,7 +84,7 @@ class _Progress:
 
         self._body = body
         status = os.fstat(body.fileno())
-        total = status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe does not tell its length
+        total = status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe has no length
         columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("", total=total)

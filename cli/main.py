@@ -1,7 +1,7 @@
 """`seqstore`: the commands, the options they share, and what becomes of errors.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 conflict, 4 data rejected, 5 corruption. An error is one line on
-standard error; `--debug` gives the trace.
+standard error; `--debug` adds the trace.
 """
 
 from __future__ import annotations

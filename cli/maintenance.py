@@ -1,4 +1,4 @@
-"""`seqstore optimize` and `seqstore vacuum`: fewer segments, and no more versions than asked for."""
+"""`seqstore optimize` and `seqstore vacuum`: fewer segments, fewer versions."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ CSV_NULL: Final = "\\N"  # what stream load reads as NULL
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """The form of printed rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -77,7 +77,7 @@ def box(table: pa.Table) -> str:
 
 
 def box_width(table: pa.Table) -> int:
-    """How wide `box` draws a table."""
+    """Returns the width of a table in `box`."""
     widths = [
         max([_width(heading), *(_width(line) for value in column for line in _lines(value))])
         for heading, column in zip(table.schema.names, _texts(table), strict=True)

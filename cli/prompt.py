@@ -54,7 +54,7 @@ class SqlCompleter(Completer):
         self._functions = [f"{name}(" for name in function_names()]
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """What may stand at the cursor; names of the catalog first."""
+        """Yields completions at the cursor; names of the catalog first."""
         found = _WORD.search(document.text_before_cursor)
         word = found[0] if found is not None else ""
         is_lower = word.islower()
@@ -81,7 +81,7 @@ class SqlCompleter(Completer):
                 if table in mentioned
                 for column in store.table(f"{session.database}.{table}").schema.names
             ]
-        except StoreError:  # dropped meanwhile: what is typed next will say so
+        except StoreError:  # dropped meanwhile: the next statement reports it
             return []
         return [*dict.fromkeys(columns), *tables, *databases]
 
@@ -121,7 +121,7 @@ class Prompt:
     def _read(self) -> str | None:
         """One or more whole statements, empty when they were dropped, None at the end."""
         try:
-            # An exception in the terminal's event loop is an error of ours, not a reason to ask for Enter.
+            # An exception in the terminal's event loop is a defect here, no reason to wait for Enter.
             text = self._lines.prompt(
                 f"seqstore [{self.session.database or '(none)'}]> ", set_exception_handler=False
             )

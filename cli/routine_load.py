@@ -38,7 +38,7 @@ def create(
 
     spec = read_spec(file, name=name)
     with open_store(ctx) as store:
-        # Who makes jobs from a file could read what is beside it anyway.
+        # A user with the job file can read the files beside it without this program.
         job_id = manage.create(store, spec, allowed=[*(allow or []), str(file.parent.resolve())])
     output.reply({"Id": job_id, "Name": spec.name, "State": "NEED_SCHEDULE"})
 
@@ -104,7 +104,7 @@ def pause(ctx: typer.Context, job: Job) -> None:
 
 @app.command("resume")
 def resume(ctx: typer.Context, job: Job) -> None:
-    """Let a paused job go on from where it was."""
+    """Resume a paused job at its offsets."""
     _control(ctx, "RESUME", job)
 
 

@@ -1,4 +1,4 @@
-"""Begins the load that options of a stream or routine load ask for."""
+"""Begins a load with the options of a stream or routine load."""
 
 from __future__ import annotations
 

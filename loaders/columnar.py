@@ -125,7 +125,7 @@ class ColumnarReader:
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, once its buffers are known to hold what it says.
+    """Checks that the buffers of a batch hold what its metadata declares.
 
     IPC is taken as it comes, and touching what is not there would end the process. Text that is no UTF-8 is
     left to the rows.

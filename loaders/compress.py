@@ -67,8 +67,7 @@ class _Pieces(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as asked for, unless they end before: who looks for the end of a long line asks for
-        more and more."""
+        """Reads `size` bytes, fewer only at the end; the search for a line end reads more and more."""
         taken: list[memoryview] = []
         left = size if size >= 0 else sys.maxsize
         while left:
@@ -130,7 +129,7 @@ def _hadoop_blocks(body: BinaryIO, codec: pa.Codec) -> Iterator[bytes]:
 
 
 def _plain_length(part: bytes, codec: str, left: int) -> int:
-    """Snappy says its plain length first (7 bits a byte); an LZ4 part is all that is left of its block."""
+    """Returns the plain length: from Snappy's header (7 bits a byte), or for LZ4 the rest of the block."""
     if codec != "snappy":
         return left
     length = shift = 0

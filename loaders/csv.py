@@ -5,12 +5,13 @@ is that:
 
 1. Line delimiters and separators of several bytes become one byte each; a `\\n` or `\\r` that is part of a
    value becomes a byte that does not occur in the block (see `sentinel_bytes.py`).
-2. With `enclose`, separators and delimiters inside enclosing characters become sentinel bytes
-   too, and so do escaped characters. Opening is only a character that starts a field (V7); the next
+2. With `enclose`, separators and delimiters between an opening and its closing character become sentinel
+   bytes too, and so do escaped characters. Opening is only a character that starts a field (V7); the next
    unescaped one closes (V4, V6).
 3. Lines whose number of fields is wrong are taken out and counted (V2); Arrow refuses a block that has some,
    and only then are they looked for.
-4. Arrow reads the block; sentinel bytes turn back, enclosing characters are removed, `\\N` is NULL (V1).
+4. Arrow reads the block. Sentinel bytes are reversed, one pair of enclosing characters is removed, `\\N` is
+   NULL (V1).
 
 Step 1 and 2 do nothing for the common file, whose blocks go to Arrow as they came. Blocks end at line ends,
 so a block that ends inside an enclosed field grows by the next piece of the body; memory is that of a few
@@ -94,7 +95,7 @@ class _Block:
         return starts[filled], self._ends[filled]
 
     def place(self, line: int) -> Place:
-        """Where the n-th line that is not empty was in the body."""
+        """Returns the place in the body of the n-th line that is not empty."""
         start, end = int(self.lines[0][line]), int(self.lines[1][line])
         before = int(np.searchsorted(self._ends, start) + np.searchsorted(self._inner_newlines, start))
         text = self.sentinel_bytes.undo(self.data[start:end].removesuffix(b"\r"))
@@ -133,7 +134,7 @@ class CsvReader:
             self._lines_before += block.line_count
             del block
             if len(parsed[0].rows) or parsed[0].bad_count:
-                yield parsed.pop()  # what stands here lives until the next block is asked for
+                yield parsed.pop()  # a local name would hold the batch until the next block
 
     def close(self) -> None:
         """Holds nothing but memory."""

@@ -12,14 +12,14 @@ _MESSAGE_MAX: Final = 2_000  # it may quote what the client sent
 
 
 def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """Does what `txn_operation` says.
+    """Commits or aborts a transaction, as `txn_operation` has it.
 
     Args:
         headers: by lower-case name; `txn_id` or `label`, and `txn_operation`.
 
     Returns:
-        `status` and `msg`, as Doris names them here (PC3). A second commit fails: its message says that the
-        transaction is visible already, which clients take as success (PC7).
+        `status` and `msg`, as Doris names them here (PC3). A second commit fails: by its message the
+        transaction is visible already, which clients treat as success (PC7).
     """
     try:
         txn_id, label = _named(headers)

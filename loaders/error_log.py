@@ -18,10 +18,10 @@ _FOLDER: Final = "error_log"
 
 
 class ErrorLog:
-    """The error log of one load; a file exists once there is something to say.
+    """The error log of one load; its first row creates the file.
 
     Args:
-        txn_id: tells the load's transaction, when a name is needed.
+        txn_id: returns the load's transaction, for the name of the file.
 
     Attributes:
         path: of the file, None while nothing was written.
@@ -59,7 +59,7 @@ class ErrorLog:
 
 
 def log_path(data_dir: Path, name: str) -> Path:
-    """Where the log of that name is, or was; the name must be one that a reply has told."""
+    """Returns the path of a log, which may be gone; the name must be one of a reply."""
     return data_dir / _FOLDER / name
 
 

@@ -2,7 +2,7 @@
 
 The text is read by the parser of the SQL front, checked, given Doris's meaning and rendered; nothing of it
 reaches DuckDB as it was written. Fields of CSV and JSON are text, and Doris computes with text that looks
-like numbers, so where a number is wanted a text is converted, to NULL when it is none. What fails for a row
+like numbers, so a text in the place of a number is converted, to NULL when it is none. What fails for a row
 gives NULL for that row.
 """
 
@@ -152,7 +152,7 @@ def parse(text: str, header: str) -> exp.Expr:
 
 
 def bind(tree: exp.Expr, resolve: Resolve, header: str) -> exp.Expr:
-    """The tree with its names resolved and its texts converted where numbers or times are wanted.
+    """Returns the tree with resolved names, and with texts converted in the places of numbers and times.
 
     Raises:
         InvalidInputError: a name that is not known, or something that is no expression over one row.
@@ -271,7 +271,7 @@ def _kind_of_type(column_type: ColumnType) -> str:
 
 
 def _number_type(meaning: ColumnType | None) -> str:
-    """As what a text is computed with: exactly, where the table's column says how."""
+    """Returns the type that a text is computed with: that of the table's column where there is one."""
     if meaning is None:
         return "DOUBLE"
     if meaning.name in INTEGER_RANGES:
@@ -282,7 +282,7 @@ def _number_type(meaning: ColumnType | None) -> str:
 
 
 def _kind(node: exp.Expr | None) -> str | None:
-    """What an expression gives, None when it cannot be told."""
+    """Returns the kind of an expression's result, None when it is unknown."""
     if node is None:
         return None
     if "kind" in node.meta:
@@ -362,7 +362,7 @@ def _to_number(node: exp.Expr | None) -> None:
 
 
 def _to_common(nodes: list[exp.Expr]) -> None:
-    """What is compared must be of one kind: numbers, or times, when any of it is."""
+    """Casts compared values to one kind: numbers, or times, when any of them is."""
     kinds = {_kind(node) for node in nodes}
     if _NUMBER in kinds:
         for node in nodes:

@@ -1,10 +1,10 @@
 """Group commit: many small loads of one table become one transaction (G6-G11).
 
 1. A load reads, maps and checks its rows as ever, and decides on its own ratio; nothing is written.
-2. Its rows join the group of its table. The first member to come leads: it publishes at once what has
-   gathered, itself at the least. Members that come meanwhile are the next group, and the first of them leads
-   it. So a member waits for at most one publish before its own, and no timer runs.
-3. Every member is told the transaction's id and label. When the publish fails, all of its members fail.
+2. Its rows join the group of its table. The first member is the leader: it publishes at once the rows of all
+   members that wait. Later members are the followers of the next group, whose first member leads it. So a
+   member waits for at most one publish before its own, and no timer runs.
+3. Every member receives the transaction's id and label. When the publish fails, all of its members fail.
 
 Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
 modes answer when the rows are durable and visible: for `async_mode` that is earlier than it promises (G7).
@@ -42,7 +42,7 @@ _groups_lock = new_lock()
 
 @dataclass
 class GroupCounts:
-    """What groups of this process have done. Read freely; `tell` is safe to call from any thread.
+    """The counts of this process's groups. `tell` is safe to call from any thread.
 
     Attributes:
         publishes: transactions made for groups.
@@ -136,7 +136,7 @@ class _Member:
 
 
 class _Group:
-    """The members of one table that wait, and who leads."""
+    """The members of one table that wait, and their leader."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

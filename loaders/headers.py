@@ -52,7 +52,7 @@ _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV text is cut into fields.
+    """The options that cut CSV text into fields.
 
     Attributes:
         separator, delimiter: between fields and between lines; one or more bytes.
@@ -73,7 +73,7 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class JsonOptions:
-    """How JSON text is cut into rows.
+    """The options that cut JSON text into rows.
 
     Attributes:
         paths: one JSON path for each field, empty when keys go by name.
@@ -93,7 +93,7 @@ class JsonOptions:
 
 @dataclass(frozen=True)
 class StreamLoadOptions:
-    """Everything a stream load was asked for; `parse_headers` makes it.
+    """The options of a stream load; `parse_headers` reads them.
 
     Attributes:
         label: as given, or None.
@@ -102,7 +102,7 @@ class StreamLoadOptions:
         columns, where, delete: expressions as written, or empty.
         preceding_filter: a condition on the fields as they come; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
-        sequence: the field that gives the sequence (SL1), or None.
+        sequence: the field of the sequence (SL1), or None.
         time_zone: a name that `types.cast.check_zone` gave back.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.

@@ -58,7 +58,7 @@ def http_stream(
     *,
     turn: AbstractContextManager[Any] | None = None,
 ) -> StreamLoadReply:
-    """Loads a body as a statement says; never raises for what a user can get wrong.
+    """Loads a body by a statement; a user's mistake is a refusal, never an exception.
 
     Args:
         headers: of the request; the properties of the statement come first.
@@ -151,7 +151,7 @@ def _split(text: str) -> list[str]:
 
 
 def _field_count(options: StreamLoadOptions, body: BinaryIO) -> tuple[int, BinaryIO]:
-    """How many fields the first line has."""
+    """Counts the fields of the first line and returns the body from its start."""
     head = b""
     while options.csv.delimiter not in head and len(head) < _HEAD_BYTES:
         piece = body.read(1 << 16)

@@ -3,7 +3,7 @@
 1. The body comes in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
 2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
 3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
-   is told apart from one that is null (J7).
+   differs from one that is null (J7).
 
 Scalars become their text, objects and arrays their JSON text (J11). DuckDB reads a number with a point as a
 double, so numbers it would change are put in quotes first; `num_as_string` does that for all with a point or
@@ -52,8 +52,8 @@ class JsonReader:
         body: plain bytes.
         names: of the fields; keys to look for when `options.paths` is empty, else names of the paths in
             order.
-        options: what the headers said.
-        watched: fields for which `SourceBatch.absent` is wanted.
+        options: of the headers.
+        watched: fields that `SourceBatch.absent` covers.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class JsonReader:
             parsed = [batch]
             del batch
             if len(parsed[0].rows) or parsed[0].bad_count:
-                yield parsed.pop()  # what stands here lives until the next block is asked for
+                yield parsed.pop()  # a local name would hold the batch until the next block
 
     def close(self) -> None:
         """Holds nothing but memory."""
@@ -275,7 +275,7 @@ class JsonReader:
         return table, absent, _has_any(texts, table, spellings)
 
     def _keys(self, texts: pa.Array) -> dict[str, list[str]]:
-        """Spellings of the wanted keys that occur, by folded name (J4)."""
+        """Returns the spellings of the requested keys that occur, by folded name (J4)."""
         found: dict[str, list[str]] = {}
         wanted = {_folded(name) for name in self._names}
         lists = evaluate(texts, "CASE json_type(c) WHEN 'OBJECT' THEN json_keys(c) END")
@@ -303,7 +303,7 @@ def _place(documents: pa.Array, lines: Positions, number: int) -> Place:
 
 
 def _folded(key: str) -> str:
-    """What a key means, whatever its case; hidden columns have two spellings."""
+    """Returns the column of a key, whatever its case; hidden columns have two spellings."""
     return (hidden_name(key) or key).lower()
 
 
@@ -311,7 +311,7 @@ _SEVERAL: Final = "Multiple JSON objects in a single line"
 
 
 def _reason(text: bytes) -> str:
-    """Why a text is no JSON document; several objects one after the other are told apart (J3)."""
+    """Returns the reason that a text is no JSON document; several objects in a row have their own (J3)."""
     try:
         decoded = text.decode()
     except UnicodeDecodeError:
@@ -325,7 +325,7 @@ def _reason(text: bytes) -> str:
 
 
 def _mask(flags: pa.BooleanArray) -> Mask:
-    """As NumPy; NULL is false."""
+    """Converts to NumPy; NULL is false."""
     return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False))
 
 

@@ -197,7 +197,7 @@ class RowMapping:
         return targets if sequence is None else [*targets, sequence]
 
     def _target(self, name: str, wanted: str, column_type: ColumnType) -> _Target | None:
-        """The column `name` from the derived column or field `wanted`, None when there is none."""
+        """Returns the column `name` from the derived column or field `wanted`, None without one."""
         for given, index in self._derived.items():
             if (hidden_name(given) or given).lower() == wanted.lower():
                 return _Target(name, column_type, None, index)
@@ -216,7 +216,7 @@ class RowMapping:
                 )
 
     def _plan_sequence(self, targets: Sequence[_Target]) -> _Target | None:
-        """Where the hidden sequence comes from, None when from the mapped column or nowhere (SL1-SL14)."""
+        """Returns the source of the hidden sequence, None for the mapped column or no sequence (SL1-SL14)."""
         schema, wanted = self._schema, self._options.sequence
         hidden = self._target(SEQUENCE_COL, SEQUENCE_COL, schema.sequence_type or _SIGN)
         if schema.sequence_type is None:
@@ -291,7 +291,7 @@ class RowMapping:
         return Evaluator(self._around, [bind(parse(text, "preceding filter"), resolve, "preceding filter")])
 
     def _final(self, header: str, name: str) -> Field | exp.Expr:
-        """What a condition means by a name: the finished column, else the field."""
+        """Resolves a name of a condition: the finished column, else the field."""
         target = self._by_name.get((hidden_name(name) or name).lower())
         if target is not None:
             return Field(_TARGET + target.name, target.type)
@@ -353,7 +353,7 @@ class RowMapping:
         return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied)
 
     def _supplied_cells(self, batch: SourceBatch, positions: Positions) -> dict[str, Mask]:
-        """Which of the kept rows have a column, for each column that some of them lack."""
+        """Returns masks of the kept rows for each column that some of them lack."""
         supplied = {}
         for target in self._targets:
             absent = batch.absent.get(target.source or "")
@@ -398,7 +398,7 @@ class RowMapping:
         return pc.if_else(absent, default_scalar(column, now), values)
 
     def _decided(self, table: pa.Table, fields: pa.Table) -> tuple[pa.Table, Positions | None]:
-        """The rows that `where` selects, with the delete sign that `delete` gives; and which those are."""
+        """Returns the rows that `where` selects, with the delete sign of `delete`, and their positions."""
         if self._decide is None or not len(table):
             return table, None
         both = pa.table(
@@ -419,7 +419,7 @@ class RowMapping:
 
 
 def _is_true(answers: pa.ChunkedArray) -> Mask:
-    """Where a condition holds; NULL is not true."""
+    """Returns the mask of a condition; NULL is not true."""
     return np.asarray(pc.fill_null(answers.cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
 
 

@@ -1,4 +1,4 @@
-"""What a stream load answers: Doris's fields in Doris's order (LS1-LS6)."""
+"""The reply of a stream load: Doris's fields in Doris's order (LS1-LS6)."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class StreamLoadReply(dict[str, Any]):
         return self["Status"] in (SUCCESS, PUBLISH_TIMEOUT)
 
     def to_json(self) -> str:
-        """As Doris writes it: four blanks deep, one field a line."""
+        """Formats the reply as Doris does: four blanks deep, one field a line."""
         return json.dumps(self, ensure_ascii=False, indent=4)
 
 
 @dataclass
 class Progress:
-    """What a load has seen so far; the reply shows it, whatever the outcome (LS9).
+    """The counts of a load so far; the reply has them, whatever the outcome (LS9).
 
     Attributes:
         is_grouped: the load was published with others (G6).

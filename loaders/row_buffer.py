@@ -1,7 +1,7 @@
-"""Mapped batches on their way into one write, and the way back from a rejected row to its source.
+"""The mapped batches of one write, and the sources of the rows that it rejects.
 
-One write makes one segment or more, so batches are gathered; more than `ROWS` or `BYTES` would only cost
-memory, and so would texts of more than `SOURCE_BYTES` in which rejected rows could be shown.
+One write makes at least one segment, so batches are buffered. More than `ROWS` or `BYTES` would only cost
+memory, as would source texts of more than `SOURCE_BYTES`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCE_BYTES: Final = 40 << 20
 
 
 class RowBuffer:
-    """Batches in their order; the source rows themselves are let go."""
+    """Batches in their order, without the source rows."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Places, MappedBatch]] = []
@@ -32,7 +32,7 @@ class RowBuffer:
         self._source_bytes = 0
 
     def add(self, places: Places, mapped: MappedBatch, held_bytes: int = 0) -> None:
-        """Takes a batch; `held_bytes` is what `places` keeps of the body."""
+        """Adds a batch; `places` holds `held_bytes` of the body."""
         if len(mapped.rows):
             self._source_bytes += held_bytes
             self._parts.append((places, mapped))
@@ -45,7 +45,7 @@ class RowBuffer:
 
     @property
     def fullness(self) -> float:
-        """How much of what may be gathered is; from 1 on it is enough."""
+        """Returns the used share of the buffer; from 1 on it is full."""
         return max(self._rows / ROWS, self._bytes / BYTES, self._source_bytes / SOURCE_BYTES)
 
     @property
@@ -57,7 +57,7 @@ class RowBuffer:
         return pa.concat_tables([mapped.rows for _, mapped in self._parts])
 
     def supplied(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """Which of them have each column that some lack (F9)."""
+        """Returns masks of the rows for each column that some of them lack (F9)."""
         batches = [mapped for _, mapped in self._parts]
         names = {name for mapped in batches for name in mapped.supplied}
         return {
@@ -68,7 +68,7 @@ class RowBuffer:
         }
 
     def sources_of(self, rejected: Sequence[RejectedRow]) -> list[BadRow]:
-        """Where rows that the engine rejected came from; they are in ascending order."""
+        """Returns the sources of rejected rows, which are in ascending order."""
         starts = np.cumsum([0, *(len(mapped.rows) for _, mapped in self._parts)])
         found = []
         for row in rejected:

@@ -1,7 +1,7 @@
-"""From a body and its options to rows of the table: which reader, which fields, which mapping.
+"""From a body and its options to rows of the table: the reader, the fields, the mapping.
 
-Planned before the first byte is read, so that options that do not fit the table are refused early (Parquet,
-ORC and Arrow files tell their fields themselves, so their head is read).
+The plan precedes the first byte, so that options that do not fit the table are refused early (Parquet, ORC
+and Arrow files have fields of their own, so their head is read).
 """
 
 from __future__ import annotations

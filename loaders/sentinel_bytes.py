@@ -1,8 +1,7 @@
-"""Bytes that stand for others while Arrow reads a CSV block.
+"""Sentinel bytes: they replace others while Arrow reads a CSV block.
 
-`apply` rewrites a block so that `separator` and `\\n` cut it, `finish` turns the fields of a column back into
-what they mean, `undo` turns rewritten bytes back into what came. Only bytes that do not occur in the block
-stand in for others.
+`apply` rewrites a block so that `separator` and `\\n` cut it. `finish` restores the meaning of a column's
+fields, `undo` restores the original bytes. A sentinel byte never occurs in the original block.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class SentinelBytes:
         return writable.tobytes()
 
     def _enclosed(self, view: npt.NDArray[np.uint8]) -> tuple[Positions, Positions]:
-        """Where enclosed fields open and close: what starts a field opens (V7), the next one closes."""
+        """Returns both ends of enclosed fields: one at a field's start opens (V7), the next closes."""
         marks = np.flatnonzero(view == self._options.enclose[0])
         before = view[np.maximum(marks - 1, 0)]
         starts = (marks == 0) | (before == self.separator[0]) | (before == ord("\n"))
@@ -183,7 +182,7 @@ class SentinelBytes:
         return data
 
     def newlines(self, data: npt.NDArray[np.uint8]) -> Positions:
-        """Where line ends inside enclosed fields are in rewritten bytes."""
+        """Returns the positions of line ends inside enclosed fields in rewritten bytes."""
         return np.flatnonzero(data == self._newline[0]) if self._newline else np.array([], dtype=np.int64)
 
     def finish(self, column: pa.ChunkedArray) -> pa.ChunkedArray:

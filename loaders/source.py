@@ -1,4 +1,4 @@
-"""What every format reader gives: batches of fields as they came, and where each row was."""
+"""The result of every format reader: batches of unconverted fields, and the place of each row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAD_ROWS_DESCRIBED: Final = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row came from: its line (or row, where a format has no lines), counted from 1, and its text."""
+    """The place of a row: its line (or row, where a format has no lines), counted from 1, and its text."""
 
     line: int
     text: str
@@ -39,7 +39,7 @@ class SourceBatch:
 
     Attributes:
         rows: one column for each field, by its source name; text for CSV and JSON.
-        places: positions in `rows` to where they came from. Asked for bad rows only, so it may cost.
+        places: maps positions in `rows` to places in the body. Only bad rows need it, so it may be slow.
         bad_count: rows that are not among `rows`, for they could not be read.
         bad: the first of them.
         absent: for a field, the rows that did not have it at all, unlike those that had NULL there (J7).
@@ -66,7 +66,7 @@ class Reader(Protocol):
         """Reads the body to its end, once."""
 
     def close(self) -> None:
-        """Gives back what the reader holds besides memory; the body stays open."""
+        """Closes the reader's own resources; the body stays open."""
 
 
 def shown(text: bytes) -> str:

@@ -1,15 +1,15 @@
 """Stream load: an uploaded body and its headers become one version of a table.
 
     headers -> options      refused before a transaction begins (LR7)
-    begin                   the label is taken
+    begin                   the label is reserved
     plan                    fields, derived columns, targets: refused before the first byte is read
     body -> batches         of a few megabytes: read, mapped, cast; bad rows counted and logged
-    write                   buffer batches go to the engine, which checks NULLs and lengths (Y2, Y5)
+    write                   the engine checks NULLs and lengths of the buffered batches (Y2, Y5)
     commit                  if no more rows were filtered than `max_filter_ratio` allows (Y7); with
                             `two_phase_commit: true` only the first phase (PC1)
 
-Memory is that of the buffer batches, whatever the size of the body. Nothing is raised for what a user can
-get wrong: the reply says it.
+Memory is that of the buffered batches, whatever the size of the body. A user's mistake is no exception: the
+reply reports it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _CountedBody:
 
 
 class StreamLoad:
-    """One load on its way; `progress` tells how far it is, also after a failure."""
+    """One running load; `progress` holds its counts, also after a failure."""
 
     def __init__(
         self,
@@ -179,8 +179,8 @@ class StreamLoad:
         )
 
     def _may_group(self) -> bool:
-        """G8: what has an outcome of its own to be told or waited for is not grouped, nor what is filled
-        from history."""
+        """G8: a load with an outcome of its own (label, two phases, txn ids) is not grouped, nor is a partial
+        update, which reads history."""
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
@@ -227,7 +227,7 @@ class StreamLoad:
             yield read.pop()  # held by the receiver alone: it is let go before rows are staged
 
     def _write(self, load: Load | GroupedLoad) -> None:
-        """Gives the buffered rows to the engine, and finds the sources of those it rejects."""
+        """Writes the buffered rows and finds the sources of the rejected ones."""
         buffer, self._buffer = self._buffer, RowBuffer()
         if not len(buffer):
             return

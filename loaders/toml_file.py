@@ -28,7 +28,7 @@ class TomlFile:
         what: the kind of job, for errors: "a load job".
 
     Attributes:
-        values: as TOML gives them.
+        values: the parsed file.
 
     Raises:
         NotFoundError: no such file.
@@ -46,7 +46,7 @@ class TomlFile:
             raise InvalidInputError(f"{path}: not TOML: {error}", kind="bad_load") from error
 
     def check_names(self, given: Mapping[str, Any], known: Iterable[str], where: str = "") -> None:
-        """Raises InvalidInputError for a name nobody knows.
+        """Raises InvalidInputError for an unknown name.
 
         Args:
             where: " in [[load]]", or nothing for the file itself.

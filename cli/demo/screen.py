@@ -1,4 +1,4 @@
-"""What the demo prints: text, statements, tables, progress; plain lines where there is no terminal."""
+"""The demo's output: text, statements, tables, progress; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Screen:
         self.console.print(escape(text))
 
     def prompt(self, prompt: str, text: str) -> None:
-        """What is typed, behind its prompt."""
+        """Prints a command behind its prompt."""
         self.console.print(f"\n[bold cyan]{escape(prompt)}[/bold cyan] {escape(text)}", soft_wrap=True)
 
     def block(self, text: str) -> None:

@@ -35,7 +35,7 @@ class JobProcess:
             raise StoreError(f"the Spark job ended with {self._process.returncode}", kind="demo_failed")
 
     def kill(self) -> None:
-        """As a power cut would: driver and JVM at once, without a word."""
+        """Kills driver and JVM at once, as a power cut would."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 

@@ -48,7 +48,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
     """Streams every batch as a file and compares the table with the source.
 
     Returns:
-        False where Spark cannot run; the reason was said.
+        False where Spark cannot run; the demo has printed the reason.
 
     Raises:
         StoreError: the table differs from the source.
@@ -96,7 +96,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
 
 
 def run_until_killed(store: Store, table: str, events: Path, checkpoint: Path) -> int:
-    """Runs the job in a process that is killed after some epochs; returns the last one it told of."""
+    """Runs the job in a process that is killed after some epochs; returns the last visible one."""
     seen = -1
     with start_job(store.path, table, events, checkpoint, LOCAL_MASTER) as job:
         for epoch in job.epochs():
@@ -126,7 +126,7 @@ def show_epochs(table: Table, screen: Screen) -> None:
 
 
 def forget_last_epoch(checkpoint: Path) -> None:
-    """What a crash leaves that strikes after the rows are in and before Spark notes the epoch as done."""
+    """Leaves the state of a crash between the commit of an epoch and Spark's checkpoint."""
     commits = checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     (commits / str(last)).unlink()
@@ -146,7 +146,7 @@ def stream_files(
     """Runs a query over every file there is, then ends; one report an epoch.
 
     Args:
-        on_epoch: told of each epoch when its rows are visible and before Spark notes it as done.
+        on_epoch: called for each epoch when its rows are visible, before Spark's checkpoint has it.
         sink_options: of `foreach_batch_sink`.
     """
     reports: list[EpochReport] = []
@@ -200,7 +200,7 @@ def spark_session(
     ):
         # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        from pyspark.sql import SparkSession  # here: nobody waits for it who has no Spark
+        from pyspark.sql import SparkSession  # here: other demos must not wait for the import
 
         builder = SparkSession.builder.master(master).appName("seqstore demo")
         spark = builder.config(map=settings).getOrCreate()

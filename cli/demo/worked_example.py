@@ -1,7 +1,7 @@
 """The worked example of the Doris documentation on sequence columns, statement by statement.
 
-One key, three uploads in an order in which they did not happen. `STEPS` holds what is said to the store and
-the answer the documentation prints; `run_worked_example` says it and compares the answers letter by letter.
+One key, three uploads in an order in which they did not happen. `STEPS` holds the statements and the
+printed answers of the documentation; `run_worked_example` runs them and compares the answers by character.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ PROPERTIES(
 
 
 def run_worked_example(store: Store, screen: Screen) -> int:
-    """Says every step, shows every answer.
+    """Runs every step and prints every answer.
 
     Returns:
         How many answers were compared; all were equal.

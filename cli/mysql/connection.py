@@ -1,10 +1,10 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
 1. The server greets with 20 random bytes; the client answers with its name, what it can do, and
-   SHA1(password) hidden by those bytes. With TLS it first asks to encrypt. A client that would prove its
-   password in another way is asked to do it in this one.
+   SHA1(password) hidden by those bytes. With TLS it first requests encryption. The server switches a client
+   with another authentication method to this one.
 2. Each command runs in the connection's own session, so what one connection sets no other sees (W13).
-3. Rows go out as they are read; a slow client slows its query down, and nothing is gathered.
+3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PREPARED_MAX: Final = 4096
 
 @dataclass
 class _Client:
-    """What a client says of itself."""
+    """The handshake response of a client."""
 
     capabilities: int
     name: str
@@ -61,8 +61,8 @@ class Connection:
     Args:
         make_session: a new session for a user and a connection number.
         find_account: as `Accounts.find`.
-        tls: to encrypt with when the client asks for it; None when this server does not.
-        tls_required: refuse clients that do not ask.
+        tls: certificate for clients that request TLS; None turns TLS off.
+        tls_required: refuses clients without TLS.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Connection:
         self._channel.sequence = 0
         return self._channel.read()
 
-    # ------------------------------------------------------------------------------------- who it is
+    # ------------------------------------------------------------------------------------------ login
 
     def _greet(self) -> bool:
         """Whether the client may stay."""
@@ -296,7 +296,7 @@ class Connection:
         self._prepared_count += 1
         self._prepared[self._prepared_count] = prepared
         count = len(prepared.places)
-        # The columns are told at every execution, not before: they may depend on the values.
+        # Every execution sends its columns: they may depend on the values.
         self._channel.write(
             b"\0"
             + self._prepared_count.to_bytes(4, "little")
@@ -390,7 +390,7 @@ class Connection:
 
 
 def _resized(channel: Channel) -> Channel:
-    """The same connection, for larger packets: nobody unknown may send such."""
+    """Returns the connection with the packet limit of logged-in clients."""
     return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
 
 

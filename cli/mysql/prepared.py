@@ -29,7 +29,7 @@ class Prepared:
 
     Attributes:
         places: offsets of its `?` in the text.
-        types: of the parameters, as the client last told.
+        types: of the parameters, as the client last sent them.
         long_values: what came by COM_STMT_SEND_LONG_DATA, by parameter.
     """
 

@@ -1,4 +1,4 @@
-"""Which MySQL error number and SQL state an error has; clients and drivers decide by them what to do."""
+"""The MySQL error number and SQL state of each error; clients and drivers branch on them."""
 
 from __future__ import annotations
 

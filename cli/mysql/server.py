@@ -30,12 +30,12 @@ class MysqlServer:
             ...
 
     Args:
-        host: 127.0.0.1 unless told otherwise.
-        port: 0 takes a free one; `self.port` tells which.
+        host: address to listen on.
+        port: 0 means a free one; `self.port` is its number.
         tls: certificate and key to encrypt with; None serves plain connections only.
         tls_required: refuse plain ones.
-        connections_max: more are told so and closed.
-        idle_seconds_max: a connection that says nothing for so long is closed.
+        connections_max: the server refuses more.
+        idle_seconds_max: the server closes a connection that is silent for longer.
     """
 
     def __init__(

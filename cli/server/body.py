@@ -24,7 +24,7 @@ class BodyPipe:
     """A readable stream; made in the event loop's thread.
 
     Args:
-        announced: bytes the client said it sends, None when it did not.
+        announced: the Content-Length, None without one.
         bytes_max: reading fails beyond these.
         idle_seconds: reading fails when nothing arrives for so long.
     """

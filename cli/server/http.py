@@ -1,4 +1,4 @@
-"""The HTTP service: connections, who is asking, and which part answers.
+"""The HTTP service: connections, logins and routes.
 
     PUT  /api/{db}/{table}/_stream_load                  one load (cli.server.stream_load_api)
     PUT  /api/_http_stream                               one load by an INSERT statement
@@ -8,8 +8,8 @@
     GET  /health, /api/health, /metrics, /api/fe_version_info, /api/backends, ...   for probes
     (cli.server.status_api)
 
-Paths may end with a slash. Everything but health, metrics and error logs asks for HTTP Basic; a name or
-password that is wrong is answered before a byte of a body was asked for.
+Paths may end with a slash. Every path but health, metrics and error logs requires HTTP Basic. The service
+refuses a wrong name or password before it requests a byte of the body.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Route:
     method: str
     path: tuple[str, ...]
     handler: Handler
-    is_open: bool = False  # no user is asked for
+    is_open: bool = False  # without login
 
     def match(self, parts: list[str]) -> list[str] | None:
         """The names in the path, None when it is another path."""
@@ -181,7 +181,7 @@ class HttpService:
         return await each.handler(request, names, user)
 
     async def _log_in(self, request: web.BaseRequest) -> str:
-        """The user that asks (LR1).
+        """Returns the user of a request (LR1).
 
         Raises:
             AccessDeniedError: no credentials, or wrong ones.

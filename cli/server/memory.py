@@ -1,4 +1,4 @@
-"""How the server's memory goes back to the system.
+"""The return of the server's memory to the system.
 
 A load takes and frees blocks of many megabytes, in many threads. Left to itself the C library raises the size
 up to which it keeps freed blocks, in an arena for each thread, and Arrow's own allocator keeps its share:
@@ -23,8 +23,8 @@ _ARENAS: Final = 4
 
 
 def keep_little_freed_memory() -> None:
-    """Makes the process give large blocks back as soon as they are freed; of no effect without glibc. Small
-    ones are given back by large loads (`runtime.freed_memory`)."""
+    """Makes the process give large blocks back as soon as they are freed; of no effect without glibc. Large
+    loads release small ones (`runtime.freed_memory`)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return

@@ -71,7 +71,7 @@ class Metrics:
         """Yields every metric of a scrape; the registry calls it."""
         for each in (self._loads, self._rows, self._bytes, self._running, self._seconds, self._started):
             for metric in each.collect():
-                # The start of the server says when they were created.
+                # `start_time_seconds` is the creation time of every counter.
                 metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
                 yield metric
         yield from _groups()

@@ -23,5 +23,5 @@ def failure(message: str, *, status: int = 200) -> web.Response:
 
 
 def manager_reply(data: Any, *, message: str = "success", code: int = 0) -> web.Response:
-    """What Doris's management endpoints answer with."""
+    """Returns the reply of Doris's management endpoints."""
     return json_reply({"msg": message, "code": code, "data": data, "count": 0})

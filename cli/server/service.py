@@ -1,4 +1,4 @@
-"""What the server is made of: services that start, stop and say where they are.
+"""The services of a server: their start, stop and addresses.
 
 start               in order; one that cannot start stops those before it, and its error is the answer
 SIGTERM, SIGINT     services stop in reverse order, running work gets its time
@@ -28,7 +28,7 @@ class Service(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients connect, such as `http://127.0.0.1:8030`; after `start`. Empty: they do not."""
+        """Returns the clients' address, such as `http://127.0.0.1:8030`, after `start`; empty without one."""
 
     async def start(self) -> None: ...
 
@@ -88,7 +88,7 @@ async def _stop(running: Sequence[Service], given_up: asyncio.Event) -> None:
 
 
 def check_exposure(store: Store, host: str) -> None:
-    """Refuses to listen beyond this machine while everybody could log in as root.
+    """Refuses to listen beyond this machine while root has no password.
 
     Raises:
         InvalidInputError: with the way out.

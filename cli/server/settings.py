@@ -1,4 +1,4 @@
-"""Settings of the server, units in the names; `[server]` of `conf/default.toml` says the reason of each."""
+"""Settings of the server, units in the names; `[server]` of `conf/default.toml` has the reasons."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ServerSettings:
         body_idle_seconds: a client that sends nothing for this long is given up.
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
-        stop_seconds: what running loads get when the server is asked to stop.
+        stop_seconds: time for running loads after a stop signal.
         mysql_connections_max: MySQL clients at a time; more are refused.
-        mysql_idle_seconds: a MySQL client that says nothing for this long is disconnected.
+        mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
         maintenance_seconds: how often every table is looked at for compaction and old versions; 0 never.
     """

@@ -1,5 +1,4 @@
-"""What clients and monitors ask a Doris about besides loading: labels, error logs, health, versions,
-backends."""
+"""The read-only endpoints of Doris: labels, error logs, health, metrics, versions, backends."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ class StatusApi:
         return record
 
     async def error_log(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/_load_error_log?file=...; its name cannot be guessed, so it asks for no user (LS11)."""
+        """GET /api/_load_error_log?file=...; its name cannot be guessed, so it needs no login (LS11)."""
         given = request.query.get("file", "")
         match = _LOG_NAME.fullmatch(given)
         path = log_path(self._store.path, match[1]) if match else None

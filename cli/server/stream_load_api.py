@@ -4,8 +4,8 @@
    the advertised address or back to where it came from; the mark in the new address ends this. Others are
    served at once: they have sent the body already.
 2. The length must be announced, or the body be chunked (LR3).
-3. The load runs in a thread. Headers, user and table are checked before the body is asked for: `100
-   Continue` goes out when the thread reads its first byte. Small bodies that are on their way anyway are
+3. The load runs in a thread, which checks headers, user and table before it requests the body: the server
+   sends `100 Continue` when the thread reads its first byte. Small bodies that are on their way anyway are
    read before a thread is taken.
 4. The reply is 200 with a Status, whatever became of the load (LR2).
 """
@@ -58,7 +58,7 @@ class StreamLoadApi:
         self._is_stopping = False
 
     async def finish(self, seconds: float) -> None:
-        """Gives running loads some time, then makes them abort."""
+        """Waits for running loads, then aborts the rest."""
         self._is_stopping = True
         try:
             if self._running:
@@ -161,7 +161,7 @@ class StreamLoadApi:
         return reply
 
     def _turn(self, body: Any) -> Turn:
-        """Bodies that are still on their way wait for their client: they take no turn from others."""
+        """Returns no turn for a body that waits for its client."""
         return None if isinstance(body, BodyPipe) else self._turns
 
     def _check_length(self, request: web.BaseRequest) -> None:
@@ -205,7 +205,7 @@ class StreamLoadApi:
 
 
 async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:
-    """Moves the body from the connection to the pipe, once it is wanted."""
+    """Moves the body from the connection to the pipe after the first read of the load."""
     await pipe.wanted.wait()
     if _expects_continue(request) and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -247,7 +247,7 @@ def _moved(request: web.BaseRequest, advertised: str) -> web.Response:
 
 
 def _origin(request: web.BaseRequest) -> str:
-    """Where the client thinks we are; our own address for HTTP/1.0 clients that do not say."""
+    """Returns the server's address in the request; HTTP/1.0 clients may send none."""
     host = request.headers.get("Host", "")
     if not host and request.transport is not None:
         name, port = request.transport.get_extra_info("sockname")[:2]

@@ -1,7 +1,7 @@
 """One file of a broker load: read, mapped, checked and staged, in whatever process does it.
 
 A `FileTask` is a picklable value. Nothing is raised for bad rows; they come back with file, line and reason.
-Rows that are merged with stored ones (partial updates, column groups) or want new AUTO_INCREMENT values
+Rows that are merged with stored ones (partial updates, column groups) or need new AUTO_INCREMENT values
 cannot be staged here: they are mapped and checked, and come back for the process that commits.
 """
 
@@ -32,7 +32,7 @@ OnRead = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FileResult:
-    """What became of a file.
+    """The result of a file.
 
     Attributes:
         description: its number within the job.
@@ -77,7 +77,7 @@ class FileTask:
         """Stages the whole file.
 
         Args:
-            on_read: told every now and then how many bytes were read; what it raises ends the task.
+            on_read: called now and then with the count of bytes; its exception ends the task.
 
         Raises:
             InvalidInputError: the file does not fit the table, or is none of its format: it will never do.
@@ -126,7 +126,7 @@ class FileTask:
         return self._write(done, buffer) if len(buffer) else done
 
     def _with_path_fields(self, batch: SourceBatch) -> SourceBatch:
-        """B7: columns of the file that go by the same name give way to the path's."""
+        """B7: fields of the path replace columns of the file with the same name."""
         if not self.file.path_fields:
             return batch
         taken = {name.lower() for name, _ in self.file.path_fields}
@@ -168,7 +168,7 @@ class FileTask:
 class _CountedBody:
     """The file from its start to its end, counting what was read of it.
 
-    It tells of every few MB itself: a Parquet file is read as a whole before its first rows come.
+    It reports every few MB itself: a Parquet file is read as a whole before its first rows.
     """
 
     def __init__(self, inner: BinaryIO, on_read: OnRead) -> None:

@@ -29,7 +29,7 @@ _SET: Final = re.compile(r"\[\^?\]?[^\]/]*\]")
 _ANY_DEPTH: Final = "**"
 _DEPTHS: Final = re.compile(r"(?<![^/])\*\*(/\*\*)+(?![^/])")
 _LOGIN: Final = re.compile(r"(?<=://)[^/@]*@")
-# Only characters that mean the same to whoever opens the URI: a `#` would end it there.
+# Only characters with one meaning in every library that opens the URI: a `#` would end it in some.
 _ADDRESS: Final = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<login>[\w.~%!$&'()*+,;=:-]*@)?(?P<bucket>[\w.~:-]*)(/(?P<path>.*))?",
     re.ASCII | re.DOTALL | re.IGNORECASE,
@@ -44,7 +44,7 @@ class InputFile:
     Attributes:
         uri: what it is known by: a local path, or a URI with all that opens it.
         size: bytes.
-        path_fields: fields its path tells, in the order of COLUMNS FROM PATH AS.
+        path_fields: fields of its path, in the order of COLUMNS FROM PATH AS.
         server: of a remote file, the URI without its path, which `pyarrow.fs` understands.
         key: of a remote file, its path on the server, as the server lists it.
     """
@@ -57,7 +57,7 @@ class InputFile:
 
     @property
     def name(self) -> str:
-        """What users are told: the URI without the keys that open it."""
+        """The name in messages: the URI without the keys that open it."""
         return f"{shown(self.server)}/{self.key}" if self.server else shown(self.uri)
 
     def open(self) -> BinaryIO:
@@ -80,7 +80,7 @@ class _Address:
         head: scheme, login and bucket.
         path: below the bucket.
         query: parameters as they were given.
-        parameters: the same, each once: nobody else is asked than the server that was checked.
+        parameters: the same, each once: the read goes to the server that the check saw.
     """
 
     head: str
@@ -99,7 +99,7 @@ class _Address:
         return self.parameters.get(_ENDPOINT, "")
 
     def place(self, path: str) -> str:
-        """Where a path on the server is, whoever opens it."""
+        """Returns the place of a path on the server, without login and parameters."""
         place = f"{shown(self.head)}/{path}"
         # What a server makes of them is its business, even of escaped ones.
         if ".." in [*place.split("/"), *unquote(place).split("/")]:
@@ -134,7 +134,7 @@ def find_files(description: DataDescription, allowed: Sequence[str]) -> list[Inp
     """
     found: dict[str, InputFile] = {}
     for given in description.paths:
-        check_pattern(given, allowed)  # before anybody is asked
+        check_pattern(given, allowed)  # before the first request to a server
         pattern = _rooted(given, allowed)
         files = _remote(pattern) if is_remote(pattern) else _local(pattern)
         if not files:
@@ -273,7 +273,7 @@ def _braces(pattern: str) -> list[str]:
 
 
 def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
-    """Whether all that a pattern could match may be read; nobody looks what is there.
+    """Checks every folder that a pattern could match, without a look at the files.
 
     Raises:
         AccessDeniedError: a folder it would look into is not below any of the allowed ones.
@@ -321,7 +321,7 @@ def _check(name: str, place: str, endpoint: str, allowed: Sequence[str]) -> None
 
 
 def _place(uri: str) -> tuple[str, str]:
-    """Where a path really leads, and the server it is on."""
+    """Returns the resolved place of a path, and its server."""
     uri = _local_path(uri)
     if not is_remote(uri):
         return os.path.realpath(uri), ""

@@ -28,7 +28,7 @@ class LoadJob(JobRecord):
     """One job.
 
     Attributes:
-        spec: what was asked for.
+        spec: the request.
         state: PENDING, LOADING, COMMITTED, FINISHED or CANCELLED.
         owner: process id and start time of the process that runs it.
         allowed: directories and URIs below which it may read.

@@ -29,7 +29,7 @@ class LoadJobs(JobStore[LoadJob]):
         return found
 
     def cancel(self, database: str, label: str, matches: Callable[[LoadJob], bool] | None = None) -> int:
-        """Asks running jobs to end (B17); returns how many were asked.
+        """Cancels running jobs (B17) and returns their count.
 
         Args:
             label: theirs, or the pattern that `matches` decides.
@@ -64,7 +64,7 @@ class LoadJobs(JobStore[LoadJob]):
         return asked
 
     def may_start(self, job_id: int, running_max: int) -> bool:
-        """Whether it is a waiting job's turn: by priority, then by age (B9)."""
+        """Whether a waiting job is the next one: by priority, then by age (B9)."""
         jobs = self.all()
         if sum(job.state in (LOADING, COMMITTED) for job in jobs.values()) >= running_max:
             return False
@@ -74,7 +74,7 @@ class LoadJobs(JobStore[LoadJob]):
 
 
 def _cancelling(job: LoadJob) -> LoadJob:
-    """Decided within the change: the job may go on to commit meanwhile."""
+    """Marks a job as cancelled; called within the change of its record, for the job may commit meanwhile."""
     if job.state == COMMITTED:
         raise InvalidInputError("Job could not be cancelled while txn is committing", kind="job_committing")
     return job if job.has_ended else replace(job, is_cancelling=True)

@@ -1,4 +1,4 @@
-"""Where the files of a broker load are read: processes of this host, or Spark's executors.
+"""The readers of a broker load's files: processes of this host, or Spark's executors.
 
 Spark starts in some ten seconds, so a load that a few processes can read in about that time does not go
 there. Either way a file that cannot be read just now is tried again, one that can never be loaded is not
@@ -29,7 +29,7 @@ POLL_SECONDS: Final = 0.2
 
 
 class Cancelled(Exception):
-    """Somebody asked the job to end. Never leaves the package."""
+    """A user has cancelled the job. The exception never leaves the package."""
 
 
 class TimedOut(Cancelled):
@@ -37,17 +37,17 @@ class TimedOut(Cancelled):
 
 
 class Watch(Protocol):
-    """What a running job wants to hear, and whether it is still wanted."""
+    """The progress callback of a running job."""
 
     def __call__(self, files_done: int, bytes_done: int) -> None:
-        """Told how far the files are; raises to end the job."""
+        """Records the progress; its exception ends the job."""
 
 
 def choose_engine(asked: str, size: int) -> str:
     """`spark` or `local`.
 
     Raises:
-        InvalidInputError: Spark was asked for and cannot run here.
+        InvalidInputError: the job requires Spark, which cannot run here.
     """
     if asked == "local" or (asked == "auto" and size < SPARK_BYTES_MIN):
         return "local"
@@ -146,7 +146,7 @@ class _Pool:
             self._submit(number)
 
 
-# Of a worker process: bytes read, by task, and whether nobody wants them any more.
+# Of a worker process: bytes read, by task, and whether the job has ended.
 _counts: SynchronizedArray[int] | None = None
 _stop: ctypes.c_bool | None = None
 
@@ -172,5 +172,5 @@ def _run_in_worker(number: int, task: FileTask) -> FileResult:
         if _counts is not None:
             _counts[number] = count
 
-    note(0)  # it may have waited in the queue of the pool, which gives no task back
+    note(0)  # the pool cannot cancel a task in its queue
     return task.run(note)

@@ -1,13 +1,13 @@
 """Running a broker load.
 
-1. The label is taken (B2) and the job recorded as PENDING; it waits for its turn by priority (B9).
+1. The label is reserved (B2) and the job recorded as PENDING; it waits by priority (B9).
 2. LOADING: files are found, read, mapped and staged side by side (loaders.broker.pools). Nothing of it can be
    seen.
 3. Rows of all files and tables join one transaction. If not too many were filtered (Y7) it is COMMITTED:
-   nobody can cancel it any more. One switch publishes the rows on all tables (B4) and makes it FINISHED.
+   it cannot be cancelled any more. One transaction publishes the rows of all tables and FINISHED (B4).
 4. Anything else ends in CANCELLED with the reason (B14): an error, a cancellation, the time-out. The label is
-   free again and no file is left. When the process dies, nothing was published: the job is run again from the
-   start by the next server of the store, or whoever looks first finds it cancelled.
+   free again and no file is left. A process that dies has published nothing: the next server of the store
+   runs the job again from the start, or the first reader of the job cancels it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BrokerLoad:
 
     Attributes:
         allowed: directories and URIs below which files may be read.
-        on_progress: told of every change of the job's record.
+        on_progress: called with every change of the job's record.
         spark_master: where a Spark session of its own runs; empty: see `spark_pool.spark_session`.
     """
 
@@ -65,7 +65,7 @@ class BrokerLoad:
         """Takes the label, then runs the job to its end.
 
         Args:
-            on_submitted: told the job's number once the label is taken.
+            on_submitted: called with the job's number once the label is reserved.
 
         Returns:
             The job's number, and its record: FINISHED or CANCELLED.
@@ -194,7 +194,7 @@ class _Running:
         self._load.on_progress(self._jobs.get(self._job_id))
 
     def _raise_counters(self, done: TransactionResult) -> None:
-        """Those that the application's `register` was given."""
+        """Raises the counters that the application has registered."""
         counters = registered_counters()
         if counters is None:
             return
@@ -211,7 +211,7 @@ class _Running:
         self.change(lambda job: replace(job, state=LOADING, started_ms=now_ms()))
 
     def _enter_commit(self) -> None:
-        """From here on nobody can cancel: decided in one step with what others ask for."""
+        """Makes the job COMMITTED unless it was cancelled: one change of the record decides."""
         self._check()
 
         def committed(job: LoadJob) -> LoadJob:

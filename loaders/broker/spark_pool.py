@@ -1,7 +1,7 @@
 """Files of a broker load read by Spark's executors.
 
-The driver hears from a task when it ends: an accumulator brings the bytes it read, or why its file can never
-be loaded, which ends the job at once; Spark itself tries again what failed otherwise.
+An accumulator carries the end of each task to the driver: the bytes it read, or the error of a file that can
+never be loaded, which ends the job at once. Spark itself retries other failures.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def run_on_spark(
 
 
 def _merging_dicts() -> Any:
-    """How ends add up. A task that ran twice has one entry, so it counts once."""
+    """Returns the sum of ends. A task that ran twice has one entry, so it counts once."""
     from pyspark.accumulators import AccumulatorParam
 
     class MergingDicts(AccumulatorParam[Ends]):
@@ -119,7 +119,7 @@ def _merging_dicts() -> Any:
 
 
 def _cause(error: BaseException) -> str:
-    """What a task said last; the rest is where in Spark it happened."""
+    """Returns the error of a task without Spark's own trace."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line.startswith("seqstore.store.errors.")]
     if told:
@@ -171,8 +171,8 @@ def _leave() -> None:
 
 
 def running_session() -> SparkSession | None:
-    """The session that is there already, whichever thread made it: a process has one SparkContext, and who
-    stops it stops it for all."""
+    """Returns the session of this process, whichever thread made it: a process has one SparkContext, and its
+    stop ends every session."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()  # of this thread alone

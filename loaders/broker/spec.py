@@ -1,4 +1,4 @@
-"""What a broker load was asked to do: one value, whether it came from LOAD LABEL or from a TOML file."""
+"""The specification of a broker load, from LOAD LABEL or from a TOML file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FLAGS: Final = (
     "num_as_string",
     "fuzzy_parse",
 )
-# What an empty value is told to be instead; flags have an answer of their own.
+# Expected values in the error of an empty one; flags have an error of their own.
 _EXPECTED: Final = {
     "strict_mode": "true or false",
     "timezone": "a time zone such as Asia/Shanghai or +08:00",
@@ -121,7 +121,7 @@ class LoadSpec:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks may run at once; 0 means as many as there are cores."""
+        """Returns the limit of concurrent tasks; 0 means one per core."""
         return int(self._given("load_parallelism") or 0)
 
     def _given(self, name: str) -> str:
@@ -129,7 +129,7 @@ class LoadSpec:
         return self.properties.get(name, "").strip()
 
     def check(self) -> None:
-        """What can be told before any file is looked at.
+        """Checks the specification without a look at files.
 
         Raises:
             InvalidInputError: names the property or description at fault.
@@ -172,11 +172,10 @@ class LoadSpec:
             )
 
     def options(self, description: DataDescription, path: str | None = None) -> StreamLoadOptions:
-        """How a file is read and mapped: what a stream load with these headers would do.
+        """Returns the options of a stream load that reads and maps a file alike.
 
         Args:
-            path: of the file; its suffix tells the format where the description does not (B8). None means
-                the first pattern.
+            path: of the file; its suffix is the default of the format (B8). None means the first pattern.
 
         Raises:
             InvalidInputError: as the stream load would answer.
@@ -225,7 +224,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
 
 
 def format_of(path: str) -> tuple[str, str]:
-    """Format and compression a file's name tells; CSV without compression when it tells nothing (B8)."""
+    """Returns format and compression by the suffixes of a name; CSV without compression by default (B8)."""
     plain = re.sub(r"\?\w+=.*", "", path.lower())  # parameters of a URI
     parts = plain.rsplit("/", 1)[-1].split(".")[1:]
     compressions = {

@@ -96,7 +96,7 @@ def _matches(wanted: sql.LabelFilter, label: str) -> bool:
 
 
 def spec_of(statement: sql.LoadLabel, database: str) -> LoadSpec:
-    """The job a LOAD LABEL asks for.
+    """Returns the specification of a LOAD LABEL.
 
     Raises:
         InvalidInputError: NEGATIVE, HDFS, or properties that cannot be.
@@ -127,8 +127,8 @@ def _description(given: sql.DataDescription, statement: sql.LoadLabel) -> DataDe
 
 
 def _uri(path: str, properties: Mapping[str, str]) -> str:
-    """A path of the statement as a local path, or as a URI with what WITH S3 said; that of another storage
-    stays as it is: the job tells what it cannot reach.
+    """Returns a path of the statement as a local path, or as a URI with the properties of WITH S3. A URI of
+    another storage stays as it is: the job reports that it cannot be reached.
 
     Raises:
         InvalidInputError: an unknown property.
@@ -152,7 +152,7 @@ def _uri(path: str, properties: Mapping[str, str]) -> str:
 
 
 def _s3_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """What WITH S3 said, by names without prefix.
+    """Returns the properties of WITH S3 by names without prefix.
 
     Raises:
         InvalidInputError: an unknown name. Without its endpoint or key, a load would read another server.

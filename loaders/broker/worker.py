@@ -1,7 +1,7 @@
-"""A broker load in a process of its own, so that it outlives whoever submitted it (B2).
+"""A broker load in a process of its own, which outlives the process that submitted it (B2).
 
-`submit` starts `python -m loaders.broker.worker DATA_DIR`, hands it the job, and returns once it has taken
-the label and recorded the job, or was refused. `resume` does so for jobs whose process is gone.
+`submit` starts `python -m seqstore.loaders.broker.worker DATA_DIR` and sends it the job. It returns once the
+worker has reserved the label and recorded the job, or was refused. `resume` restarts abandoned jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker is to do: a new job, or one that is there already."""
+    """The work of a worker: a new job, or one that is recorded already."""
 
     spec: LoadSpec
     allowed: tuple[str, ...]
@@ -74,7 +74,7 @@ def resume(store: Store) -> list[int]:
 
 
 def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> int | StoreError | None:
-    """Starts a worker and hands it what `order_for` says to its process id; None sends it home."""
+    """Starts a worker and sends it the order that `order_for` has for its process id; None ends it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen(
         [sys.executable, "-m", "seqstore.loaders.broker.worker", str(path)],
@@ -99,13 +99,13 @@ def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> 
                 f"load {label!r}: the process that was to run it ended with {worker.wait()}; try again",
                 kind="worker",
             ) from error
-        # The job goes on without us: leaving the block must not wait for it.
+        # The job outlives this process: the end of the block must not wait for it.
         worker.returncode = 0
     return answer
 
 
 def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """The worker: runs one job and tells once whether it began."""
+    """Runs one job as the worker and reports once whether it began."""
     order: Order | None = pickle.load(given)
     if order is None:
         return
@@ -138,8 +138,8 @@ def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _answers() -> BinaryIO:
-    """The pipe to who asks, taken off standard output: that stays open, to nowhere, for Spark and for
-    children that say something. Were it closed, the next file to be opened would get its number."""
+    """Returns the pipe to the parent and redirects standard output to the null device, where Spark and child
+    processes may write. A closed descriptor 1 would be the next opened file."""
     pipe = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

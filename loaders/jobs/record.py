@@ -54,7 +54,7 @@ class JobRecord(ABC):
 
     @abstractmethod
     def taken_over(self, owner: Owner) -> Self:
-        """Returns the job as another process goes on with it."""
+        """Returns the job in the hands of another process."""
 
     @property
     def has_ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""How the rows of a job reach a table: the clauses that broker loads and routine loads share."""
+"""The clauses between a job's rows and their table, which broker loads and routine loads share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the rows of a task go: one table, or all tables that its messages name, published in one switch.
+"""The destination of a task's rows: one table, or all tables that its messages name, in one commit.
 
 One table is one load. Many tables are one transaction over them with a statement for each: rows of all tables
 and the offsets of the messages that brought them are there together, or none is (R3, R11).
@@ -25,7 +25,7 @@ OnBegun = Callable[[int], None]
 
 
 class Destination(Protocol):
-    """What one task writes. Use from one thread."""
+    """The tables of one task. Use from one thread."""
 
     @property
     def txn_id(self) -> int:
@@ -60,7 +60,7 @@ class OneTable:
 
     Args:
         now: what CURRENT_TIMESTAMP is.
-        on_begun: told the transaction's id.
+        on_begun: called with the transaction's id.
     """
 
     def __init__(self, table: Table, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
@@ -90,7 +90,7 @@ class ManyTables:
 
     Args:
         now: what CURRENT_TIMESTAMP is.
-        on_begun: told the transaction's id, once there is a table.
+        on_begun: called with the transaction's id, once there is a table.
     """
 
     def __init__(self, store: Store, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:

@@ -47,7 +47,7 @@ class FileSource:
         self._read_before = read_before
 
     def identity(self) -> str:
-        """See `Source`: names of files tell everything."""
+        """See `Source`: files are known by their names."""
         return ""
 
     def bounds(self) -> dict[str, Bounds]:
@@ -74,7 +74,7 @@ class FileSource:
         """Holds nothing."""
 
     def _state(self) -> tuple[int, list[InputFile]]:
-        """How many files were read, and those still to come."""
+        """Returns the count of read files, and the other files."""
         try:
             found = find_files(self._description, self._allowed)
         except NotFoundError:
@@ -115,7 +115,7 @@ def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
     """The path that the source's properties name, absolute.
 
     Raises:
-        InvalidInputError: there is none, or something else is said.
+        InvalidInputError: there is none, or another property.
         AccessDeniedError: it is not below a directory that loads may read.
     """
     for name in properties:

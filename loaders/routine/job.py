@@ -3,9 +3,9 @@
     NEED_SCHEDULE ──tasks divided──▶ RUNNING ──user, errors, source──▶ PAUSED ──resume──▶ NEED_SCHEDULE
     any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
 
-Everything here is a function from one record to the next; who stores them decides when. A task may commit
-only while the record lists it (R12), so whatever takes it off the list fences it: a pause, a time-out, a
-process that took the job over.
+Every method is a function from one record to the next; `RoutineJobs` stores the result. A task may commit
+only while the record lists it (R12). A pause, a time-out or a take-over by another process removes it from
+the list and so fences it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What SHOW tells of all tasks so far (R31), and the error window (R16)."""
+    """The totals of all tasks so far (R31), and the error window (R16)."""
 
     received_bytes: int = 0
     error_rows: int = 0
@@ -84,7 +84,7 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one task brought.
+    """The result of one task.
 
     Attributes:
         offsets: the next offset of each partition it read.
@@ -108,13 +108,13 @@ class RoutineJob(JobRecord):
     """One job.
 
     Attributes:
-        spec: what was asked for.
+        spec: the request.
         table_id: of the table it was made for, whatever its name is now; 0 where it has many.
         database_id: of its database, 0 in records of before it was kept.
         owner: process that runs it, `NO_OWNER` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
         other_message: why the last task was aborted (R33).
-        source_id: of the log that the offsets are of, empty where the source does not tell.
+        source_id: identity of the log that the offsets belong to, empty where the source has none.
         progress: next offset of each partition.
         latest: end of each partition when it was last looked at.
         tasks: by id; the generation that may commit.
@@ -173,7 +173,7 @@ class RoutineJob(JobRecord):
 
     @property
     def timeout_ms(self) -> int:
-        """How long a task may take (R14)."""
+        """Returns the time limit of a task (R14)."""
         plain = max(self.spec.limits.seconds * 1000 * _TIMEOUT_BATCHES, _TIMEOUT_MS_MIN)
         return int(plain << min(self.timeouts, 10))
 
@@ -204,7 +204,7 @@ class RoutineJob(JobRecord):
         return replace(self.to(PAUSED), tasks={}, paused_ms=now_ms(), pause_kind=kind, reason=reason)
 
     def resumed(self, *, by_itself: bool = False) -> RoutineJob:
-        """R6, R34. A job that was not paused is scheduled anew; the error window goes on (R16)."""
+        """R6, R34. A job that was not paused is scheduled again; the error window continues (R16)."""
         statistic = replace(self.statistic, error_rows_after_resumed=0)
         resumes = self.auto_resumes + 1 if by_itself else 0
         return replace(
@@ -235,7 +235,7 @@ class RoutineJob(JobRecord):
     def divided(
         self, first_offsets: Mapping[str, int], latest: Mapping[str, int], source_id: str = ""
     ) -> RoutineJob:
-        """RUNNING: partitions dealt to tasks in turn (R9).
+        """Returns the RUNNING job with its partitions dealt to tasks round robin (R9).
 
         Args:
             first_offsets: where new partitions begin.
@@ -259,7 +259,7 @@ class RoutineJob(JobRecord):
         return replace(self, tasks={**self.tasks, task_id: begun})
 
     def committed(self, task_id: str, txn_id: int, label: str, batch: Batch) -> RoutineJob:
-        """What a task's rows make of the job, in the transaction that publishes them (R11).
+        """Returns the job after a task's rows, in the transaction that publishes them (R11).
 
         Raises:
             InvalidInputError: the task is none of the job's any more (R12).

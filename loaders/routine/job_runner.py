@@ -2,15 +2,15 @@
 
 A round:
 
-1. A job whose table or database is gone is cancelled (R8). A pause of the system that has lasted long enough
-   ends (R34). A job that no living process runs is taken over, which fences its earlier tasks (R12).
-2. The source tells what its partitions hold. New partitions begin where the job says (R26) and are dealt to
-   tasks (R9). An offset that is gone or beyond the end pauses the job, or, if the job says so, moves it and
-   tells (R27). A source that cannot be asked pauses the job until it can (R34).
-3. The tasks that have something to read run side by side. The round ends when all have ended or taken too
-   long; one that took too long is replaced, so it cannot commit any more (R13, R14).
+1. A job whose table or database is gone is cancelled (R8). A pause of the system ends after its time (R34).
+   This process takes over a job that no living process runs, which fences its earlier tasks (R12).
+2. The source returns the bounds of its partitions. New partitions begin at the offsets of the job (R26) and
+   are dealt to tasks (R9). An offset outside the bounds pauses the job, or is moved with a message where the
+   job has a reset policy (R27). A source that does not answer pauses the job until it does (R34).
+3. The tasks with offsets to read run side by side. The round ends when all have ended or timed out; a task
+   that timed out is replaced, so it cannot commit any more (R13, R14).
 
-Nothing is remembered between rounds but the open source: the record in the catalog is the truth.
+Only the open source outlives a round: the record in the catalog is the truth.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _JSON_PATHS: Final = re.compile(r"json ?path", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Round:
-    """What came of a round.
+    """The result of a round.
 
     Attributes:
         committed, failed: tasks.
-        is_full: a batch ended at its limits, so there is more to be had at once.
+        is_full: a batch ended at its limits, so more rows are ready.
     """
 
     committed: int = 0
@@ -116,14 +116,14 @@ class JobRunner:
         return self._run_tasks(job, source, wanted)
 
     def release(self) -> None:
-        """Leaves the job to whoever comes next."""
+        """Leaves the job to the next runner."""
         self._close_source()
         self._change(lambda job: job.taken_over(NO_OWNER) if job.owner == this_process() else job)
 
     # ------------------------------------------------------------------------------------------ scheduling
 
     def _missing(self, job: RoutineJob) -> str:
-        """What the job was made for and is gone (R8); empty when all is there."""
+        """Returns the loss that cancels the job (R8), empty when its database and table exist."""
         with self._store.catalog.read() as tx:
             found = find_database(tx, job.spec.database)
         if found is None or job.database_id not in (0, found):

@@ -1,4 +1,4 @@
-"""What FROM KAFKA says: brokers, topic, partitions, where to begin, what is passed to the client (R24)."""
+"""The properties of FROM KAFKA: brokers, topic, partitions, first offsets, client properties (R24)."""
 
 from __future__ import annotations
 

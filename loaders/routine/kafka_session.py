@@ -1,13 +1,13 @@
 """The Spark session that reads Kafka: one for the process, with Spark's own Kafka connector.
 
-1. A session that runs already is taken, and must have the connector.
-2. Else one is started, local unless SPARK_CONF_DIR says otherwise. The connector comes by
-   `spark.jars.packages`: of Spark's own version, or of the version that SEQSTORE_KAFKA_CONNECTOR names.
-3. Where that version cannot be had, one of the same major version is tried that is known to run under it.
-   What Ivy fetched before is tried first: to find out again that something cannot be had takes seconds.
+1. A running session is used, and must have the connector.
+2. Else this module starts one, local without SPARK_CONF_DIR. `spark.jars.packages` names the connector: of
+   Spark's own version, or of the version in SEQSTORE_KAFKA_CONNECTOR.
+3. Where that version is not available, one of the same major version is tried that is known to run under it.
+   Versions that Ivy has fetched before are tried first: a failed fetch lasts seconds.
 
-What the connector needs and Spark ships is not fetched again. A driver that was killed is forgotten, and the
-next who asks for a session starts another.
+Dependencies of the connector that Spark ships are not fetched again. After the death of a driver the next
+call starts another session.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def kafka_session() -> SparkSession:
     with _lock:
         if _started and has_died(_started[0]):
             forget(_started.pop())
-        if not _started or is_stopped(_started[0]):  # somebody stopped it
+        if not _started or is_stopped(_started[0]):  # another part of the process stopped it
             _started[:] = [_begin()]
         return _started[0]
 

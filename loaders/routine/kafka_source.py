@@ -39,7 +39,7 @@ _PIECE_OFFSETS_MAX: Final = 250_000
 _PIECES_AHEAD: Final = 1
 _ANSWER_MS: Final = 20_000
 _log: Final = logging.getLogger(__name__)
-_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # what a broker says that knows no ids of topics
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without ids of topics
 
 
 class KafkaSource:
@@ -74,7 +74,7 @@ class KafkaSource:
         """See `Source`.
 
         Raises:
-            InvalidInputError: a partition that is asked for is not in the topic (R25).
+            InvalidInputError: the topic lacks a partition of the job (R25).
         """
         return readers.submit(self._bounds).result()
 
@@ -130,7 +130,7 @@ class KafkaSource:
                 start = end
 
     def _learned(self, piece: Piece) -> Piece:
-        """The next pieces are of as many offsets as will fit, as far as this one tells."""
+        """Sets the offsets of the next pieces by the size of this one."""
         if piece.size:
             each = piece.size / (piece.span.end - piece.span.start)
             self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
@@ -217,7 +217,7 @@ class KafkaSource:
         return {p: int(told.get(each).offset()) for p, each in at.items()}
 
     def _answer(self, ask: Any) -> Any:
-        """What the broker says.
+        """Returns the answer of the broker.
 
         Raises:
             SourceUnavailable: it does not answer, or with an error.
@@ -245,7 +245,7 @@ class KafkaSource:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost of a Java exception's causes that says something."""
+    """Returns the innermost cause of a Java exception that has a message."""
     found = getattr(error, "java_exception", None)
     if found is None:
         return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -28,7 +28,7 @@ _CONTROLS: Final[Mapping[str, Callable[[RoutineJob], RoutineJob]]] = {
 
 
 def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequence[str] = ()) -> int:
-    """Keeps a new job, for a runner to find (R4); returns its number.
+    """Stores a new job for the runners (R4) and returns its number.
 
     Args:
         allowed: directories and URIs below which files may be read, beside those of the settings.
@@ -36,7 +36,7 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
     Raises:
         NotFoundError: no such database or table.
         AlreadyExistsError: the name is taken (R2).
-        InvalidInputError, AccessDeniedError: it cannot be as asked for.
+        InvalidInputError, AccessDeniedError: the specification is refused.
     """
     table = None if spec.is_multi else store.table(f"{spec.database}.{spec.table}")
     with store.catalog.read() as tx:

@@ -114,7 +114,7 @@ def check_properties(properties: Mapping[str, str]) -> str:
     """Everything but what the headers of a stream load check themselves (R20-R22, P12, P13).
 
     Returns:
-        The update mode they ask for.
+        Their update mode.
 
     Raises:
         InvalidInputError: names the property.

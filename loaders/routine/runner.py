@@ -60,7 +60,7 @@ class RoutineRunner:
             thread.join(max(deadline - time.monotonic(), 0))
 
     def drain(self) -> dict[int, RoutineJob]:
-        """Runs every job until its source has nothing more to give or it is not running any more.
+        """Runs every job until its source is exhausted or the job stops running.
 
         Returns:
             The jobs, by number.

@@ -1,4 +1,4 @@
-"""What SHOW ROUTINE LOAD, SHOW ROUTINE LOAD TASK and SHOW CREATE ROUTINE LOAD tell (R30-R33, R37)."""
+"""The rows of SHOW ROUTINE LOAD, SHOW ROUTINE LOAD TASK and SHOW CREATE ROUTINE LOAD (R30-R33, R37)."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def task_lines(job_id: int, job: RoutineJob) -> list[Line]:
 
 
 def lag(job: RoutineJob) -> dict[str, int]:
-    """How far each partition is behind its end, when that was last looked at (R32)."""
+    """Returns the offsets between each partition's last known end and the job (R32)."""
     return {name: max(job.latest.get(name, 0) - offset, 0) for name, offset in job.progress.items()}
 
 
 def create_text(job: RoutineJob) -> str:
-    """The statement that makes a job like this one; secrets are left out."""
+    """Returns the statement that creates a job like this one, without secrets."""
     spec = job.spec
     on = "" if spec.is_multi else f" ON {spec.table}"
     lines = [f"CREATE ROUTINE LOAD {spec.name}{on}", f"WITH {spec.merge_type}"]
@@ -125,7 +125,7 @@ def _job_properties(spec: RoutineSpec) -> dict[str, str]:
 
 
 def _shown(spec: RoutineSpec) -> dict[str, str]:
-    """What was said of the source, without what opens it."""
+    """Returns the properties of the source without secrets."""
     given = spec.source_properties
     if spec.source == KAFKA:
         return without_secrets(given)

@@ -1,6 +1,6 @@
-"""Where routine loads read from: partitions that are logs, offsets that only grow.
+"""The sources of routine loads: partitions are logs, offsets only grow.
 
-A source keeps nothing of what was read. Offsets are the job's, in the catalog, so they move with the rows.
+A source keeps no offsets. The job has them in the catalog, so they move with the rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from seqstore.store.errors import UnavailableError
 
 
 class SourceUnavailable(UnavailableError):
-    """The source cannot be asked just now; the job pauses and tries again by itself (R34)."""
+    """The source does not answer now; the job pauses and tries again by itself (R34)."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a partition holds: offsets from `earliest` up to, without it, `latest`."""
+    """The offsets of a partition: from `earliest` up to, without it, `latest`."""
 
     earliest: int
     latest: int
@@ -43,7 +43,7 @@ class Body:
         table: as messages name it; empty where the job has one table, and for messages that name none.
         bad_count: messages that are no rows, such as empty ones (R36); they are not in the body.
         bad: the first of them.
-        size: bytes, 0 where nobody knows yet.
+        size: bytes, 0 while unknown.
     """
 
     open: Callable[[], BinaryIO]
@@ -76,27 +76,27 @@ class Source(Protocol):
     """One source of one job. May be used from several threads at once."""
 
     def identity(self) -> str:
-        """What log the last `bounds` were of: another one after it was deleted and made anew.
+        """Returns the identity of the log that the last `bounds` belong to, empty where it has none.
 
-        Empty where nobody can tell.
+        A log that was deleted and created again has another one.
         """
 
     def bounds(self) -> dict[str, Bounds]:
-        """What every partition holds now.
+        """Returns the bounds of every partition now.
 
         Raises:
-            SourceUnavailable: it cannot be asked just now.
-            StoreError: what the job asks for cannot be.
+            SourceUnavailable: the source does not answer now.
+            StoreError: the source cannot serve the job.
         """
 
     def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """Where to begin with partitions that were never read (R24, R26)."""
+        """Returns the first offsets of partitions that were never read (R24, R26)."""
 
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
-        """The rows of spans, partition by partition in order of offsets, from the start of each span.
+        """Yields the rows of spans, partition by partition in order of offsets, from the start of each span.
 
-        A span may end early where its rest is not to be had yet.
+        A span may end early where its rest is not available yet.
         """
 
     def close(self) -> None:
-        """Gives back connections."""
+        """Closes connections."""

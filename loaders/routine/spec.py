@@ -1,4 +1,4 @@
-"""What a routine load was asked to do: one value, whether it came from SQL or from a TOML file."""
+"""The specification of a routine load, from SQL or from a TOML file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RoutineSpec(RowsSpec):
         name: unique among the jobs of the database that have not ended (R2).
         table: its name within the database; empty where the messages name their tables (R3).
         source: KAFKA or FILES.
-        source_properties: as the source wants them, by name.
+        source_properties: of the source, by name.
     """
 
     database: str
@@ -57,7 +57,7 @@ class RoutineSpec(RowsSpec):
         return not self.table
 
     def check(self, target: Target | None) -> None:
-        """What can be told before the source is looked at.
+        """Checks the specification without a look at the source.
 
         Args:
             target: None where it has many tables.
@@ -115,10 +115,10 @@ class RoutineSpec(RowsSpec):
             raise _bad("Flexible partial update does not support WHERE")
 
     def options(self, path: str) -> StreamLoadOptions:
-        """How a body is read and mapped: what a stream load with these headers would do.
+        """Returns the options of a stream load that reads and maps a body alike.
 
         Args:
-            path: of the file the body is, whose suffix tells the format where no property does; empty when
+            path: of the file the body is; its suffix is the default of the format; empty when
                 it is none.
 
         Raises:

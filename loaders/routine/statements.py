@@ -29,7 +29,7 @@ class RoutineStatements(JobStatements):
         return RoutineJobs(self._store.catalog)
 
     def create_routine(self, statement: sql.CreateRoutineLoad, database: str) -> Result:
-        """Keeps the job; `seqstore serve` or `seqstore routine-load start` runs it."""
+        """Stores the job; `seqstore serve` or `seqstore routine-load start` runs it."""
         manage.create(self._store, spec_of(statement, database), user=self._user)
         return Result()
 
@@ -87,7 +87,7 @@ class RoutineStatements(JobStatements):
 
 
 def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
-    """The job a CREATE ROUTINE LOAD asks for.
+    """Returns the specification of a CREATE ROUTINE LOAD.
 
     Raises:
         InvalidInputError: it has a clause that routine loads do not have.
@@ -114,7 +114,7 @@ def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:
 
 
 def _source_names(given: dict[str, str]) -> dict[str, str]:
-    """Names of our own in lower case; what is passed to the client keeps its case."""
+    """Lowers the names of the source's own properties; those of the client keep their case."""
     return {
         name if name.lower().startswith("property.") else name.lower(): value for name, value in given.items()
     }

@@ -1,12 +1,12 @@
 """One task of a routine load: the next rows of some partitions, as one transaction (R10, R11).
 
-1. The transaction takes a label of its own and the task is marked as started.
+1. The transaction reserves a label of its own and the task is marked as started.
 2. Pieces of the source are read, mapped and written until the batch is full, its time is over or the spans
-   are used up. A piece is taken whole or not at all.
-3. The commit publishes rows of all tables, offsets and counts in one switch, however few rows are left (R15).
-   Rejected rows are counted and logged; how many a job bears is looked at there, not here (R17).
+   are used up. A piece is written whole or not at all.
+3. One commit publishes rows of all tables, offsets and counts, however few rows are left (R15). Rejected rows
+   are counted and logged; the record of the job compares them with its limits (R17).
 
-Whatever goes wrong before leaves nothing, and the task is tried again from unchanged offsets.
+A failure before the commit leaves nothing, and the next task starts from unchanged offsets.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _TableRows:
         self._origins.append((len(self.buffer), where))
 
     def write(self) -> None:
-        """Gives the buffered rows to the engine, and notes those it rejects."""
+        """Writes the buffered rows and logs the rejected ones."""
         buffer, self.buffer = self.buffer, RowBuffer()
         origins, self._origins = self._origins, []
         if not len(buffer):
@@ -110,7 +110,7 @@ class TaskRun:
         """Runs the task to its commit.
 
         Returns:
-            Whether the batch was full: there is more to be had at once.
+            Whether the batch was full: more rows are ready.
 
         Raises:
             StoreError, OSError, ArrowException: nothing of it is visible, no offset has moved.

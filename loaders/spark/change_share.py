@@ -45,7 +45,7 @@ class ChangeShare(InputPartition):
 
 
 class ChangeShares:
-    """What one query has planned and not done.
+    """The planned and unfinished batches of one query.
 
     Args:
         owner: process id and start time of the application's driver.

@@ -1,4 +1,4 @@
-"""What Spark jobs loaded, as accumulators of the driver.
+"""The load counts of Spark jobs, as accumulators of the driver.
 
     counters = LoadCounters(spark)
     query = events.writeStream.foreachBatch(foreach_batch_sink(path, "shop.orders", counters=counters))

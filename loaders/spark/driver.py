@@ -1,5 +1,4 @@
-"""Who a Spark job belongs to.
-
+"""The process that a Spark job belongs to.
 Spark runs the planning and committing halves of a Python data source in short-lived Python processes beside
 the driver. Files that executors stage must outlive them but not the application, so they are named after the
 driver's JVM, the nearest Java process above.

@@ -24,7 +24,7 @@ def frame_schema(schema: TableSchema, names: Sequence[str]) -> StructType:
     """Columns of a table, hidden ones too, as Spark declares them.
 
     Args:
-        names: canonical names, in the order wanted.
+        names: canonical names, in the order of the result.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

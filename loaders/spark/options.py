@@ -2,7 +2,7 @@
 
 path, table        the store's directory, also as a `file:` URI, and `database.table`
 version            read this version (`versionAsOf` is the same)
-columns            read only these, separated by commas: Spark does not tell a source what a query uses
+columns            read only these, separated by commas: Spark passes no columns of a query to a source
 filter             a condition in SQL, comparisons of columns with constants and AND; zone maps prune by it
 pushdown           true: filters that Spark offers prune too; see loaders.spark.source for when that is wrong
 hidden             true: add the hidden columns
@@ -73,22 +73,22 @@ _STAGE: Final = frozenset(
     ]
 )
 STREAM_WRITE: Final = _STAGE | {"partitions"}
-# What a batch read takes, and a batch write. A view made with USING seqstore OPTIONS (...) is read and
-# inserted into with one map, and nothing tells it from the map of a frame. So each passes over what only says
-# how the other works. What would narrow or name the other is refused, for whoever gives it expects that it
-# does: `partitions` narrows no read, `filter` and `version` nothing that is overwritten.
+# The options of a batch read, and of a batch write. A view made with USING seqstore OPTIONS (...) is read and
+# inserted into with one map, which looks like the map of a frame. So a read ignores the tuning options of a
+# write and the other way round. Options that would narrow or name the other are refused instead of ignored:
+# `partitions` narrows no read, `filter` and `version` narrow no overwrite.
 SNAPSHOT_READ: Final = _READ - {"changes", "starting_version", "max_rows_per_batch"}
 SNAPSHOT_WRITE: Final = _STAGE | {"label", "txnappid", "txnversion", "partitions", "staged_to"}
 HOW_TO_READ: Final = frozenset(["columns", "hidden", "pushdown", "rows_per_partition"])
 HOW_TO_WRITE: Final = _STAGE
-# Spark hands its own options of a stream over too.
+# Spark passes its own options of a stream too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
 _KNOWN: Final = _READ | SNAPSHOT_WRITE | _SPARK | {"path", "table"}
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How rows of a frame are loaded; see the module, and `Table.upsert` for what they mean."""
+    """The options of a frame's load; see the module, and `Table.upsert` for their meaning."""
 
     sequence: str | None = None
     merge_type: str = "APPEND"
@@ -100,7 +100,7 @@ class LoadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> LoadOptions:
-        """Reads the options that say how to load, names in lower case; others are passed over.
+        """Reads the options of a load, names in lower case; others are ignored.
 
         Raises:
             InvalidInputError: not of the type it has to be.
@@ -119,7 +119,7 @@ class LoadOptions:
 
     @classmethod
     def named(cls, options: Mapping[str, Any]) -> LoadOptions:
-        """As `parse`, from keyword arguments: numbers and booleans as such, None for what is not said.
+        """Reads keyword arguments as `parse` does: numbers and booleans as such, None for an absent one.
 
         Raises:
             InvalidInputError: an unknown one too.
@@ -133,8 +133,7 @@ class LoadOptions:
         return cls.parse({name: str(value) for name, value in options.items() if value is not None})
 
     def refuse_overwriting(self, table: str) -> None:
-        """Raises where rows would be needed that an overwrite takes away.
-
+        """Refuses a partial update, which reads rows that an overwrite removes.
         Raises:
             InvalidInputError: the load is a partial update.
         """
@@ -164,7 +163,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What was asked of the data source; see the module."""
+    """The options of one use of the data source; see the module."""
 
     path: Path
     table: str
@@ -188,15 +187,15 @@ class SourceOptions:
     def refuse_others(
         self, known: Collection[str], where: str, passed_over: Collection[str] = frozenset()
     ) -> None:
-        """Raises unless all options that were given have a meaning for who asks.
+        """Refuses options without a meaning for one kind of read or write.
 
         Args:
-            known: those that have, beside path and table, in lower case.
-            where: who asks, for messages.
-            passed_over: those that have none and may be there all the same.
+            known: options with a meaning, beside path and table, in lower case.
+            where: the kind of read or write, for messages.
+            passed_over: options without one that are ignored.
 
         Raises:
-            InvalidInputError: one has none.
+            InvalidInputError: there is another one.
         """
         for name in sorted(self.given - {"path", "table", *_SPARK, *known, *passed_over}):
             raise InvalidInputError(
@@ -298,7 +297,7 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _partitions(text: str | None) -> tuple[str, ...]:
-    """Those named. None named is no way to say all: an overwrite would take the whole table."""
+    """Returns the named partitions. An empty list never means all: an overwrite would replace every row."""
     if text is None:
         return ()
     names = tuple(name.strip() for name in text.split(",") if name.strip())

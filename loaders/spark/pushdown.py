@@ -46,7 +46,7 @@ def _negated(child: Filter, stored: Mapping[str, pa.Field], read: pa.Schema) -> 
     inner = arrow_filter(child, stored, read)
     if inner is None:
         return None
-    if isinstance(child, spark.In):  # Arrow says of NULL that it is not in the list, SQL that nobody knows
+    if isinstance(child, spark.In):  # for NULL, Arrow's NOT IN is true and SQL's is unknown
         return ~inner & pc.field(stored[child.attribute[0]].name).is_valid()
     return ~inner
 

@@ -41,7 +41,7 @@ def forget(session: SparkSession) -> None:
     gateway = session.sparkContext._gateway
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that it cannot be stopped cleanly
-        with suppress(OSError):  # the first call ends at the dead socket, the second goes on behind it
+        with suppress(OSError):  # the first call ends at the dead socket, the second continues
             session.sparkContext.stop()
         session.sparkContext.stop()
     if SparkContext._gateway is gateway:

@@ -1,12 +1,12 @@
-"""A table as a frame that reads only the columns it is asked for, by the faster way that is right for it.
+"""A table as a frame of the requested columns, by the fastest correct route.
 
-Spark tells a Python data source nothing of the columns a query uses, so `format("seqstore")` reads what its
-options name. `read_table` names them. A table with `storage_format = parquet` goes another way, where the
-columns asked for allow it: Spark reads the files of the version itself, with its own pruning of columns and
-row groups, and hidden rows are left out.
+Spark does not pass the columns of a query to a Python data source, so `format("seqstore")` reads the columns
+of its options. `read_table` names them. For a table with `storage_format = parquet`, and where the requested
+columns allow it, Spark reads the files of the version itself, with its own pruning of columns and row groups,
+and hidden rows are left out.
 
 1. Inline segments are small; their live rows travel with the plan.
-2. Every file is read under the frame's schema. Tombstones are told by the column that stores the delete sign.
+2. Every file is read under the frame's schema. The column of the delete sign marks tombstones.
 3. For files with hidden rows a bitmap per file is broadcast: 64 rows in a word, looked up by the row's place
    in its file. That is 125 kB for a million rows.
 
@@ -63,7 +63,7 @@ def read_table(
             `auto` takes the first where it is right.
 
     Raises:
-        InvalidInputError: an unknown column or route, or `native` where it cannot be; the message says why.
+        InvalidInputError: an unknown column or route, or an impossible `native`; the message has the reason.
         VersionExpiredError: no such version.
     """
     if route not in ROUTES:
@@ -88,7 +88,7 @@ def read_table(
 
 
 def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> str:
-    """What makes Spark's own reader wrong for a state, empty when nothing does."""
+    """Returns the reason against Spark's own reader for a state, empty without one."""
     if isinstance(disk, ObjectDisk):
         return "its segments are on an object store"
     hidden = [name for name in projection.names if hidden_name(name) is not None]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqstore.loaders.spark.counters import LoadCounters
 
 
-# By application, as accumulators are: whoever needs the source registers it again, without knowing of them.
+# By application, as accumulators are: later registrations need not know the counters.
 _counters: dict[str, LoadCounters] = {}
 
 
@@ -31,13 +31,13 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if counters is not None:
         _counters[spark.sparkContext.applicationId] = counters
-    elif _counters:  # else the application is not asked for: sessions that are only connected have none
+    elif _counters:  # a Spark Connect session has no application
         counters = _counters.get(spark.sparkContext.applicationId)
     spark.dataSource.register(SeqstoreSource.counting(counters))
 
 
 def registered_counters() -> LoadCounters | None:
-    """Those that the application of this process was given."""
+    """Returns the counters of this process's application."""
     if not _counters:
         return None
     context = active_context()
@@ -45,10 +45,10 @@ def registered_counters() -> LoadCounters | None:
 
 
 def use_this_python() -> None:
-    """Gives workers on this host the driver's Python, unless PYSPARK_PYTHON names one.
+    """Sets the driver's Python for workers on this host, unless PYSPARK_PYTHON names one.
 
     Spark would take the first python3 of PATH, which has no seqstore where its environment is not activated.
     """
-    context = active_context()  # a session that is only connected has none
+    context = active_context()  # Spark Connect has none
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable

@@ -1,4 +1,4 @@
-"""What the Spark parts need and the rest does not: pyspark and a Java runtime."""
+"""The requirements of the Spark parts alone: pyspark and a Java runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JAVA_VERSION_MIN: Final = 17
 
 
 def missing_requirement() -> str | None:
-    """What is missing to run Spark here, with its remedy in one line; None when nothing is."""
+    """Returns the missing requirement of Spark with its remedy in one line, None without one."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed; pip install 'seqstore[spark]'"
     found = java_version()

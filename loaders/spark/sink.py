@@ -3,29 +3,28 @@
     query = events.writeStream.foreachBatch(foreach_batch_sink("/data/shop", "shop.orders"))
     query.option("checkpointLocation", "/data/checkpoints/orders").start()
 
-    foreach_batch_sink("/data/shop", {                        # one epoch, two tables, one switch
+    foreach_batch_sink("/data/shop", {                        # one epoch, two tables, one commit
         "shop.orders": lambda df: df.where("kind = 'order'").select("id", "price"),
         "shop.stock": Feed(stock_of, partial_columns=True),
     })
 
-Spark promises to run an epoch again, with the same rows, until its checkpoint says it is done. So:
+Spark runs an epoch again, with the same rows, until its checkpoint has it. So:
 
-1. A small frame comes to the driver as Arrow; the executors of a large one, or of one whose size Spark cannot
-   tell, check and stage their shares themselves (load.write_task). Only values of AUTO_INCREMENT columns are
-   made by the driver alone, so frames without them come to it whatever their size.
+1. The driver collects a small frame as Arrow. The executors of a large one, or of one of unknown size, check
+   and stage their shares themselves (load.write_task). Only the driver makes values of AUTO_INCREMENT
+   columns, so it collects frames without such values whatever their size.
 2. Either way the rows of all tables are published under one label made of query id, epoch and tables. Rows
-   and label become visible in one switch.
-3. A crash before the switch left nothing: the epoch runs again and loads. A crash after it left rows and
-   label: the epoch runs again, meets its label, and is skipped.
+   and label become visible in one commit.
+3. A crash before the commit left nothing: the epoch runs again and loads. A crash after it left rows and
+   label: the epoch runs again, finds its label, and is skipped.
 
 The query id lives in the checkpoint. A new checkpoint is a new query: its epochs are loaded again, as are
 epochs whose labels were forgotten (setting `label_keep_seconds`, by default after three days), and those of a
 query whose list of tables was changed. In a table with a sequence column loading the same rows again changes
 nothing.
 
-What was loaded is told where Spark users look: jobs are described on Spark's pages, and `LoadCounters` are
-accumulators of the driver. Accumulators of tasks would count twice what ran twice; these are raised once, by
-what was published.
+Spark's pages describe the jobs, and `LoadCounters` are accumulators of the driver. Accumulators of tasks
+would count a repeated task twice; these count each publish once.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"  # the local property Spark sets on t
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch came to.
+    """The result of an epoch.
 
     Attributes:
         query_id, epoch: as Spark counts them.
@@ -104,7 +103,7 @@ class EpochReport:
 
 
 class Feed:
-    """What a table takes of an epoch.
+    """The rows of an epoch for one table.
 
     Args:
         select: makes the table's rows of the epoch's frame.
@@ -133,7 +132,7 @@ def foreach_batch_sink(
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by what each epoch loaded.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
-            loaders.spark.options that say how to load.
+            loaders.spark.options for a load.
 
     Returns:
         The function. Spark ignores what it returns; a caller that wraps it need not.
@@ -241,7 +240,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Sink:
-    """Where epochs go; see `foreach_batch_sink`."""
+    """The destination of epochs; see `foreach_batch_sink`."""
 
     path: Path
     parts: tuple[_Part, ...]
@@ -354,7 +353,7 @@ def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str,
 
 @contextmanager
 def _described(df: DataFrame, text: str) -> Iterator[None]:
-    """What Spark's pages call the jobs run within."""
+    """Sets the description of jobs on Spark's pages."""
     context = df.sparkSession.sparkContext
     before = context.getLocalProperty("spark.job.description")
     context.setJobDescription(text)
@@ -365,6 +364,6 @@ def _described(df: DataFrame, text: str) -> Iterator[None]:
 
 
 def _needs_driver(table: Table, frame: DataFrame) -> bool:
-    """Whether rows need values that only the catalog gives out."""
+    """Whether rows need values that only the catalog reserves."""
     made = table.schema.auto_increment_column
     return made is not None and made.name.lower() not in (name.lower() for name in frame.columns)

@@ -7,7 +7,7 @@
 
 Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
-prunes by zone maps. Filters of the query itself do so too where `pushdown` is asked for, which is right for
+prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for
 frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
 whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
 filter that was pushed last.
@@ -77,7 +77,7 @@ class SeqstoreSource(DataSource):
     def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
         """The source, made to raise counters by what it publishes.
 
-        Spark makes sources from their class and tells them nothing but options, so it has to be a class that
+        Spark makes sources from their class and passes them nothing but options, so it has to be a class that
         holds them. It is made here, where no name leads to it: such classes travel by value, and what they
         hold with them.
         """
@@ -95,7 +95,7 @@ class SeqstoreSource(DataSource):
 
     def schema(self) -> StructType:
         asked = self._asked
-        if asked.changes:  # Spark does not say whether it asks for a stream
+        if asked.changes:  # Spark calls this for batches and for streams
             with Store.open(asked.path, create=False) as store:
                 return feed_frame_schema(store.table(asked.table), asked.columns)
         with Store.open(asked.path, create=False) as store:
@@ -135,7 +135,7 @@ class SnapshotReader(DataSourceReader):
     """Reads one version.
 
     Args:
-        schema: the columns and types Spark wants, the source's own or a narrower one given by the user.
+        schema: the requested columns and types, the source's own or a narrower one of the user.
 
     Raises:
         InvalidInputError: an option has no meaning for it.
@@ -182,7 +182,7 @@ class PushdownReader(SnapshotReader):
     """Reads one version for one query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what the store applies exactly as Spark would, and gives back the rest."""
+        """Keeps the filters that the store applies exactly as Spark would, and returns the rest."""
         stored = dict(zip(self._wanted.names, self._stored.arrow, strict=True))
         for pushed in filters:
             expression = arrow_filter(pushed, stored, self._wanted)
@@ -212,7 +212,7 @@ def _visible(names: Sequence[str]) -> set[str]:
 
 @dataclass
 class StagedShare(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     rows: StagedRows
 

@@ -25,7 +25,7 @@ HANDED_OVER: Final = "shares"
 
 @dataclass
 class StagedFrame:
-    """Shares of one load, which is to be ended by whoever publishes them (`maintenance.recovery.ending`).
+    """Shares of one load; their publisher ends the load (`maintenance.recovery.ending`).
 
     Attributes:
         task: what staged them.

@@ -96,7 +96,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the change feed; see the module.
 
     Raises:
-        InvalidInputError: no change feed was asked for, or an option has no meaning for it.
+        InvalidInputError: the change feed is not requested, or an option has no meaning for it.
     """
 
     def __init__(self, schema: StructType, asked: SourceOptions) -> None:
@@ -153,7 +153,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._at(store.table(self._asked.table).version)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends.
+        """Returns the end of the next batch.
 
         Raises:
             InvalidInputError: the next version changes the schema, or the table is another one.
@@ -260,7 +260,7 @@ def _time_of(table: Table, version: int) -> datetime:
 
 @dataclass
 class StagedBatchShare(WriterCommitMessage):
-    """What a task of a micro-batch tells the driver."""
+    """The message of a micro-batch's task to the driver."""
 
     rows: StagedRows
 
@@ -345,7 +345,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
             end_loads(table, self._begun(table, shares))
 
     def _begun(self, table: Table, shares: list[StagedRows]) -> list[StagingId]:
-        """What writers of the query have begun until this one was made; later ones have other batches."""
+        """Returns the loads that earlier writers of the query began; later ones have other batches."""
         known = {share.load for share in shares if share.load is not None}
         found = begun_loads(table.loader.disk, table.loader.directory, self._task.load)
         return list(known.union(found))

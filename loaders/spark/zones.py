@@ -1,7 +1,7 @@
 """Spark's `timestamp` as a DATETIME, which has no zone: every value as the session's time zone shows it.
 
 A frame is cast by Spark (`without_zones`); rows that a task was handed already are turned here
-(`local_times`). Both give the same times. Nested ones are found too.
+(`local_times`). Both have the same times. Nested ones are found too.
 """
 
 from __future__ import annotations
