@@ -1,25 +1,35 @@
-"""What all tests share: how Hypothesis works, and one Spark session for the run, or why there is none."""
+"""Fixtures of all tests: a store with a database `db`, a session, tables, one Spark session for the run.
+
+The marker `settings` gives the store other settings, `sql` the statements that are run before the test. Both
+may stand on a test or, as `pytestmark`, on a module; a folder's conftest builds on these fixtures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
+from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
 from seqstore.store.maintenance.scheduler import Maintainer
+from tests.support.rows import MakeTable, schema_of
 from tests.support.spark_cluster import CLUSTERS, spark_master
+from tests.support.statements import last_result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # How long an example takes says nothing on a machine that does other things too.
-settings.register_profile(
+hypothesis_settings.register_profile(
     "seqstore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("seqstore")
+hypothesis_settings.load_profile("seqstore")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,6 +54,44 @@ def only_asked_for_compactions(request: pytest.FixtureRequest, monkeypatch: pyte
     """Tables are compacted after loads only in tests marked `maintenance`: the others count versions."""
     if not request.node.get_closest_marker("maintenance"):
         monkeypatch.setattr(Maintainer, "after_load", lambda self, table, state: None)
+
+
+@pytest.fixture
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """The settings of the store, as the nearest marker `settings` names them."""
+    marker = request.node.get_closest_marker("settings")
+    if marker is None:
+        return Settings()
+    base: Settings = marker.args[0] if marker.args else Settings()
+    return replace(base, **marker.kwargs)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path, settings: Settings) -> Iterator[Store]:
+    """An open store in `tmp_path / "data"` with the database `db`, and all that the markers `sql` make."""
+    with Store.open(tmp_path / "data", settings=settings) as opened:
+        opened.create_database("db")
+        with Session(opened, "db") as session:
+            for marker in reversed(list(request.node.iter_markers("sql"))):
+                last_result(session, marker.args[0])
+        yield opened
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    """A session in the database `db`."""
+    with Session(store, "db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_table(store: Store) -> MakeTable:
+    """Makes a table of columns written as in `tests.support.rows.column`; keywords are properties."""
+
+    def make(*columns: str, name: str = "db.t", key: Sequence[str] = ("k",), **properties: str) -> Table:
+        return store.create_table(name, schema_of(*columns, key=key, **properties))
+
+    return make
 
 
 @pytest.fixture(scope="session")

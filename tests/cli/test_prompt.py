@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from seqstore import Store
 from seqstore.cli.prompt import SqlCompleter
 from seqstore.store.sql import Session
 
+TABLE = """
+CREATE TABLE orders (order_id INT, note STRING NULL) UNIQUE KEY(order_id);
+INSERT INTO orders VALUES (1, 'first')
+"""
+pytestmark = pytest.mark.sql(TABLE)
 
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the prompt keeps its history."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    with Store.open(tmp_path / "data") as store, Session(store) as session:
-        list(
-            session.execute(
-                "CREATE DATABASE db; USE db; CREATE TABLE orders (order_id INT, note STRING NULL)"
-                " UNIQUE KEY(order_id); INSERT INTO orders VALUES (1, 'first')"
-            )
-        )
-        yield session
 
 
 TYPIST = """

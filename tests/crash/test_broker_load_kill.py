@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +29,11 @@ from seqstore.loaders.broker.worker import resume, submit
 from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
+CREATE = "CREATE TABLE {} (k BIGINT, v VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+pytestmark = [pytest.mark.crash, *(pytest.mark.sql(CREATE.format(name)) for name in ("one", "two"))]
 ROWS = 120_000  # of a file: enough to be in the middle of it
-pytestmark = pytest.mark.crash
 
 
 @pytest.fixture
@@ -50,12 +49,8 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, files: Path) -> Iterator[Store]:
-    settings = Settings(load_paths=(str(files),), auto_compaction=0)
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        create = "CREATE TABLE db.{} (k BIGINT, v VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k);"
-        list(Session(opened).execute(f"CREATE DATABASE db; {create.format('one')}{create.format('two')}"))
-        yield opened
+def settings(files: Path) -> Settings:
+    return Settings(load_paths=(str(files),), auto_compaction=0)
 
 
 def spec(files: Path, label: str = "job") -> LoadSpec:

@@ -15,3 +15,11 @@ sql: Any = import_module(f"{_PREFIX}store.sql")
 def loaders(module: str) -> Any:
     """A module of the loaders."""
     return import_module(f"{_PREFIX}loaders.{module}")
+
+
+def job_session(store: Any, database: str | None = None) -> Any:
+    """A session that knows broker and routine loads."""
+    jobs = loaders("load_jobs").StoreLoadJobs(store)
+    if hasattr(sql, "ServerContext"):
+        return sql.Session(store, database, server=sql.ServerContext(load_jobs=jobs))
+    return sql.Session(store, database, load_jobs=jobs)

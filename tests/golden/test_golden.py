@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from seqstore import ConflictError, InvalidInputError, LabelExistsError, Store, Table, VersionExpiredError
-from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.sql import Session
 from seqstore.store.sql.session.server_context import ServerContext
 from tests.golden import make_golden, stores
 from tests.golden.contents import plain, version_rows
+from tests.golden.package import job_session
 
 HERE = Path(__file__).parent
 ARCHIVES = sorted(HERE.glob("format*/*.tar.gz"))
@@ -207,7 +207,7 @@ def test_users_log_in_and_jobs_go_on(tmp_path: Path) -> None:
     with stores.open_store(path) as store:
         assert store.accounts.log_in("reader", "secret").may("SELECT", "db")
         assert store.accounts.log_in("writer", "").may("LOAD")
-        session = Session(store, "db", server=ServerContext(load_jobs=StoreLoadJobs(store)))
+        session = job_session(store, "db")
         with pytest.raises(InvalidInputError, match="PAUSED"):
             list(session.execute("PAUSE ROUTINE LOAD FOR feed"))
         list(session.execute("STOP ROUTINE LOAD FOR feed"))

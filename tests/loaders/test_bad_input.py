@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from seqstore import Store
+from seqstore import Store, Table
 from seqstore.loaders.columnar import _spoiled
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
@@ -39,14 +38,11 @@ def texts_of(values: list[bytes]) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(values), *pa.array(values, pa.binary()).buffers()[1:])
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        opened.create_database("db")
-        opened.create_table(
-            "db.t", schema_of("k VARCHAR(2000) NOT NULL", "n TINYINT", "d DATE NOT NULL", "text STRING")
-        )
-        yield opened
+@pytest.fixture(autouse=True)
+def made_table(store: Store) -> Table:
+    return store.create_table(
+        "db.t", schema_of("k VARCHAR(2000) NOT NULL", "n TINYINT", "d DATE NOT NULL", "text STRING")
+    )
 
 
 def load(store: Store, body: str | bytes, table: str = "t", **headers: str) -> StreamLoadReply:

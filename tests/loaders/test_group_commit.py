@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,24 +15,16 @@ from seqstore.loaders import group_commit
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.load.load import Load
-from seqstore.store.sql.session.session import Session
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened, Session(opened) as session:
-        list(
-            session.execute(
-                "CREATE DATABASE db; USE db;"
-                "CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NOT NULL DEFAULT '7') "
-                "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;"
-                "CREATE TABLE s (k INT NOT NULL, v INT NULL, seq INT NULL) UNIQUE KEY(k) "
-                "DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES('function_column.sequence_col'='seq');"
-                "CREATE TABLE h (k INT NOT NULL, v INT NULL) UNIQUE KEY(k) "
-                "DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES('function_column.sequence_type'='int')"
-            )
-        )
-        yield opened
+TABLES = """
+CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NOT NULL DEFAULT '7')
+    UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
+CREATE TABLE s (k INT NOT NULL, v INT NULL, seq INT NULL)
+    UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES('function_column.sequence_col'='seq');
+CREATE TABLE h (k INT NOT NULL, v INT NULL)
+    UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES('function_column.sequence_type'='int');
+"""
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def load(store: Store, body: str, table: str = "t", **headers: str) -> StreamLoadReply:

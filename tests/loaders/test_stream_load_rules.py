@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,19 +23,12 @@ from seqstore.loaders.reply import (
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql.session.session import Session
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened, Session(opened) as session:
-        list(
-            session.execute(
-                "CREATE DATABASE db; USE db;"
-                "CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k);"
-                "CREATE TABLE s (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k) "
-                "PROPERTIES('function_column.sequence_type'='int')"
-            )
-        )
-        yield opened
+TABLES = """
+CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k);
+CREATE TABLE s (k INT NOT NULL, v VARCHAR(5) NULL)
+    UNIQUE KEY(k) PROPERTIES('function_column.sequence_type'='int');
+"""
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def load(store: Store, body: bytes | str, table: str = "t", **headers: str) -> StreamLoadReply:

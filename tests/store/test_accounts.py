@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from seqstore import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Store
 from seqstore.store.catalog.accounts import matches_scramble
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        yield opened
 
 
 def test_root_is_there_from_the_start_with_an_empty_password_and_may_everything(store: Store) -> None:

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from threading import Barrier
 
 import pyarrow as pa
 import pytest
 
-from seqstore import AlreadyExistsError, FormatError, MetadataChangedException, Settings, Store, Table
+from seqstore import AlreadyExistsError, FormatError, MetadataChangedException, Store, Table
 from seqstore.store.ddl.add_partition import add_partitions
 from seqstore.store.ddl.alter import Altered, alter
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql import Session
 
 TABLE = """
-CREATE DATABASE db; USE db;
 CREATE TABLE t (d INT NOT NULL, v INT NULL) UNIQUE KEY(d)
 PARTITION BY RANGE(d) (PARTITION p0 VALUES LESS THAN (10)) DISTRIBUTED BY HASH(d) BUCKETS 1
 """
+pytestmark = [pytest.mark.settings(catalog_bytes_max=2**28, auto_compaction=0), pytest.mark.sql(TABLE)]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    settings = Settings(catalog_bytes_max=2**28, auto_compaction=0)
-    with Store.open(tmp_path / "data", settings=settings) as store, Session(store) as session:
-        list(session.execute(TABLE))
-        yield store.table("db.t")
+def table(store: Store) -> Table:
+    return store.table("db.t")
 
 
 def ten_from(low: int) -> Partition:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,7 @@ _SIZES = Settings(
 _DAY = date(2024, 1, 1)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=_SIZES) as opened:
-        opened.create_database("db")
-        yield opened
+pytestmark = pytest.mark.settings(_SIZES)
 
 
 def rows(keys: list[int], random: np.random.Generator) -> pa.Table:

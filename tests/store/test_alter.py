@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,7 @@ from seqstore.store.ddl.alter import add_constraint, alter
 from seqstore.store.ddl.column_changes import add_column, drop_column, rename_column
 from seqstore.store.maintenance.compaction import Compaction, CompactionResult
 from seqstore.store.sql import Session
+from tests.support.statements import run
 
 TABLE = """
 CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
@@ -37,16 +37,7 @@ INSERT INTO t VALUES (1, 'a', 10), (2, 'b', 20);
 """
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    with Session(store, "db") as opened:
-        run(opened, TABLE)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    result = list(session.execute(text))[-1]
-    return None if result.rows is None else sorted(tuple(row.values()) for row in result.rows.to_pylist())
+pytestmark = pytest.mark.sql(TABLE)
 
 
 def table(session: Session) -> Table:
@@ -345,9 +336,9 @@ def test_45_a_table_made_anew_under_a_load_is_not_the_same(session: Session) -> 
 
 def test_45_of_two_who_create_a_table_one_is_told(store: Store) -> None:
     schema = TableSchema.create([Column("k", parse_type("INT"), nullable=False)], ["k"])
-    store.create_table("db.t", schema)
+    store.create_table("db.u", schema)
     with pytest.raises(AlreadyExistsError, match="already exists"):
-        store.create_table("db.t", schema)
+        store.create_table("db.u", schema)
 
 
 def test_a_check_refuses_rows_that_break_it(session: Session) -> None:

@@ -19,7 +19,7 @@ from seqstore import (
     parse_type,
 )
 from seqstore.store.sql import Session
-from seqstore.store.sql.result import Result
+from tests.support.statements import last_result
 
 
 def rows(**columns: list[int]) -> pa.Table:
@@ -42,10 +42,6 @@ def session(store: Store) -> Iterator[Session]:
     make(store)
     with Session(store, "db") as opened:
         yield opened
-
-
-def run(session: Session, text: str) -> Result:
-    return list(session.execute(text))[-1]
 
 
 def test_deletes_by_key_and_partial_updates_are_idempotent(store: Store) -> None:
@@ -112,39 +108,39 @@ def test_half_a_pair_is_refused_at_once(store: Store) -> None:
 
 
 def test_the_session_s_pair_makes_statements_idempotent(session: Session) -> None:
-    run(session, "SET txn_app_id = 'job', txn_version = 3")
-    assert "'status':'VISIBLE'" in run(session, "UPDATE t SET a = a + 1 WHERE k = 1").info
+    last_result(session, "SET txn_app_id = 'job', txn_version = 3")
+    assert "'status':'VISIBLE'" in last_result(session, "UPDATE t SET a = a + 1 WHERE k = 1").info
     for text in (
         "UPDATE t SET a = a + 1 WHERE k = 1",
         "DELETE FROM t WHERE k = 1",
         "INSERT INTO t VALUES (9, 9)",
         "MERGE INTO t USING (SELECT 1 AS k) AS s ON t.k = s.k WHEN MATCHED THEN DELETE",
     ):
-        done = run(session, text)
+        done = last_result(session, text)
         assert done.affected_rows == 0
         assert "'status':'DUPLICATE'" in done.info
         assert "txnAppId 'job' has committed txnVersion 3 as table version 3" in done.warnings[0]
     assert len(session.warnings) == 1  # SHOW WARNINGS
-    run(session, "SET txn_version = 4")
-    assert run(session, "INSERT INTO t VALUES (9, 9)").affected_rows == 1
+    last_result(session, "SET txn_version = 4")
+    assert last_result(session, "INSERT INTO t VALUES (9, 9)").affected_rows == 1
     assert stored(session.store.table("db.t")) == {1: 11, 2: 20, 9: 9}
 
 
 def test_a_pair_good_for_one_statement_is_not_used_twice(session: Session) -> None:
     """Delta's autoReset: a second statement says so instead of being skipped."""
-    run(session, "SET txn_version_auto_reset = true, txn_app_id = 'job', txn_version = 3")
-    run(session, "INSERT INTO t VALUES (9, 9)")
+    last_result(session, "SET txn_version_auto_reset = true, txn_app_id = 'job', txn_version = 3")
+    last_result(session, "INSERT INTO t VALUES (9, 9)")
     with pytest.raises(InvalidInputError, match="txnVersion is missing"):
-        run(session, "INSERT INTO t VALUES (8, 8)")
+        last_result(session, "INSERT INTO t VALUES (8, 8)")
 
 
 def test_the_pair_of_begin_is_the_transaction_s(session: Session) -> None:
     for warned in (False, True):
-        run(session, "SET txn_app_id = 'job', txn_version = 3; BEGIN")
-        run(session, "SET txn_app_id = '', txn_version = ''")
-        run(session, "INSERT INTO t VALUES (9, 9)")
-        updated = run(session, "UPDATE t SET a = a + 1 WHERE k = 1")
-        done = run(session, "COMMIT")
+        last_result(session, "SET txn_app_id = 'job', txn_version = 3; BEGIN")
+        last_result(session, "SET txn_app_id = '', txn_version = ''")
+        last_result(session, "INSERT INTO t VALUES (9, 9)")
+        updated = last_result(session, "UPDATE t SET a = a + 1 WHERE k = 1")
+        done = last_result(session, "COMMIT")
         assert bool(updated.warnings) == bool(done.warnings) == warned
         assert ("'status':'DUPLICATE'" in done.info) == warned
     assert stored(session.store.table("db.t")) == {1: 11, 2: 20, 9: 9}
@@ -160,22 +156,22 @@ def test_the_pair_of_begin_is_the_transaction_s(session: Session) -> None:
 )
 def test_what_a_session_s_pair_cannot_be(session: Session, text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        run(session, text)
+        last_result(session, text)
 
 
 def test_a_truncate_is_idempotent_by_the_session_s_pair(session: Session) -> None:
     """What was loaded since its first run stays."""
-    run(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
+    last_result(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
     session.store.table("db.t").upsert(rows(k=[9], a=[9]))
-    again = run(session, "TRUNCATE TABLE t")
+    again = last_result(session, "TRUNCATE TABLE t")
     assert "'status':'DUPLICATE'" in again.info
     assert "txnAppId 'job' has committed txnVersion 3" in again.warnings[0]
     assert stored(session.store.table("db.t")) == {9: 9}
 
 
 def test_a_truncate_records_the_session_s_pair(session: Session) -> None:
-    run(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
-    assert "'status':'DUPLICATE'" in run(session, "INSERT INTO t VALUES (9, 9)").info
+    last_result(session, "SET txn_app_id = 'job', txn_version = 3; TRUNCATE TABLE t")
+    assert "'status':'DUPLICATE'" in last_result(session, "INSERT INTO t VALUES (9, 9)").info
 
 
 @pytest.mark.parametrize(
@@ -187,11 +183,13 @@ def test_a_truncate_records_the_session_s_pair(session: Session) -> None:
     ],
 )
 def test_delta_s_names_of_the_pair_set_it(session: Session, quoted: str, name: str, value: str) -> None:
-    run(session, f"SET `{quoted}` = '{value}'")
+    last_result(session, f"SET `{quoted}` = '{value}'")
     assert session.variables.get(name) == value
 
 
 def test_a_pair_by_delta_s_names_makes_statements_idempotent(session: Session) -> None:
     delta = "spark.databricks.delta.write"
-    run(session, f"SET `{delta}.txnAppId` = 'job', `{delta}.txnVersion` = 3; INSERT INTO t VALUES (8, 8)")
-    assert "'status':'DUPLICATE'" in run(session, "INSERT INTO t VALUES (9, 9)").info
+    last_result(
+        session, f"SET `{delta}.txnAppId` = 'job', `{delta}.txnVersion` = 3; INSERT INTO t VALUES (8, 8)"
+    )
+    assert "'status':'DUPLICATE'" in last_result(session, "INSERT INTO t VALUES (9, 9)").info

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqstore import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Default, InvalidInputError, Store, Table, TableSchema, parse_type
 from seqstore.store.errors import UnavailableError
 from seqstore.store.load.write_task import WriteTask
 from seqstore.store.publish import two_phase
@@ -27,12 +26,7 @@ BIGINT = parse_type("bigint")
 MOMENT = parse_type("datetime(6)")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    settings = Settings(catalog_bytes_max=2**28, auto_increment_values_reserved=10)
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        opened.create_database("db")
-        yield opened
+pytestmark = pytest.mark.settings(catalog_bytes_max=2**28, auto_increment_values_reserved=10)
 
 
 def make(store: Store, *, key: bool = False, start: int = 1) -> Table:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from seqstore import InvalidInputError, Store, Table
+from seqstore import InvalidInputError, Table
 from seqstore.store.sql import Session
+from tests.support.statements import run
 
 TABLE = """
 CREATE TABLE t (k INT NOT NULL, day INT NOT NULL, grp INT NULL, n INT NOT NULL DEFAULT "7")
@@ -17,16 +15,7 @@ INSERT INTO t VALUES (1, 1, 10, 1), (2, 1, 20, 2);
 """
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    with Session(store, "db") as opened:
-        run(opened, TABLE)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    result = list(session.execute(text))[-1]
-    return None if result.rows is None else sorted(tuple(row.values()) for row in result.rows.to_pylist())
+pytestmark = pytest.mark.sql(TABLE)
 
 
 def table(session: Session) -> Table:

@@ -19,7 +19,6 @@ ROWS = 20_000
 
 @pytest.fixture
 def session(store: Store) -> Session:
-    store.create_database("db", if_not_exists=True)
     opened = Session(store, "db")
     columns = "k BIGINT, city VARCHAR(20) NULL, note STRING NULL, v BIGINT NULL"
     list(opened.execute(f"CREATE TABLE t ({columns}) UNIQUE KEY(k)"))
@@ -87,7 +86,6 @@ def test_codes_used_longest_ago_go_first(store: Store, monkeypatch: pytest.Monke
     monkeypatch.setattr(dictionaries, "_BYTES_MAX", 300_000)
     monkeypatch.setattr(dictionaries, "_known", type(dictionaries._known)())
     monkeypatch.setattr(dictionaries, "_bytes", [0])
-    store.create_database("db", if_not_exists=True)
     with Session(store, "db") as session:
         list(session.execute("CREATE TABLE many (k BIGINT, s VARCHAR(9)) UNIQUE KEY(k)"))
     table = store.table("db.many")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from seqstore.store.sql import Session
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLE = """
-CREATE DATABASE db; USE db;
 CREATE TABLE t (d INT NOT NULL, v INT NULL) UNIQUE KEY(d)
 PARTITION BY RANGE(d) (PARTITION low VALUES LESS THAN (10), PARTITION high VALUES LESS THAN (20))
 DISTRIBUTED BY HASH(d) BUCKETS 1;
 INSERT INTO t VALUES (1, 1), (2, 2), (11, 11)
 """
+pytestmark = [pytest.mark.settings(SETTINGS), pytest.mark.sql(TABLE)]
 CHILD = """
 import sys
 from seqstore import Settings, Store
@@ -34,13 +33,6 @@ from seqstore.store.sql import Session
 with Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0)) as store:
     list(Session(store, "db").execute("ALTER TABLE t DROP PARTITION low"))
 """
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    with Store.open(tmp_path / "data", settings=SETTINGS) as store, Session(store) as opened:
-        list(opened.execute(TABLE))
-        yield opened
 
 
 def table(session: Session) -> Table:

@@ -24,9 +24,7 @@ CHILDREN = 3
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    store = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
-    store.create_database("db")
+def table(store: Store) -> Table:
     return store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING"))
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import lmdb
 import pyarrow as pa
 import pytest
 
-from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Store, Table, TableSchema, parse_type
 from seqstore.store.catalog import environment
 
 Write = Callable[[Store, Table], None]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path, settings=Settings(inline_bytes_max=0, auto_compaction=0)) as opened:
-        opened.create_database("db")
-        yield opened
+pytestmark = pytest.mark.settings(inline_bytes_max=0, auto_compaction=0)
 
 
 def make(store: Store, name: str) -> Table:

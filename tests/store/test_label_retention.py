@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from seqstore import Column, LabelExistsError, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, LabelExistsError, Store, Table, TableSchema, parse_type
 from seqstore.store.catalog.label_retention import forget_transactions
 from seqstore.store.catalog.transaction_record import TransactionStatus, put_transaction, read_transaction
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = Store.open(tmp_path / "data", settings=Settings(label_keep_seconds=3600))
-    opened.create_database("db")
-    return opened
+pytestmark = pytest.mark.settings(label_keep_seconds=3600)
 
 
 @pytest.fixture

@@ -14,9 +14,7 @@ from tests.support.rows import schema_of
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    store = Store.open(tmp_path / "data")
-    store.create_database("db")
+def table(store: Store) -> Table:
     table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT", sequence_col="v"))
     table.upsert(pa.table({"k": [1, 2, 3, 4], "v": [10, 20, 30, 40]}))
     table.upsert(pa.table({"k": [2, 5], "v": [21, 50]}))

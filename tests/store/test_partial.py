@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from seqstore.store.publish.winner_test import make_plan
 from seqstore.store.segment.segment import Segment
 
 Row = dict[str, Any]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        opened.create_database("db")
-        yield opened
 
 
 def make(

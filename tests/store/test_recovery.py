@@ -16,6 +16,7 @@ from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
 SIZES = Settings(inline_bytes_max=1)
+pytestmark = pytest.mark.settings(SIZES)
 
 STAGE = """
 import sys
@@ -30,9 +31,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    store = Store.open(tmp_path / "data", settings=SIZES)
-    store.create_database("db")
+def table(store: Store) -> Table:
     made = store.create_table("db.t", schema_of("k BIGINT NOT NULL"))
     made.upsert(pa.table({"k": [9]}))
     return made

@@ -19,7 +19,6 @@ import pytest
 from seqstore import (
     Column,
     ConflictError,
-    Settings,
     Store,
     Table,
     TableSchema,
@@ -49,11 +48,7 @@ def make(store: Store, loads: int = 0, **properties: str) -> Table:
     return table
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    opened = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
-    opened.create_database("db")
-    return opened
+pytestmark = pytest.mark.settings(inline_bytes_max=1)
 
 
 def files(store: Store) -> list[str]:

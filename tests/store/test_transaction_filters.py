@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -38,9 +37,9 @@ def table(store: Store) -> Table:
 
 
 @pytest.fixture
-def session(store: Store, table: Table) -> Iterator[Session]:
-    with Session(store, "db") as opened:
-        yield opened
+def session(session: Session, table: Table) -> Session:
+    """With the table."""
+    return session
 
 
 def rows(*values: tuple[int, str, int, int]) -> pa.Table:

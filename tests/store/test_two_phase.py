@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +42,9 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     return Settings(catalog_bytes_max=2**28, inline_bytes_max=request.param)
 
 
-@pytest.fixture
-def store(tmp_path: Path, settings: Settings) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        opened.create_database("db")
-        opened.create_database("other")
-        yield opened
+@pytest.fixture(autouse=True)
+def other_database(store: Store) -> None:
+    store.create_database("other")
 
 
 def make(store: Store, columns: str, *, sequence: str = "", **defaults: str) -> Table:

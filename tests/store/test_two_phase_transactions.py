@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
-from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLES = """
-CREATE DATABASE db; USE db;
 CREATE TABLE a (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
 CREATE TABLE b (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
 INSERT INTO a VALUES (1, 10, 0), (2, 20, 0); INSERT INTO b VALUES (1, 100, 0), (2, 200, 0)
@@ -31,11 +28,7 @@ with Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_com
 K, V = pc.field("k"), pc.field("v")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=SETTINGS) as opened, Session(opened) as session:
-        list(session.execute(TABLES))
-        yield opened
+pytestmark = [pytest.mark.settings(SETTINGS), pytest.mark.sql(TABLES)]
 
 
 def values(table: Table) -> dict[int, int]:

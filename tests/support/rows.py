@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from seqstore import Column, Default, Table, TableSchema, parse_type
+
+
+class MakeTable(Protocol):
+    """The fixture `make_table`."""
+
+    def __call__(
+        self, *columns: str, name: str = "db.t", key: Sequence[str] = ("k",), **properties: str
+    ) -> Table: ...
 
 
 def column(text: str) -> Column:

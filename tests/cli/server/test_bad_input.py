@@ -9,30 +9,24 @@ import random
 import re
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from seqstore.store.sql.session.session import Session
 from tests.support.bad_requests import BadRequest, bad_request
 from tests.support.http_server import Client, read_answer, serving
 
 SECONDS_MAX = 20.0
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened, Session(opened) as session:
-        list(
-            session.execute(
-                "CREATE DATABASE db; USE db; CREATE TABLE t (k INT NOT NULL, v VARCHAR(20) NULL, n INT NULL) "
-                "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1; INSERT INTO t VALUES (1, 'one', 1)"
-            )
-        )
-        yield opened
+TABLES = """
+CREATE TABLE t (k INT NOT NULL, v VARCHAR(20) NULL, n INT NULL)
+    UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
+INSERT INTO t VALUES (1, 'one', 1);
+"""
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def ask(client: Client, request: BadRequest) -> bytes:

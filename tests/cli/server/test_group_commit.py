@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqstore import Settings, Store
+from seqstore import Store
 from seqstore.store.catalog import environment
-from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, serving
 
 CLIENTS = 64
@@ -21,14 +18,10 @@ LOADS = 4
 ROWS = 100
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=Settings(auto_compaction=0)) as opened:
-        with Session(opened) as session:
-            list(
-                session.execute("CREATE DATABASE db; CREATE TABLE db.t (k INT NOT NULL, v INT) UNIQUE KEY(k)")
-            )
-        yield opened
+TABLES = """
+CREATE TABLE t (k INT NOT NULL, v INT) UNIQUE KEY(k);
+"""
+pytestmark = [pytest.mark.settings(auto_compaction=0), pytest.mark.sql(TABLES)]
 
 
 class Syncs:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Store, Table, TableSchema, parse_type
 from seqstore.store.segment.segment import INLINE
 from tests.support.http_server import ServerProcess
 
@@ -39,9 +39,7 @@ def soon(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    store = Store.open(tmp_path / "data", settings=Settings(auto_compaction=0))
-    store.create_database("db")
+def table(store: Store) -> Table:
     columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
     properties = {"version_retention_seconds": "0"}
     return store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,19 +35,7 @@ CREATE = (
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        session = Session(opened)
-        for statement in ("CREATE DATABASE db", CREATE.format("one"), CREATE.format("two")):
-            list(session.execute(statement))
-        yield opened
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    (tmp_path / "files").mkdir()
-    return tmp_path / "files"
+pytestmark = [pytest.mark.sql(CREATE.format(name)) for name in ("one", "two")]
 
 
 def csv(path: Path, *rows: str) -> str:

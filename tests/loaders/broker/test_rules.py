@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from seqstore import AccessDeniedError, InvalidInputError, LabelExistsError, Settings, Store, StoreError
+from seqstore import AccessDeniedError, InvalidInputError, LabelExistsError, Store, StoreError
 from seqstore.loaders.broker.file_task import FileTask
 from seqstore.loaders.broker.files import InputFile, check_allowed, find_files, shown
 from seqstore.loaders.broker.job import COMMITTED, FINISHED, LOADING, LoadJob
@@ -35,7 +34,6 @@ from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse
 
 TABLES = """
-CREATE DATABASE db; USE db;
 CREATE TABLE plain (k BIGINT, v VARCHAR(10) NULL, n TINYINT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
     PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true');
 CREATE TABLE timed (k BIGINT, v VARCHAR(10) NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
@@ -51,36 +49,25 @@ CREATE TABLE grouped (k BIGINT, a INT NULL, sa INT NULL, b INT NULL, sb INT NULL
 """
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    settings = Settings(load_paths=(str(tmp_path / "files"),), auto_compaction=0)
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        list(Session(opened).execute(TABLES))
-        (tmp_path / "files").mkdir()
-        yield opened
+pytestmark = [pytest.mark.settings(auto_compaction=0), pytest.mark.sql(TABLES)]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "files"
-
-
-def load(store: Store, folder: Path, table: str, label: str = "job", **given: Any) -> LoadJob:
-    """Runs a job over all CSV files of the folder, unless `given` says which."""
+def load(store: Store, files: Path, table: str, label: str = "job", **given: Any) -> LoadJob:
+    """Runs a job over all CSV files of the files, unless `given` says which."""
     properties = given.pop("properties", {})
-    paths = given.pop("paths", (f"{folder}/*.csv",))
+    paths = given.pop("paths", (f"{files}/*.csv",))
     described = DataDescription(table, paths, **{"column_separator": ",", **given})
     spec = LoadSpec("db", label, (described,), {"load_parallelism": "1", **properties})
     return BrokerLoad(
-        store, spec, [str(folder)], on_progress=given.pop("on_progress", lambda job: None)
+        store, spec, [str(files)], on_progress=given.pop("on_progress", lambda job: None)
     ).run()[1]
 
 
-def job_of(store: Store, folder: Path, statement: str) -> LoadJob:
+def job_of(store: Store, files: Path, statement: str) -> LoadJob:
     """Runs LOAD LABEL here."""
     (parsed,) = parse(statement)
     assert isinstance(parsed, LoadLabel)
-    return BrokerLoad(store, spec_of(parsed, "db"), [str(folder)]).run()[1]
+    return BrokerLoad(store, spec_of(parsed, "db"), [str(files)]).run()[1]
 
 
 def ask(store: Store, statement: str) -> list[tuple[Any, ...]]:
@@ -90,23 +77,23 @@ def ask(store: Store, statement: str) -> list[tuple[Any, ...]]:
     return [] if result.rows is None else [tuple(row.values()) for row in result.rows.to_pylist()]
 
 
-def test_b1_partitions_named_reject_rows_of_others(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,2024-05-03\n2,2024-06-03\n")
-    job = load(store, folder, "days", partitions=("may",), properties={"max_filter_ratio": "0.5"})
+def test_b1_partitions_named_reject_rows_of_others(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,2024-05-03\n2,2024-06-03\n")
+    job = load(store, files, "days", partitions=("may",), properties={"max_filter_ratio": "0.5"})
     assert (job.state, job.loaded, job.filtered) == (FINISHED, 1, 1)
     assert "is not in partitions may" in Path(job.url).read_text()
     assert ask(store, "SELECT k FROM days") == [(1,)]
-    refused = load(store, folder, "plain", "other", partitions=("may",), columns=("k", "v"))
+    refused = load(store, files, "plain", "other", partitions=("may",), columns=("k", "v"))
     assert "unknown partition 'may'" in refused.error
 
 
-def test_b1_set_where_preceding_filter_and_path_columns_as_sql(store: Store, folder: Path) -> None:
-    (folder / "d=7").mkdir()
-    (folder / "d=7" / "x.csv").write_text("1;a\n2;b\n3;skip\n4;d\n")
+def test_b1_set_where_preceding_filter_and_path_columns_as_sql(store: Store, files: Path) -> None:
+    (files / "d=7").mkdir()
+    (files / "d=7" / "x.csv").write_text("1;a\n2;b\n3;skip\n4;d\n")
     job = job_of(
         store,
-        folder,
-        f"""LOAD LABEL db.l (DATA INFILE ("{folder}/*/x.csv") INTO TABLE plain COLUMNS TERMINATED BY ";"
+        files,
+        f"""LOAD LABEL db.l (DATA INFILE ("{files}/*/x.csv") INTO TABLE plain COLUMNS TERMINATED BY ";"
         (k, t) COLUMNS FROM PATH AS (d) SET (v = upper(t), n = d) PRECEDING FILTER t != 'skip' WHERE k < 4)
         WITH LOCAL () PROPERTIES ("load_parallelism" = "1")""",
     )
@@ -121,26 +108,26 @@ def test_b1_set_where_preceding_filter_and_path_columns_as_sql(store: Store, fol
         ({"delete_on": "n = 1"}, "Not support DELETE ON clause when merge type is not MERGE"),
     ],
 )
-def test_b1_delete_on_goes_with_merge(store: Store, folder: Path, given: Any, message: str) -> None:
+def test_b1_delete_on_goes_with_merge(store: Store, files: Path, given: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        load(store, folder, "plain", **given)
+        load(store, files, "plain", **given)
 
 
-def test_b1_delete_loads_take_rows_away(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,a,1\n2,b,1\n")
-    load(store, folder, "plain", "first")
-    (folder / "a.csv").write_text("1\n")
-    job = load(store, folder, "plain", merge_type="DELETE", columns=("k",))
+def test_b1_delete_loads_take_rows_away(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,a,1\n2,b,1\n")
+    load(store, files, "plain", "first")
+    (files / "a.csv").write_text("1\n")
+    job = load(store, files, "plain", merge_type="DELETE", columns=("k",))
     assert job.error == ""
     assert ask(store, "SELECT k FROM plain") == [(2,)]
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "orc", "json"])
 @pytest.mark.parametrize("name", ["n", "N"])
-def test_b7_the_path_beats_a_column_of_the_file(store: Store, folder: Path, suffix: str, name: str) -> None:
+def test_b7_the_path_beats_a_column_of_the_file(store: Store, files: Path, suffix: str, name: str) -> None:
     """In the row that is stored, and in SET, WHERE and PRECEDING FILTER."""
-    (folder / "n=7").mkdir()
-    path = folder / "n=7" / f"x.{suffix}"
+    (files / "n=7").mkdir()
+    path = files / "n=7" / f"x.{suffix}"
     rows = pa.table({name: [3], "k": [1]})
     if suffix == "json":
         path.write_text(f'{{"{name}": 3, "k": 1}}\n')
@@ -155,20 +142,20 @@ def test_b7_the_path_beats_a_column_of_the_file(store: Store, folder: Path, suff
         "where": "n = 7",
     }
     job = load(
-        store, folder, "plain", assignments=("v = concat('p', n)",), preceding_filter="n = '7'", **given
+        store, files, "plain", assignments=("v = concat('p', n)",), preceding_filter="n = '7'", **given
     )
     assert (job.error, job.loaded, job.unselected) == ("", 1, 0)
     assert ask(store, "SELECT k, v, n FROM plain") == [(1, "p7", 7)]
     if suffix != "json":  # its list says where a key goes, not what the file has
-        load(store, folder, "plain", "listed", columns=("k", "n"), **given)
+        load(store, files, "plain", "listed", columns=("k", "n"), **given)
         assert ask(store, "SELECT k, v, n FROM plain") == [(1, None, 7)]
 
 
-def test_b7_a_file_can_have_nothing_but_what_its_path_tells(store: Store, folder: Path) -> None:
-    (folder / "k=7").mkdir()
-    pq.write_table(pa.table({"k": [1, 2, 3]}), folder / "k=7" / "x.parquet")
-    paths = (f"{folder}/k=7/x.parquet",)
-    job = load(store, folder, "plain", paths=paths, column_separator="", columns_from_path=("k",))
+def test_b7_a_file_can_have_nothing_but_what_its_path_tells(store: Store, files: Path) -> None:
+    (files / "k=7").mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), files / "k=7" / "x.parquet")
+    paths = (f"{files}/k=7/x.parquet",)
+    job = load(store, files, "plain", paths=paths, column_separator="", columns_from_path=("k",))
     assert (job.error, job.loaded) == ("", 3)
     assert ask(store, "SELECT k FROM plain") == [(7,)]
 
@@ -177,14 +164,14 @@ def test_b7_a_file_can_have_nothing_but_what_its_path_tells(store: Store, folder
     ("suffix", "properties"), [("csv", {}), ("json", {"jsonpaths": '["$.k", "$.n"]'})], ids=["csv", "json"]
 )
 def test_b7_a_field_that_goes_by_its_position_is_not_of_the_path(
-    store: Store, folder: Path, suffix: str, properties: dict[str, str]
+    store: Store, files: Path, suffix: str, properties: dict[str, str]
 ) -> None:
-    paths = (f"{folder}/N=7/x.{suffix}",)
+    paths = (f"{files}/N=7/x.{suffix}",)
     message = "plain: column 'n' comes from the path; take it off the list"
     with pytest.raises(InvalidInputError, match=message):
         load(
             store,
-            folder,
+            files,
             "plain",
             paths=paths,
             columns=("k", "n"),
@@ -193,20 +180,20 @@ def test_b7_a_field_that_goes_by_its_position_is_not_of_the_path(
         )
 
 
-def test_b8_format_as_beats_the_suffix(store: Store, folder: Path) -> None:
-    (folder / "rows.txt").write_text('[{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]')
-    given: dict[str, Any] = {"paths": (f"{folder}/rows.txt",), "format": "json"}
-    job = load(store, folder, "plain", properties={"strip_outer_array": "true"}, **given)
+def test_b8_format_as_beats_the_suffix(store: Store, files: Path) -> None:
+    (files / "rows.txt").write_text('[{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]')
+    given: dict[str, Any] = {"paths": (f"{files}/rows.txt",), "format": "json"}
+    job = load(store, files, "plain", properties={"strip_outer_array": "true"}, **given)
     assert (job.state, job.loaded) == (FINISHED, 2)
-    orc.write_table(pa.table({"k": [3], "v": ["c"]}), str(folder / "rows.bin"))
-    load(store, folder, "plain", "orc", paths=(f"{folder}/rows.bin",), format="orc", columns=("k", "v"))
+    orc.write_table(pa.table({"k": [3], "v": ["c"]}), str(files / "rows.bin"))
+    load(store, files, "plain", "orc", paths=(f"{files}/rows.bin",), format="orc", columns=("k", "v"))
     assert ask(store, "SELECT k, v FROM plain ORDER BY k") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_b9_strict_mode_filters_what_else_becomes_null(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,a,300\n")
-    assert load(store, folder, "plain", "loose").loaded == 1
-    job = load(store, folder, "plain", properties={"strict_mode": "true"})
+def test_b9_strict_mode_filters_what_else_becomes_null(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,a,300\n")
+    assert load(store, files, "plain", "loose").loaded == 1
+    job = load(store, files, "plain", properties={"strict_mode": "true"})
     assert (job.state, job.filtered) == (CANCELLED, 1)
     assert ask(store, "SELECT k, n FROM plain") == [(1, None)]
 
@@ -226,20 +213,20 @@ def test_b9_strict_mode_filters_what_else_becomes_null(store: Store, folder: Pat
     ],
 )
 def test_b9_an_empty_property_is_refused_by_its_name(
-    store: Store, folder: Path, name: str, value: str, expected: str
+    store: Store, files: Path, name: str, value: str, expected: str
 ) -> None:
     """A number that is none, too: it would stay in the record and be read with every SHOW LOAD."""
     with pytest.raises(InvalidInputError, match=f"^{name}: expected {expected}, found '{value}'$"):
-        load(store, folder, "plain", properties={name: value})
+        load(store, files, "plain", properties={name: value})
     assert ask(store, "SHOW LOAD") == []
 
 
-def test_b12_show_load_shows_a_job_recorded_with_empty_properties(store: Store, folder: Path) -> None:
+def test_b12_show_load_shows_a_job_recorded_with_empty_properties(store: Store, files: Path) -> None:
     empty = dict.fromkeys(("max_filter_ratio", "timeout", "priority", "load_parallelism"), "")
     spec = LoadSpec("db", "old", (), empty)
     LoadJobs(store.catalog).add(LoadJob(spec, CANCELLED, this_process(), now_ms(), finished_ms=now_ms()))
-    (folder / "a.csv").write_text("1,a,1\n")
-    assert load(store, folder, "plain").state == FINISHED
+    (files / "a.csv").write_text("1,a,1\n")
+    assert load(store, files, "plain").state == FINISHED
     shown = ask(store, "SHOW LOAD")
     assert [line[SHOW_COLUMNS.index("Label")] for line in shown] == ["old", "job"]
     assert shown[0][SHOW_COLUMNS.index("TaskInfo")] == (
@@ -247,13 +234,13 @@ def test_b12_show_load_shows_a_job_recorded_with_empty_properties(store: Store, 
     )
 
 
-def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, folder: Path) -> None:
+def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, files: Path) -> None:
     """B14: TIMEOUT. Two others run, so it waits."""
     jobs = LoadJobs(store.catalog)
     for _ in range(2):
         jobs.add(LoadJob(LoadSpec("db", "other", ()), LOADING, this_process(), now_ms()))
-    (folder / "a.csv").write_text("1,a,1\n")
-    job = load(store, folder, "plain", properties={"timeout": "1"})
+    (files / "a.csv").write_text("1,a,1\n")
+    job = load(store, files, "plain", properties={"timeout": "1"})
     assert (job.state, job.error) == (
         CANCELLED,
         "type:TIMEOUT; msg:the load took longer than its timeout of 1 s",
@@ -261,26 +248,26 @@ def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, 
     assert job_line(1, job)[SHOW_COLUMNS.index("EtlInfo")] is None  # B13: it has not counted
 
 
-def test_b10_separators_that_cannot_be_seen_are_written_as_hex(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_bytes(b"1\x01a\n")
-    statement = f"""LOAD LABEL db.l (DATA INFILE ("{folder}/a.csv") INTO TABLE plain
+def test_b10_separators_that_cannot_be_seen_are_written_as_hex(store: Store, files: Path) -> None:
+    (files / "a.csv").write_bytes(b"1\x01a\n")
+    statement = f"""LOAD LABEL db.l (DATA INFILE ("{files}/a.csv") INTO TABLE plain
         COLUMNS TERMINATED BY "\\\\x01" (k, v)) WITH LOCAL ()"""
-    assert job_of(store, folder, statement).error == ""
+    assert job_of(store, files, statement).error == ""
     assert ask(store, "SELECT v FROM plain") == [("a",)]
 
 
-def test_b11_order_by_and_the_table_must_agree(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,a\n")
-    job = load(store, folder, "plain", columns=("k", "v"), order_by="k")
+def test_b11_order_by_and_the_table_must_agree(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,a\n")
+    job = load(store, files, "plain", columns=("k", "v"), order_by="k")
     assert "There is no sequence column in the table plain" in job.error
-    job = load(store, folder, "timed", columns=("k", "v"))
+    job = load(store, files, "timed", columns=("k", "v"))
     assert "need to specify the sequence column" in job.error
 
 
-def test_b12_show_load_orders_and_cuts(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,a,1\n")
+def test_b12_show_load_orders_and_cuts(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,a,1\n")
     for label in ("b", "a", "c"):
-        load(store, folder, "plain", label)
+        load(store, files, "plain", label)
     position = SHOW_COLUMNS.index("Label")
 
     def labels(rest: str) -> list[str]:
@@ -293,7 +280,7 @@ def test_b12_show_load_orders_and_cuts(store: Store, folder: Path) -> None:
         labels("ORDER BY Nope")
 
 
-def test_b17_a_job_that_commits_cannot_be_cancelled(store: Store, folder: Path) -> None:
+def test_b17_a_job_that_commits_cannot_be_cancelled(store: Store, files: Path) -> None:
     """Whichever comes first decides, in one step: no job is told to end and finishes."""
     jobs = LoadJobs(store.catalog)
     refused: list[str] = []
@@ -304,15 +291,15 @@ def test_b17_a_job_that_commits_cannot_be_cancelled(store: Store, folder: Path) 
                 jobs.cancel("db", "job")
             refused.append(caught.value.message)
 
-    (folder / "a.csv").write_text("1,a,1\n")
-    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
-    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=cancel)
+    (files / "a.csv").write_text("1,a,1\n")
+    described = DataDescription("plain", (f"{files}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(files)], on_progress=cancel)
     assert load.run()[1].state == FINISHED
     assert refused == ["Job could not be cancelled while txn is committing"]
 
 
-def test_b17_a_job_of_one_file_is_cancelled_while_it_reads(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("".join(f"{k},a,1\n" for k in range(1_500_000)))
+def test_b17_a_job_of_one_file_is_cancelled_while_it_reads(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("".join(f"{k},a,1\n" for k in range(1_500_000)))
     jobs = LoadJobs(store.catalog)
     asked = threading.Event()
 
@@ -321,8 +308,8 @@ def test_b17_a_job_of_one_file_is_cancelled_while_it_reads(store: Store, folder:
             asked.set()
             jobs.cancel("db", "job")
 
-    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
-    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=cancel)
+    described = DataDescription("plain", (f"{files}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(files)], on_progress=cancel)
     job = load.run()[1]
     assert (job.state, job.error) == (CANCELLED, "type:USER_CANCEL; msg:user cancel")
     assert job.bytes_done < job.bytes_total
@@ -354,12 +341,12 @@ def test_b17_processes_that_read_end_at_their_next_batch(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_b17_a_file_that_is_read_as_a_whole_is_not_read_to_its_end(store: Store, folder: Path) -> None:
-    path = folder / "a.parquet"
+def test_b17_a_file_that_is_read_as_a_whole_is_not_read_to_its_end(store: Store, files: Path) -> None:
+    path = files / "a.parquet"
     pq.write_table(pa.table({"k": np.random.default_rng(1).integers(0, 2**62, 2_000_000)}), path)
     description = DataDescription("plain", (str(path),))
-    files = find_files(description, [str(folder)])
-    (task,) = BrokerLoad(store, LoadSpec("db", "job", (description,)), [str(folder)]).tasks([files])
+    found = find_files(description, [str(files)])
+    (task,) = BrokerLoad(store, LoadSpec("db", "job", (description,)), [str(files)]).tasks([found])
     read: list[int] = []
 
     def cancel(count: int) -> None:
@@ -399,53 +386,51 @@ def test_b18_a_file_that_cannot_be_read_now_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("statement", ["DROP TABLE db.plain", "DROP DATABASE db FORCE"])
-def test_b19_dropping_the_table_cancels_the_job(store: Store, folder: Path, statement: str) -> None:
-    (folder / "a.csv").write_text("1,a,1\n")
+def test_b19_dropping_the_table_cancels_the_job(store: Store, files: Path, statement: str) -> None:
+    (files / "a.csv").write_text("1,a,1\n")
 
     def drop(job: LoadJob) -> None:
         if job.files and job.state == LOADING and not job.files_done:
             list(Session(store).execute(statement))
 
-    described = DataDescription("plain", (f"{folder}/*.csv",), column_separator=",")
-    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(folder)], on_progress=drop)
+    described = DataDescription("plain", (f"{files}/*.csv",), column_separator=",")
+    load = BrokerLoad(store, LoadSpec("db", "job", (described,)), [str(files)], on_progress=drop)
     job = load.run()[1]
     assert job.state == CANCELLED
     assert job.error.startswith("type:LOAD_RUN_FAIL; msg:")
 
 
-def test_flexible_updates_write_the_cells_a_row_has(store: Store, folder: Path) -> None:
+def test_flexible_updates_write_the_cells_a_row_has(store: Store, files: Path) -> None:
     """F1, F4: the merge type is not said, so it is not refused."""
-    (folder / "a.csv").write_text("1,a,1\n2,b,2\n")
-    load(store, folder, "plain", "first")
-    (folder / "b.json").write_text('{"k": 1, "v": "x"}\n{"k": 2, "n": 9}\n{"v": "no key"}\n')
+    (files / "a.csv").write_text("1,a,1\n2,b,2\n")
+    load(store, files, "plain", "first")
+    (files / "b.json").write_text('{"k": 1, "v": "x"}\n{"k": 2, "n": 9}\n{"v": "no key"}\n')
     properties = {"unique_key_update_mode": "UPDATE_FLEXIBLE_COLUMNS", "max_filter_ratio": "0.5"}
-    job = load(
-        store, folder, "plain", paths=(f"{folder}/b.json",), column_separator="", properties=properties
-    )
+    job = load(store, files, "plain", paths=(f"{files}/b.json",), column_separator="", properties=properties)
     assert (job.state, job.error, job.loaded, job.filtered) == (FINISHED, "", 2, 1)
-    assert f"line 3: Reason: {folder}/b.json: " in Path(job.url).read_text()
+    assert f"line 3: Reason: {files}/b.json: " in Path(job.url).read_text()
     assert ask(store, "SELECT k, v, n FROM plain ORDER BY k") == [(1, "x", 1), (2, "b", 9)]
 
 
-def test_rows_that_only_the_committer_can_write_are_counted_and_named_too(store: Store, folder: Path) -> None:
+def test_rows_that_only_the_committer_can_write_are_counted_and_named_too(store: Store, files: Path) -> None:
     """Values of AUTO_INCREMENT, and rows of column groups, each with a bad row."""
-    (folder / "a.csv").write_text("a\nb\ntoo long\n")
-    job = load(store, folder, "numbered", columns=("v",), properties={"max_filter_ratio": "0.5"})
+    (files / "a.csv").write_text("a\nb\ntoo long\n")
+    job = load(store, files, "numbered", columns=("v",), properties={"max_filter_ratio": "0.5"})
     assert (job.state, job.loaded, job.filtered, job.error) == (FINISHED, 2, 1, "")
-    assert f"line 3: Reason: {folder}/a.csv: " in Path(job.url).read_text()
+    assert f"line 3: Reason: {files}/a.csv: " in Path(job.url).read_text()
     assert sorted(ask(store, "SELECT v FROM numbered")) == [("a",), ("b",)]
-    (folder / "a.csv").write_text("1,10,5,\\N,\\N\n1,\\N,\\N,20,3\n1,99,4,99,2\n")
-    job = load(store, folder, "grouped", "groups", columns=("k", "a", "sa", "b", "sb"))
+    (files / "a.csv").write_text("1,10,5,\\N,\\N\n1,\\N,\\N,20,3\n1,99,4,99,2\n")
+    job = load(store, files, "grouped", "groups", columns=("k", "a", "sa", "b", "sb"))
     assert (job.state, job.error) == (FINISHED, "")
     assert ask(store, "SELECT k, a, b FROM grouped") == [(1, 10, 20)]
 
 
-def test_a_load_that_selects_nothing_takes_its_label_all_the_same(store: Store, folder: Path) -> None:
-    (folder / "a.csv").write_text("1,a,1\n")
-    job = load(store, folder, "plain", where="k > 9")
+def test_a_load_that_selects_nothing_takes_its_label_all_the_same(store: Store, files: Path) -> None:
+    (files / "a.csv").write_text("1,a,1\n")
+    job = load(store, files, "plain", where="k > 9")
     assert (job.state, job.loaded, job.unselected) == (FINISHED, 0, 1)
     with pytest.raises(LabelExistsError):
-        load(store, folder, "plain")
+        load(store, files, "plain")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
 from seqstore.loaders.jobs.record import CANCELLED
-from seqstore.store.sql import Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse
 from tests.support.object_store import WEED, object_store
@@ -28,7 +27,13 @@ from tests.support.object_store import WEED, object_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
+TABLE = """
+CREATE TABLE t (k BIGINT, v VARCHAR(10) NULL, day INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+"""
+pytestmark = [
+    pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test"),
+    pytest.mark.sql(TABLE),
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +48,6 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             file.write(b"30,packed\n")
         pq.write_table(pa.table({"k": [40], "v": ["parquet"]}), f"{root}/rows.parquet", filesystem=filesystem)
         yield uri.format("in")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        list(
-            Session(opened).execute(
-                "CREATE DATABASE db; CREATE TABLE db.t (k BIGINT, v VARCHAR(10) NULL, day INT NULL) "
-                "UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
-            )
-        )
-        yield opened
 
 
 def endpoint(bucket: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,27 +22,23 @@ from seqstore.store.sql import Session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+
+TABLES = """
+CREATE TABLE one (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+    PROPERTIES ('function_column.sequence_col' = 's');
+CREATE TABLE two (id BIGINT NOT NULL AUTO_INCREMENT, w VARCHAR(10) NULL) UNIQUE KEY (id)
+    DISTRIBUTED BY HASH (id)
+"""
+pytestmark = [pytest.mark.spark, pytest.mark.sql(TABLES)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        list(
-            Session(opened).execute(
-                "CREATE DATABASE db;"
-                "CREATE TABLE db.one (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
-                "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's');"
-                "CREATE TABLE db.two (id BIGINT NOT NULL AUTO_INCREMENT, w VARCHAR(10) NULL) "
-                "UNIQUE KEY (id) DISTRIBUTED BY HASH (id)"
-            )
-        )
-        (tmp_path / "files").mkdir()
-        for i in range(4):
-            lines = [f"{k},v{k % 7},{(k * 7 + i) % 11}" for k in range(i * 100, i * 100 + 200)]
-            (tmp_path / "files" / f"{i}.csv").write_text("\n".join([*lines, f"bad{i},x,1", ""]))
-        pq.write_table(pa.table({"w": ["a", "b", "c" * 20]}), tmp_path / "files" / "w.parquet")
-        yield opened
+@pytest.fixture(autouse=True)
+def written_files(files: Path) -> None:
+    """Four files whose keys overlap, each with a bad line, and one file of the other table."""
+    for i in range(4):
+        lines = [f"{k},v{k % 7},{(k * 7 + i) % 11}" for k in range(i * 100, i * 100 + 200)]
+        (files / f"{i}.csv").write_text("\n".join([*lines, f"bad{i},x,1", ""]))
+    pq.write_table(pa.table({"w": ["a", "b", "c" * 20]}), files / "w.parquet")
 
 
 def spec(files: Path, label: str, engine: str, **properties: str) -> LoadSpec:

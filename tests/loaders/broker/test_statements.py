@@ -9,32 +9,22 @@ from typing import Any
 
 import pytest
 
-from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Settings, Store, StoreError
+from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store, StoreError
 from seqstore.loaders.broker.job import COMMITTED, ENDED, FINISHED, LOADING, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
-from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.sql import ServerContext, Session
+from seqstore.store.sql import Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.parser import parse
 
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    settings = Settings(load_paths=(str(tmp_path / "files"),))
-    with Store.open(tmp_path / "data", settings=settings) as store:
-        opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
-        for name in ("one", "two"):
-            statement = (
-                f"CREATE TABLE IF NOT EXISTS db.{name} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) "
-                "UNIQUE KEY (k) DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
-            )
-            list(opened.execute(f"CREATE DATABASE IF NOT EXISTS db; {statement}; USE db"))
-        (tmp_path / "files").mkdir()
-        yield opened
+CREATE = (
+    "CREATE TABLE {} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
+    "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
+)
+pytestmark = [pytest.mark.sql(CREATE.format(name)) for name in ("one", "two")]
 
 
 def ask(session: Session, statement: str) -> list[dict[str, Any]]:

@@ -1,13 +1,32 @@
-"""One Kafka broker for the run."""
+"""A store that may read files of one directory, a session for jobs, one Kafka broker for the run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench.kafka_broker import KafkaBroker, running_broker
 from bench.kafka_jars import JarsUnreachableError, kafka_jars
+from seqstore import Settings, Store
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.sql import ServerContext, Session
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """Those of the marker, with `tmp_path / "in"` as the only directory of loads."""
+    (tmp_path / "in").mkdir()
+    return replace(settings, load_paths=(str(tmp_path / "in"),))
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    """A session that knows routine loads."""
+    with Session(store, "db", server=ServerContext(load_jobs=StoreLoadJobs(store))) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

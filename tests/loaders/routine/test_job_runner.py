@@ -79,7 +79,7 @@ class Job:
         self.log = Log()
         self.session = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
         create = "CREATE TABLE db.t (k BIGINT, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
-        list(self.session.execute(f"CREATE DATABASE db; {create}; USE db"))
+        list(self.session.execute(f"{create}; USE db"))
         self.ask(
             f"""CREATE ROUTINE LOAD job ON t COLUMNS TERMINATED BY ","
             PROPERTIES ("strict_mode" = "false" {properties})
@@ -103,12 +103,6 @@ class Job:
     @property
     def rows(self) -> list[tuple[int, int]]:
         return [(row["k"], row["v"]) for row in self.ask("SELECT k, v FROM t ORDER BY k")]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        yield opened
 
 
 def test_partitions_are_dealt_in_turn_and_new_ones_are_found(store: Store) -> None:

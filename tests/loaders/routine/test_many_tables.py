@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError, NotFoundError, Settings, Store
-from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore import InvalidInputError, NotFoundError, Store
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -22,32 +21,14 @@ from seqstore.loaders.routine.open_source import open_source
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.toml_spec import read_spec
 from seqstore.store.runtime import failpoint
-from seqstore.store.sql import ServerContext, Session
+from seqstore.store.sql import Session
+from tests.support.statements import dicts
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    (tmp_path / "in").mkdir()
-    settings = Settings(load_paths=(str(tmp_path / "in"),), auto_compaction=0)
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-def session(store: Store) -> Session:
-    opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
-    list(opened.execute("CREATE DATABASE db; USE db"))
-    for table, columns in (
-        ("users", "k BIGINT, name VARCHAR(10)"),
-        ("clicks", "k BIGINT, page STRING, n INT"),
-    ):
-        list(opened.execute(f"CREATE TABLE {table} ({columns}) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"))
-    return opened
-
-
-def ask(session: Session, statement: str) -> list[dict[str, Any]]:
-    (result,) = session.execute(statement)
-    return [] if result.rows is None else result.rows.to_pylist()
+TABLES = """
+CREATE TABLE users (k BIGINT, name VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k);
+CREATE TABLE clicks (k BIGINT, page STRING, n INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+"""
+pytestmark = [pytest.mark.settings(auto_compaction=0), pytest.mark.sql(TABLES)]
 
 
 def make(
@@ -55,7 +36,7 @@ def make(
 ) -> None:
     properties = f"PROPERTIES ({properties})" if properties else ""
     path = f'"path" = "{folder}/in/{files}"'
-    ask(session, f"CREATE ROUTINE LOAD job {clauses} {properties} FROM FILES ({path})")
+    dicts(session, f"CREATE ROUTINE LOAD job {clauses} {properties} FROM FILES ({path})")
 
 
 def put(folder: Path, name: str, *lines: str) -> None:
@@ -69,12 +50,12 @@ def drain(store: Store) -> RoutineJob:
 
 
 def line(session: Session) -> dict[str, Any]:
-    (found,) = ask(session, "SHOW ALL ROUTINE LOAD FOR job")
+    (found,) = dicts(session, "SHOW ALL ROUTINE LOAD FOR job")
     return found
 
 
 def rows(session: Session, table: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in ask(session, f"SELECT * FROM {table} ORDER BY k")]
+    return [tuple(row.values()) for row in dicts(session, f"SELECT * FROM {table} ORDER BY k")]
 
 
 def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
@@ -99,10 +80,10 @@ def test_each_message_goes_to_the_table_it_names(store: Store, session: Session,
     assert (job.state, job.statistic.loaded_rows, dict(job.progress)) == ("NEED_SCHEDULE", 5, {"0": 1})
     shown = line(session)
     assert (shown["TableName"], shown["IsMultiTable"], shown["DbName"]) == ("", "true", "db")
-    (made,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    (made,) = dicts(session, "SHOW CREATE ROUTINE LOAD FOR job")
     assert made["CreateStmt"].startswith("CREATE ROUTINE LOAD job\nWITH APPEND\n")
-    ask(session, "STOP ROUTINE LOAD FOR job")
-    ask(session, made["CreateStmt"].rstrip(";"))
+    dicts(session, "STOP ROUTINE LOAD FOR job")
+    dicts(session, made["CreateStmt"].rstrip(";"))
 
 
 def test_json_documents_are_mapped_by_the_columns_of_their_table(
@@ -145,7 +126,7 @@ def test_a_message_for_an_unknown_table_waits_for_the_table(
     job = drain(store)
     assert (job.state, dict(job.progress), rows(session, "users")) == ("NEED_SCHEDULE", {"0": 0}, [])
     assert "a message is for the table 'orders', which is not in database db" in line(session)["OtherMsg"]
-    ask(session, "CREATE TABLE orders (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    dicts(session, "CREATE TABLE orders (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
     assert drain(store).statistic.loaded_rows == 2
     assert (rows(session, "users"), rows(session, "orders")) == ([(1, "ann")], [(1, 2)])
 
@@ -194,9 +175,9 @@ def test_what_belongs_to_one_table_is_refused(
 def test_a_job_of_many_tables_is_not_altered_to_a_partial_update(session: Session, tmp_path: Path) -> None:
     """R3, R29"""
     make(session, tmp_path)
-    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    dicts(session, "PAUSE ROUTINE LOAD FOR job")
     with pytest.raises(InvalidInputError, match="Partial update is not supported in multi-table load"):
-        ask(session, "ALTER ROUTINE LOAD FOR job PROPERTIES ('partial_columns' = 'true')")
+        dicts(session, "ALTER ROUTINE LOAD FOR job PROPERTIES ('partial_columns' = 'true')")
 
 
 def test_deletes_and_sequences_are_those_of_each_table(
@@ -204,7 +185,7 @@ def test_deletes_and_sequences_are_those_of_each_table(
 ) -> None:
     """R1, R3, R38: DELETE ON, ORDER BY and the table's own sequence column"""
     for table in ("a", "b"):
-        ask(
+        dicts(
             session,
             f"CREATE TABLE {table} (k BIGINT, gone INT, s INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
             "PROPERTIES ('function_column.sequence_type' = 'int')",
@@ -221,18 +202,18 @@ def test_a_dropped_database_cancels_it_and_a_dropped_table_does_not(
 ) -> None:
     """R8"""
     make(session, tmp_path, CSV)
-    ask(session, "DROP TABLE clicks")
+    dicts(session, "DROP TABLE clicks")
     put(tmp_path, "1.txt", "users|1,ann")
     assert (drain(store).state, len(rows(session, "users"))) == ("NEED_SCHEDULE", 1)
-    ask(session, "DROP DATABASE db FORCE")
-    ask(session, "CREATE DATABASE db")
+    dicts(session, "DROP DATABASE db FORCE")
+    dicts(session, "CREATE DATABASE db")
     job = drain(store)
     assert (job.state, job.reason) == ("CANCELLED", "database db does not exist")
 
 
 def test_a_database_must_be_there(session: Session, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nothing"):
-        ask(session, f'CREATE ROUTINE LOAD nothing.job FROM FILES ("path" = "{tmp_path}/in/*.txt")')
+        dicts(session, f'CREATE ROUTINE LOAD nothing.job FROM FILES ("path" = "{tmp_path}/in/*.txt")')
 
 
 def test_a_paused_task_of_many_tables_cannot_commit(store: Store, session: Session, tmp_path: Path) -> None:
@@ -243,7 +224,7 @@ def test_a_paused_task_of_many_tables_cannot_commit(store: Store, session: Sessi
     runner = JobRunner(store, job_id, open_source)
     with pytest.MonkeyPatch.context() as patched:
         pauses = iter(["PAUSE ROUTINE LOAD FOR job"])
-        patched.setattr(failpoint, "hit", at("load.staged", lambda: [ask(session, p) for p in pauses]))
+        patched.setattr(failpoint, "hit", at("load.staged", lambda: [dicts(session, p) for p in pauses]))
         runner.round()
     assert (rows(session, "users"), rows(session, "clicks"), line(session)["State"]) == ([], [], "PAUSED")
     assert "has been aborted." in line(session)["OtherMsg"]

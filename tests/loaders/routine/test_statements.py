@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seqstore import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Settings, Store
+from seqstore import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError, Store
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner
@@ -18,35 +17,18 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.open_source import open_source
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.sql import ServerContext, Session
+from tests.support.statements import dicts
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    (tmp_path / "in").mkdir()
-    settings = Settings(load_paths=(str(tmp_path / "in"),))
-    with Store.open(tmp_path / "data", settings=settings) as opened:
-        yield opened
-
-
-@pytest.fixture
-def session(store: Store) -> Session:
-    opened = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
-    create = (
-        "CREATE TABLE db.t (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
-        "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
-    )
-    list(opened.execute(f"CREATE DATABASE db; {create}; USE db"))
-    return opened
-
-
-def ask(session: Session, statement: str) -> list[dict[str, Any]]:
-    (result,) = session.execute(statement)
-    return [] if result.rows is None else result.rows.to_pylist()
+TABLE = """
+CREATE TABLE t (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+PROPERTIES ('function_column.sequence_col' = 's')
+"""
+pytestmark = pytest.mark.sql(TABLE)
 
 
 def make(session: Session, folder: Path, clauses: str = "", properties: str = "", name: str = "job") -> None:
     properties = f"PROPERTIES ({properties})" if properties else ""
-    ask(
+    dicts(
         session,
         f'CREATE ROUTINE LOAD {name} ON t {clauses} {properties} FROM FILES ("path" = "{folder}/in/*.json")',
     )
@@ -65,12 +47,12 @@ def put(folder: Path, name: str, *rows: Any) -> None:
 
 
 def line(session: Session, name: str = "job") -> dict[str, Any]:
-    (found,) = ask(session, f"SHOW ALL ROUTINE LOAD FOR {name}")
+    (found,) = dicts(session, f"SHOW ALL ROUTINE LOAD FOR {name}")
     return found
 
 
 def rows(session: Session) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in ask(session, "SELECT k, v, s FROM t ORDER BY k")]
+    return [tuple(row.values()) for row in dicts(session, "SELECT k, v, s FROM t ORDER BY k")]
 
 
 def test_files_are_loaded_once_in_the_order_of_their_names(
@@ -132,7 +114,7 @@ def test_a_batch_of_bad_rows_moves_on_and_what_breaks_the_budget_is_kept(
     assert "2.json" in Path(found["ErrorLogUrls"].split(", ")[-1]).read_text()
     put(tmp_path, "3.json", {"k": 3, "v": "a", "s": 1})
     assert drain(store).state == "PAUSED", "too many errors are no pause that ends by itself"
-    ask(session, "RESUME ROUTINE LOAD FOR job")
+    dicts(session, "RESUME ROUTINE LOAD FOR job")
     assert drain(store).statistic.error_rows_after_resumed == 0
     assert rows(session) == [(1, "a", 1), (3, "a", 1)]
     assert line(session)["ReasonOfStateChanged"] == ""
@@ -141,26 +123,26 @@ def test_a_batch_of_bad_rows_moves_on_and_what_breaks_the_budget_is_kept(
 def test_states_and_their_illegal_transitions(store: Store, session: Session, tmp_path: Path) -> None:
     """R4, R5, R6, R7"""
     make(session, tmp_path)
-    ask(session, "RESUME ROUTINE LOAD FOR job")
+    dicts(session, "RESUME ROUTINE LOAD FOR job")
     assert line(session)["State"] == "NEED_SCHEDULE", "a job that is not paused is scheduled anew"
-    ask(session, "PAUSE ROUTINE LOAD FOR db.job")
+    dicts(session, "PAUSE ROUTINE LOAD FOR db.job")
     assert line(session)["PauseTime"] is not None
     with pytest.raises(InvalidInputError, match="Could not transform PAUSED to PAUSED"):
-        ask(session, "PAUSE ROUTINE LOAD FOR job")
+        dicts(session, "PAUSE ROUTINE LOAD FOR job")
     put(tmp_path, "1.json", {"k": 1, "v": "a", "s": 1})
     assert (drain(store).state, rows(session)) == ("PAUSED", [])
-    ask(session, "RESUME ALL ROUTINE LOAD")
+    dicts(session, "RESUME ALL ROUTINE LOAD")
     assert (drain(store).state, rows(session)) == ("NEED_SCHEDULE", [(1, "a", 1)])
-    ask(session, "PAUSE ALL ROUTINE LOAD")
-    assert ask(session, "SHOW ROUTINE LOAD TASK WHERE JobName = 'job'") == []
-    ask(session, "STOP ROUTINE LOAD FOR job")
+    dicts(session, "PAUSE ALL ROUTINE LOAD")
+    assert dicts(session, "SHOW ROUTINE LOAD TASK WHERE JobName = 'job'") == []
+    dicts(session, "STOP ROUTINE LOAD FOR job")
     for action, state in (("PAUSE", "PAUSED"), ("RESUME", "NEED_SCHEDULE"), ("STOP", "STOPPED")):
         with pytest.raises(InvalidInputError, match=f"Could not transform STOPPED to {state}"):
-            ask(session, f"{action} ROUTINE LOAD FOR job")
-    assert ask(session, "SHOW ROUTINE LOAD") == []
+            dicts(session, f"{action} ROUTINE LOAD FOR job")
+    assert dicts(session, "SHOW ROUTINE LOAD") == []
     assert line(session)["EndTime"] is not None
     with pytest.raises(NotFoundError, match="no"):
-        ask(session, "STOP ROUTINE LOAD FOR other")
+        dicts(session, "STOP ROUTINE LOAD FOR other")
 
 
 def test_a_name_is_free_again_when_its_job_has_ended(session: Session, tmp_path: Path) -> None:
@@ -168,9 +150,9 @@ def test_a_name_is_free_again_when_its_job_has_ended(session: Session, tmp_path:
     make(session, tmp_path)
     with pytest.raises(AlreadyExistsError, match="Name job already used in db db"):
         make(session, tmp_path)
-    ask(session, "STOP ROUTINE LOAD FOR job")
+    dicts(session, "STOP ROUTINE LOAD FOR job")
     make(session, tmp_path)
-    assert len(ask(session, "SHOW ALL ROUTINE LOAD FOR job")) == 2
+    assert len(dicts(session, "SHOW ALL ROUTINE LOAD FOR job")) == 2
     for name in ("j" * 65, "`a b`", "`1a`"):
         with pytest.raises(InvalidInputError, match="Incorrect job name"):
             make(session, tmp_path, name=name)
@@ -209,7 +191,7 @@ def test_properties_are_checked(
     """R20, R21, R22, P13"""
     with pytest.raises(InvalidInputError, match=f"^{message}$"):
         make(session, tmp_path, properties=f"'{name}' = '{value}'")
-    assert ask(session, "SHOW ALL ROUTINE LOAD") == []
+    assert dicts(session, "SHOW ALL ROUTINE LOAD") == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +209,7 @@ def test_a_flexible_update_is_checked(
     session: Session, tmp_path: Path, clauses: str, properties: str, message: str
 ) -> None:
     """F27, P12"""
-    ask(session, 'ALTER TABLE t ENABLE FEATURE "UPDATE_FLEXIBLE_COLUMNS"')
+    dicts(session, 'ALTER TABLE t ENABLE FEATURE "UPDATE_FLEXIBLE_COLUMNS"')
     with pytest.raises(InvalidInputError, match=message):
         make(
             session, tmp_path, clauses, f"'unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS', {properties}"
@@ -245,14 +227,14 @@ def test_what_is_not_there_is_refused_by_name(session: Session, tmp_path: Path) 
     """R24, R25"""
     path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
     with pytest.raises(NotFoundError, match="nothing"):
-        ask(session, f"CREATE ROUTINE LOAD job ON nothing {path}")
+        dicts(session, f"CREATE ROUTINE LOAD job ON nothing {path}")
     with pytest.raises(AccessDeniedError, match="load_paths"):
-        ask(session, 'CREATE ROUTINE LOAD job ON t FROM FILES ("path" = "/etc/*.json")')
+        dicts(session, 'CREATE ROUTINE LOAD job ON t FROM FILES ("path" = "/etc/*.json")')
     with pytest.raises(InvalidInputError, match="kafka_topic is a required property"):
-        ask(session, 'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "b:9092")')
+        dicts(session, 'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "b:9092")')
     kafka = '"kafka_broker_list" = "b:9092", "kafka_topic" = "x", "property.ssl.ca.location" = "FILE:ca.pem"'
     with pytest.raises(InvalidInputError, match=r"File ca\.pem does not exist in db \d+ with catalog: kafka"):
-        ask(session, f"CREATE ROUTINE LOAD job ON t FROM KAFKA ({kafka})")
+        dicts(session, f"CREATE ROUTINE LOAD job ON t FROM KAFKA ({kafka})")
 
 
 def test_only_a_paused_job_is_altered(store: Store, session: Session, tmp_path: Path) -> None:
@@ -260,14 +242,14 @@ def test_only_a_paused_job_is_altered(store: Store, session: Session, tmp_path: 
     make(session, tmp_path)
     alter = "ALTER ROUTINE LOAD FOR job PROPERTIES ('{}' = '{}')"
     with pytest.raises(InvalidInputError, match="Only supports modification of PAUSED jobs"):
-        ask(session, alter.format("max_error_number", 1))
-    ask(session, "PAUSE ROUTINE LOAD FOR job")
+        dicts(session, alter.format("max_error_number", 1))
+    dicts(session, "PAUSE ROUTINE LOAD FOR job")
     with pytest.raises(InvalidInputError, match="format is invalid property"):
-        ask(session, alter.format("format", "csv"))
+        dicts(session, alter.format("format", "csv"))
     with pytest.raises(InvalidInputError, match="max_error_number should >= 0"):
-        ask(session, alter.format("max_error_number", -1))
-    ask(session, alter.format("max_error_number", 1))
-    ask(session, "RESUME ROUTINE LOAD FOR job")
+        dicts(session, alter.format("max_error_number", -1))
+    dicts(session, alter.format("max_error_number", 1))
+    dicts(session, "RESUME ROUTINE LOAD FOR job")
     put(tmp_path, "1.json", {"k": "x", "v": "a", "s": 1})
     assert drain(store).state == "NEED_SCHEDULE", "one bad row is within the altered budget"
 
@@ -277,7 +259,7 @@ def test_a_job_of_a_table_that_was_dropped_is_cancelled(
 ) -> None:
     """R8, R33"""
     make(session, tmp_path)
-    ask(session, "DROP TABLE t")
+    dicts(session, "DROP TABLE t")
     drain(store)
     found = line(session)
     assert (found["State"], found["ReasonOfStateChanged"]) == ("CANCELLED", "table does not exist")
@@ -288,7 +270,7 @@ def test_a_job_of_a_database_that_was_dropped_is_cancelled(
 ) -> None:
     """R8"""
     make(session, tmp_path)
-    ask(session, "DROP DATABASE db FORCE")
+    dicts(session, "DROP DATABASE db FORCE")
     (job,) = RoutineRunner(store).drain().values()
     assert (job.state, job.reason) == ("CANCELLED", "database db does not exist")
 
@@ -341,35 +323,35 @@ def test_as_many_tasks_run_at_once_as_there_are_partitions(session: Session, tmp
 def test_what_can_be_altered_is_kept(session: Session, tmp_path: Path, name: str, value: str) -> None:
     """R29"""
     make(session, tmp_path, properties="'format' = 'json'")
-    ask(session, "PAUSE ROUTINE LOAD FOR job")
-    ask(session, f"ALTER ROUTINE LOAD FOR job PROPERTIES ('{name}' = '{value}')")
+    dicts(session, "PAUSE ROUTINE LOAD FOR job")
+    dicts(session, f"ALTER ROUTINE LOAD FOR job PROPERTIES ('{name}' = '{value}')")
     assert json.loads(line(session)["JobProperties"])[name] == value
-    (shown,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    (shown,) = dicts(session, "SHOW CREATE ROUTINE LOAD FOR job")
     assert f'"{name}" = ' in shown["CreateStmt"]
 
 
 def test_the_source_of_a_paused_job_is_altered(store: Store, session: Session) -> None:
     """R29: brokers, properties of the client and the topic, whose offsets begin anew."""
-    ask(
+    dicts(
         session,
         'CREATE ROUTINE LOAD job ON t FROM KAFKA ("kafka_broker_list" = "a:1", "kafka_topic" = "x", '
         '"property.client.id" = "one")',
     )
-    ask(session, "PAUSE ROUTINE LOAD FOR job")
+    dicts(session, "PAUSE ROUTINE LOAD FOR job")
     alter = "ALTER ROUTINE LOAD FOR job FROM KAFKA ({})"
-    ask(session, alter.format('"kafka_broker_list" = "b:2", "property.client.id" = "two"'))
+    dicts(session, alter.format('"kafka_broker_list" = "b:2", "property.client.id" = "two"'))
     ((job_id, _),) = RoutineJobs(store.catalog).all().items()
     RoutineJobs(store.catalog).change(
         job_id, lambda job: replace(job, progress={"0": 5, "1": 6}, source_id="some")
     )
-    ask(session, alter.format('"kafka_partitions" = "0", "kafka_offsets" = "3"'))
+    dicts(session, alter.format('"kafka_partitions" = "0", "kafka_offsets" = "3"'))
     altered = RoutineJobs(store.catalog).get(job_id)
     assert (altered.progress, altered.source_id) == ({"0": 3, "1": 6}, "some")
     with pytest.raises(InvalidInputError, match="one offset for each partition"):
-        ask(session, alter.format('"kafka_partitions" = "0"'))
+        dicts(session, alter.format('"kafka_partitions" = "0"'))
     with pytest.raises(InvalidInputError, match="FILES is not the type of job job, KAFKA"):
-        ask(session, 'ALTER ROUTINE LOAD FOR job FROM FILES ("path" = "x")')
-    ask(session, alter.format('"kafka_topic" = "y"'))
+        dicts(session, 'ALTER ROUTINE LOAD FOR job FROM FILES ("path" = "x")')
+    dicts(session, alter.format('"kafka_topic" = "y"'))
     altered = RoutineJobs(store.catalog).get(job_id)
     assert (altered.progress, altered.source_id) == ({}, "")
     shown = line(session)
@@ -390,8 +372,8 @@ def test_bad_jsonpaths_pause_the_job(store: Store, session: Session, tmp_path: P
     job = drain(store)
     assert (job.state, rows(session)) == ("PAUSED", [])
     assert job.reason.endswith("please check the jsonpaths")
-    ask(session, """ALTER ROUTINE LOAD FOR job PROPERTIES ('jsonpaths' = '["$.k", "$.v", "$.s"]')""")
-    ask(session, "RESUME ROUTINE LOAD FOR job")
+    dicts(session, """ALTER ROUTINE LOAD FOR job PROPERTIES ('jsonpaths' = '["$.k", "$.v", "$.s"]')""")
+    dicts(session, "RESUME ROUTINE LOAD FOR job")
     drain(store)
     assert rows(session) == [(1, "a", 1)]
 
@@ -400,7 +382,7 @@ def test_a_new_key_under_the_error_policy_aborts_the_whole_batch(
     store: Store, session: Session, tmp_path: Path
 ) -> None:
     """R13, R33, R35"""
-    ask(session, "INSERT INTO t VALUES (1, 'old', 1)")
+    dicts(session, "INSERT INTO t VALUES (1, 'old', 1)")
     properties = "'partial_columns' = 'true', 'partial_update_new_key_behavior' = 'ERROR', 'format' = 'json'"
     make(session, tmp_path, "COLUMNS(k, v)", properties)
     put(tmp_path, "1.json", {"k": 1, "v": "new"}, {"k": 2, "v": "new"})
@@ -419,16 +401,16 @@ def test_a_new_key_under_the_error_policy_aborts_the_whole_batch(
 def test_rows_may_say_which_columns_they_update(store: Store, session: Session, tmp_path: Path) -> None:
     """R22, F4: a flexible partial update, which allows no merge type and no sequence column of its own."""
     create = "CREATE TABLE f (k BIGINT, a INT NULL, b INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
-    ask(session, f"{create} PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true')")
-    ask(session, "INSERT INTO f VALUES (1, 1, 1), (2, 2, 2)")
-    ask(
+    dicts(session, f"{create} PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true')")
+    dicts(session, "INSERT INTO f VALUES (1, 1, 1), (2, 2, 2)")
+    dicts(
         session,
         "CREATE ROUTINE LOAD job ON f PROPERTIES ('unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS', "
         f"'format' = 'json') FROM FILES ('path' = '{tmp_path}/in/*.json')",
     )
     put(tmp_path, "1.json", {"k": 1, "a": 10}, {"k": 2, "b": 20}, {"k": 3, "b": 30})
     drain(store)
-    found = [tuple(row.values()) for row in ask(session, "SELECT k, a, b FROM f ORDER BY k")]
+    found = [tuple(row.values()) for row in dicts(session, "SELECT k, a, b FROM f ORDER BY k")]
     assert found == [(1, 10, 1), (2, 2, 20), (3, None, 30)]
 
 
@@ -438,10 +420,10 @@ def test_show_create_makes_the_same_job(session: Session, tmp_path: Path) -> Non
         "ORDER BY s"
     )
     make(session, tmp_path, clauses, "'strict_mode' = 'true', 'format' = 'csv'")
-    (shown,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
-    ask(session, "STOP ROUTINE LOAD FOR job")
-    ask(session, shown["CreateStmt"].rstrip(";"))
-    (again,) = ask(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    (shown,) = dicts(session, "SHOW CREATE ROUTINE LOAD FOR job")
+    dicts(session, "STOP ROUTINE LOAD FOR job")
+    dicts(session, shown["CreateStmt"].rstrip(";"))
+    (again,) = dicts(session, "SHOW CREATE ROUTINE LOAD FOR job")
     assert again["CreateStmt"] == shown["CreateStmt"]
     assert again["JobId"] != shown["JobId"]
 
@@ -450,32 +432,32 @@ def test_tasks_are_shown_and_a_pause_takes_them_away(store: Store, session: Sess
     """R4, R6, R37"""
     make(session, tmp_path)
     show = "SHOW ROUTINE LOAD TASK WHERE JobName = 'job'"
-    assert ask(session, show) == []
+    assert dicts(session, show) == []
     ((job_id, _),) = RoutineJobs(store.catalog).all().items()
     runner = JobRunner(store, job_id, open_source)
     runner.round()
     assert line(session)["State"] == "RUNNING"
-    (before,) = ask(session, show)
+    (before,) = dicts(session, show)
     assert (before["TxnId"], before["DataSourceProperties"]) == ("-1", '{"0": 0}')
     put(tmp_path, "1.json", {"k": 1, "v": "a", "s": 1})
     assert runner.round().committed == 1
-    (after,) = ask(session, show)
+    (after,) = dicts(session, show)
     assert (after["TxnId"], after["DataSourceProperties"]) == ("-1", '{"0": 1}')
     assert after["TaskId"] != before["TaskId"]
-    ask(session, "PAUSE ROUTINE LOAD FOR job")
-    assert (ask(session, show), line(session)["CurrentTaskNum"]) == ([], "0")
+    dicts(session, "PAUSE ROUTINE LOAD FOR job")
+    assert (dicts(session, show), line(session)["CurrentTaskNum"]) == ([], "0")
     runner.release()
 
 
 def test_a_job_of_another_database_needs_the_privilege_there(
     store: Store, session: Session, tmp_path: Path
 ) -> None:
-    ask(session, "CREATE DATABASE mine")
+    dicts(session, "CREATE DATABASE mine")
     store.accounts.create("ann", "a-secret")
     store.accounts.grant("ann", ["LOAD", "SELECT"], "mine")
     make(session, tmp_path)
     ann = Session(store, user="ann", server=ServerContext(load_jobs=StoreLoadJobs(store, "ann")))
-    ask(ann, "USE mine")
+    dicts(ann, "USE mine")
     path = f'FROM FILES ("path" = "{tmp_path}/in/*.json")'
     for statement in (
         f"CREATE ROUTINE LOAD db.other ON t {path}",
@@ -485,5 +467,5 @@ def test_a_job_of_another_database_needs_the_privilege_there(
         f'LOAD LABEL db.a (DATA INFILE ("{tmp_path}/in/a.csv") INTO TABLE t) WITH LOCAL',
     ):
         with pytest.raises(AccessDeniedError, match="LOAD"):
-            ask(ann, statement)
+            dicts(ann, statement)
     assert line(session)["State"] == "NEED_SCHEDULE"

@@ -23,10 +23,8 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Store.open(tmp_path / "data") as store:
-        store.create_database("db")
-        yield store.create_table("db.t", schema_of("k BIGINT NOT NULL"))
+def table(store: Store) -> Table:
+    return store.create_table("db.t", schema_of("k BIGINT NOT NULL"))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ from tests.support.spark_cluster import STANDALONE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.settings(auto_compaction=0)]
 FAILS, FAILS_ALWAYS, IS_OVERTAKEN = "fails", "fails always", "is overtaken"
 PARTITIONS = 4  # so many are waited for there
 EXECUTOR_DIES, HAS_A_TWIN = "executor dies", "has a twin"
@@ -38,14 +37,11 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    with Store.open(tmp_path / "data", settings=Settings(auto_compaction=0)) as store:
-        store.create_database("db")
-        columns = [Column("k", parse_type("BIGINT"), nullable=False), Column("v", parse_type("VARCHAR(40)"))]
-        # Versions are counted, and Spark's processes, which load too, have settings of their own.
-        properties = {"disable_auto_compaction": "true"}
-        made = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
-        yield made
+def table(store: Store) -> Table:
+    columns = [Column("k", parse_type("BIGINT"), nullable=False), Column("v", parse_type("VARCHAR(40)"))]
+    # Versions are counted, and Spark's processes, which load too, have settings of their own.
+    properties = {"disable_auto_compaction": "true"}
+    return store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
 
 
 def write(spark: SparkSession, table: Table, tmp_path: Path, fault: str, rows: int = ROWS) -> None:

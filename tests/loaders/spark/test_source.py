@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
-from seqstore.loaders.spark import read_table, register
+from seqstore.loaders.spark import read_table
 from seqstore.store.ddl.alter import alter
 from seqstore.store.ddl.column_changes import add_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-pytestmark = pytest.mark.spark
 
 # No compaction between: the versions a write makes are counted.
 SMALL = Settings(
@@ -30,6 +29,7 @@ SMALL = Settings(
     clustered_rows_min=1_000,
     auto_compaction=0,
 )
+pytestmark = [pytest.mark.spark, pytest.mark.settings(SMALL)]
 NAMED = pc.is_in(pc.field("v"), pa.array(["third 1", "first 2"]))
 TYPES = {
     "id": "BIGINT",
@@ -51,19 +51,6 @@ TYPES = {
     "map": "MAP<STRING,LARGEINT>",
     "pair": "STRUCT<x:INT,y:DATE>",
 }
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=SMALL) as opened:
-        opened.create_database("db")
-        yield opened
 
 
 @pytest.fixture

@@ -19,14 +19,12 @@ from seqstore import (
     Column,
     InvalidInputError,
     Load,
-    Settings,
     Store,
     Table,
     TableSchema,
     parse_type,
 )
 from seqstore.cli.demo.spark_run import forget_last_epoch
-from seqstore.loaders.spark import register
 from seqstore.loaders.spark.options import SourceOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.sql import Session
@@ -36,20 +34,8 @@ if TYPE_CHECKING:
 
     from seqstore.loaders.spark.stream import BatchWriter, ChangeReader
 
-pytestmark = pytest.mark.spark
 
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", settings=Settings(auto_compaction=0)) as opened:
-        opened.create_database("db")
-        yield opened
+pytestmark = [pytest.mark.spark, pytest.mark.settings(auto_compaction=0)]
 
 
 @pytest.fixture

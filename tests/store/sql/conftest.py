@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +16,8 @@ Run = Callable[[str], Any]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data") as opened:
-        yield opened
-
-
-@pytest.fixture
 def session(store: Store) -> Iterator[Session]:
     """A session whose clock stands still, in the database `db`."""
-    store.create_database("db")
     with Session(store, "db", clock=lambda: NOON) as opened:
         opened.variables.set("time_zone", "UTC")
         yield opened

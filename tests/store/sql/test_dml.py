@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from seqstore import (
 )
 from seqstore.store.catalog.update_lock import lock_directory, update_lock
 from seqstore.store.sql import Session
+from tests.support.statements import run
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, grp INT NULL, a INT NULL, b INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
@@ -26,20 +26,7 @@ INSERT INTO s VALUES (1,100),(7,700);
 """  # noqa: E501
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    store.create_database("db")
-    with Session(store, "db") as opened:
-        run(opened, TABLES)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    """The rows of the last statement as tuples, or its result."""
-    result = list(session.execute(text))[-1]
-    if result.rows is None:
-        return result
-    return sorted(tuple(row.values()) for row in result.rows.to_pylist())
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def rows(session: Session, table: str = "t") -> Any:

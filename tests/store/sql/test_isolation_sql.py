@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from seqstore import (
@@ -12,10 +9,10 @@ from seqstore import (
     ConcurrentDeleteReadException,
     ConflictError,
     InvalidInputError,
-    Store,
 )
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.sql import Session
+from tests.support.statements import run
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, grp INT NULL, a INT NULL, b INT NULL, st STRUCT<x:INT> NULL) UNIQUE KEY(k)
@@ -27,17 +24,7 @@ ADMIN SET FRONTEND CONFIG ("enable_concurrent_update" = "true");
 """
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    store.create_database("db")
-    with Session(store, "db") as opened:
-        run(opened, TABLES)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    result = list(session.execute(text))[-1]
-    return None if result.rows is None else sorted(tuple(row.values()) for row in result.rows.to_pylist())
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def race(session: Session, first: str, second: str) -> None:

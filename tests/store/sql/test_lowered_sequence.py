@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pyarrow.compute as pc
 import pytest
 
-from seqstore import Store
 from seqstore.store.sql import Session
+from tests.support.statements import dicts, last_result
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, a INT NULL, ts INT NULL) UNIQUE KEY(k)
@@ -22,16 +19,7 @@ INSERT INTO g VALUES (1, 10, 5);
 REST = "keep their values: the assigned sequence is smaller than the stored one, so the stored row wins"
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    store.create_database("db")
-    with Session(store, "db") as opened:
-        run(opened, TABLES)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    return list(session.execute(text))[-1]
+pytestmark = pytest.mark.sql(TABLES)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +42,15 @@ def run(session: Session, text: str) -> Any:
 )
 def test_a_commit_tells_of_updates_that_took_no_effect(session: Session, said: str, told: list[str]) -> None:
     """U14"""
-    warnings = run(session, f"BEGIN; {said}; COMMIT").warnings
+    warnings = last_result(session, f"BEGIN; {said}; COMMIT").warnings
     assert len(warnings) == len(told)
     assert all(text in warning for text, warning in zip(told, warnings, strict=True))
 
 
 def test_show_warnings_repeats_what_the_commit_told(session: Session) -> None:
     """U14"""
-    run(session, "BEGIN; UPDATE t SET ts = 4 WHERE k = 1; COMMIT")
-    shown = run(session, "SHOW WARNINGS").rows.column("Message").to_pylist()
+    last_result(session, "BEGIN; UPDATE t SET ts = 4 WHERE k = 1; COMMIT")
+    shown = [line["Message"] for line in dicts(session, "SHOW WARNINGS")]
     assert shown == [f"1 of 1 rows written to db.t {REST}"]
 
 

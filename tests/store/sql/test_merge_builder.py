@@ -20,7 +20,6 @@ GIVEN = pa.table({"k": [1, 2, 9], "a": [11, 20, 90], "b": ["p", "q", "r"]})
 
 @pytest.fixture
 def table(store: Store) -> Table:
-    store.create_database("db")
     columns = [
         Column("k", parse_type("INT"), nullable=False),
         Column("a", parse_type("INT")),

@@ -21,6 +21,7 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.errors import MetadataChangedException, ProtocolChangedException, StoreError
 from seqstore.store.sql import ServerContext, Session
 from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD
+from tests.support.statements import dicts
 
 COLUMNS = "(k INT, date DATE, v INT NULL) UNIQUE KEY(k)"
 ROWS = "(1, '2009-12-31', 1), (2, '2010-01-01', 2), (3, '2010-01-02', 3)"
@@ -34,17 +35,10 @@ def session(tmp_path: Path) -> Iterator[Session]:
         Store.open(tmp_path / "s", settings=settings) as store,
         Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as opened,
     ):
-        run(opened, "CREATE DATABASE d; USE d")
+        dicts(opened, "CREATE DATABASE d; USE d")
         for name in ("table_name", "table-name", "table"):
-            run(opened, f"CREATE TABLE `{name}` {COLUMNS}; INSERT INTO `{name}` VALUES {ROWS}")
+            dicts(opened, f"CREATE TABLE `{name}` {COLUMNS}; INSERT INTO `{name}` VALUES {ROWS}")
         yield opened
-
-
-def run(session: Session, text: str) -> list[dict[str, Any]]:
-    last: list[dict[str, Any]] = []
-    for result in session.execute(text):
-        last = result.rows.to_pylist() if result.rows is not None else []
-    return last
 
 
 def drawn(session: Session, text: str) -> str:
@@ -67,7 +61,7 @@ def properties(session: Session, table: str) -> dict[str, str]:
 )
 def test_the_isolation_level_is_a_table_property(session: Session, statement: str, table: str) -> None:
     filled = statement.replace("<table-name>", "table-name").replace("<level-name>", "'Serializable'")
-    run(session, filled)
+    dicts(session, filled)
     assert session.store.table(f"d.{table}").schema.isolation_level == "Serializable"
     assert (
         drawn(session, f"SHOW CREATE TABLE `{table}`").count('"delta.isolationLevel" = "Serializable"') == 1
@@ -76,26 +70,26 @@ def test_the_isolation_level_is_a_table_property(session: Session, statement: st
         text = filled.replace("'Serializable'", f"'{level}'")
         if level == "SnapshotIsolation":
             with pytest.raises(InvalidInputError, match="expected Serializable or WriteSerializable"):
-                run(session, text)
+                dicts(session, text)
         else:
-            run(session, text)
+            dicts(session, text)
     assert session.store.table(f"d.{table}").schema.isolation_level == "WriteSerializable"
 
 
 def test_a_feature_is_enabled_by_its_property_and_dropped_by_name(session: Session) -> None:
     table = session.store.table("d.table_name")
-    run(session, "ALTER TABLE table_name SET TBLPROPERTIES ('delta.enableDeletionVectors' = true);")
+    dicts(session, "ALTER TABLE table_name SET TBLPROPERTIES ('delta.enableDeletionVectors' = true);")
     assert properties(session, "table_name")["delta.enableDeletionVectors"] == "true"
     assert "deletionVectors" in table.schema.features
-    run(session, "ALTER TABLE table_name DROP FEATURE deletionVectors;")
+    dicts(session, "ALTER TABLE table_name DROP FEATURE deletionVectors;")
     assert properties(session, "table_name")["delta.enableDeletionVectors"] == "false"
     assert "deletionVectors" not in table.schema.features
     with pytest.raises(InvalidInputError, match="the table has no feature 'deletionVectors'"):
-        run(session, "ALTER TABLE table_name DROP FEATURE deletionVectors;")
+        dicts(session, "ALTER TABLE table_name DROP FEATURE deletionVectors;")
 
 
 def test_columns_are_added_in_deltas_words(session: Session) -> None:
-    run(session, "ALTER TABLE table_name ADD COLUMNS (col_name STRING);")
+    dicts(session, "ALTER TABLE table_name ADD COLUMNS (col_name STRING);")
     assert drawn(session, "desc table_name") == "\n".join(
         [
             "+----------+--------+------+-------+---------+---------+",
@@ -108,12 +102,12 @@ def test_columns_are_added_in_deltas_words(session: Session) -> None:
             "+----------+--------+------+-------+---------+---------+",
         ]
     )
-    assert run(session, "SELECT col_name FROM table_name WHERE k = 1") == [{"col_name": None}]
+    assert dicts(session, "SELECT col_name FROM table_name WHERE k = 1") == [{"col_name": None}]
 
 
 def test_an_upgrade_writes_what_iceberg_readers_read(session: Session) -> None:
-    (line,) = run(session, "REORG TABLE table_name APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2));")
-    assert line["rows"] == len(run(session, "SELECT * FROM table_name"))
+    (line,) = dicts(session, "REORG TABLE table_name APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2));")
+    assert line["rows"] == len(dicts(session, "SELECT * FROM table_name"))
     assert line["metadata"].endswith(f"/metadata/v{line['version']}.metadata.json")
 
 
@@ -139,16 +133,16 @@ def test_metadata_changes_cause_concurrent_writes_to_fail(
     with Session(session.store, "d") as other:
         rows = other.store.table("d.table_name").scan().read_all()
         load.write(rows)
-        run(other, statement)
+        dicts(other, statement)
     with pytest.raises(error):
         load.commit()
 
 
 def test_the_two_sketched_commands_touch_what_their_conditions_say(session: Session) -> None:
     """`UPDATE table WHERE date > '2010-01-01' ...` and `DELETE table WHERE date < '2010-01-01'`."""
-    run(session, "UPDATE table SET v = v + 10 WHERE date > '2010-01-01'")
-    run(session, "DELETE table WHERE date < '2010-01-01'")
-    rows = run(session, "SELECT * FROM table ORDER BY k")
+    dicts(session, "UPDATE table SET v = v + 10 WHERE date > '2010-01-01'")
+    dicts(session, "DELETE table WHERE date < '2010-01-01'")
+    rows = dicts(session, "SELECT * FROM table ORDER BY k")
     expected = [(2, date(2010, 1, 1), 2), (3, date(2010, 1, 2), 13)]
     assert [tuple(row.values()) for row in rows] == expected
 
@@ -157,15 +151,15 @@ def test_the_two_sketched_commands_touch_what_their_conditions_say(session: Sess
 def test_the_pages_merge_updates_and_inserts_whole_rows(session: Session, more: str) -> None:
     """`whenMatched().updateAll().whenNotMatched().insertAll()`, without and with the literals."""
     for name in ("deltaTable", "source"):
-        run(
+        dicts(
             session,
             f"CREATE TABLE {name} (user_id BIGINT, date DATE, country VARCHAR(2), n INT)"
             " UNIQUE KEY(user_id, date, country)"
             " PROPERTIES ('partition_columns' = 'date,country')",
         )
-    run(session, "INSERT INTO deltaTable VALUES (1, '2024-05-01', 'de', 1), (2, '2024-05-02', 'fr', 2)")
-    run(session, "INSERT INTO source VALUES (1, '2024-05-01', 'de', 10), (3, '2024-05-01', 'de', 30)")
-    run(
+    dicts(session, "INSERT INTO deltaTable VALUES (1, '2024-05-01', 'de', 1), (2, '2024-05-02', 'fr', 2)")
+    dicts(session, "INSERT INTO source VALUES (1, '2024-05-01', 'de', 10), (3, '2024-05-01', 'de', 30)")
+    dicts(
         session,
         f"""
         MERGE INTO deltaTable AS t USING source AS s
@@ -173,16 +167,16 @@ def test_the_pages_merge_updates_and_inserts_whole_rows(session: Session, more: 
         WHEN MATCHED THEN UPDATE SET *
         WHEN NOT MATCHED THEN INSERT *""",
     )
-    rows = run(session, "SELECT user_id, country, n FROM deltaTable ORDER BY 1")
+    rows = dicts(session, "SELECT user_id, country, n FROM deltaTable ORDER BY 1")
     assert [tuple(row.values()) for row in rows] == [(1, "de", 10), (2, "fr", 2), (3, "de", 30)]
 
 
 def test_a_sequence_is_enabled_for_a_table_without_one(session: Session) -> None:
     """SD8; whether a table supports it, the page says, hidden columns tell."""
-    run(session, "CREATE DATABASE example_db; CREATE TABLE example_db.my_table (k INT) UNIQUE KEY(k)")
-    run(session, "SET show_hidden_columns=true")
+    dicts(session, "CREATE DATABASE example_db; CREATE TABLE example_db.my_table (k INT) UNIQUE KEY(k)")
+    dicts(session, "SET show_hidden_columns=true")
     assert "__DORIS_SEQUENCE_COL__" not in drawn(session, "desc example_db.my_table")
-    run(
+    dicts(
         session,
         'ALTER TABLE example_db.my_table ENABLE FEATURE "SEQUENCE_LOAD" '
         'WITH PROPERTIES ("function_column.sequence_type" = "Date")',
@@ -200,7 +194,7 @@ def ended(session: Session) -> dict[str, Any]:
     """The job's line once it has ended: jobs tell nobody, SHOW LOAD is how one learns."""
     deadline = time.monotonic() + 60
     while True:
-        (line,) = run(session, "SHOW LOAD FROM db1 WHERE LABEL = 'label1'")
+        (line,) = dicts(session, "SHOW LOAD FROM db1 WHERE LABEL = 'label1'")
         if line["State"] in ("FINISHED", "CANCELLED"):
             return line
         assert time.monotonic() < deadline, line
@@ -209,17 +203,17 @@ def ended(session: Session) -> dict[str, Any]:
 
 def test_the_broker_load_orders_rows_by_the_column_it_names(session: Session, tmp_path: Path) -> None:
     """As printed but for the place of the files: the larger source_sequence wins."""
-    run(session, f"CREATE DATABASE db1; CREATE TABLE db1.tbl1 {SEQUENCED}")
+    dicts(session, f"CREATE DATABASE db1; CREATE TABLE db1.tbl1 {SEQUENCED}")
     (tmp_path / "in" / "a").mkdir()
     (tmp_path / "in" / "a" / "test.txt").write_text("1,x,5,50,500\n1,x,3,30,300\n2,y,1,10,100\n")
-    run(session, LOAD_LABEL.replace("hdfs://host:port/user/data", f"{tmp_path}/in"))
+    dicts(session, LOAD_LABEL.replace("hdfs://host:port/user/data", f"{tmp_path}/in"))
     assert ended(session)["State"] == "FINISHED"
-    rows = run(session, "SELECT * FROM db1.tbl1 ORDER BY k1")
+    rows = dicts(session, "SELECT * FROM db1.tbl1 ORDER BY k1")
     assert [tuple(row.values()) for row in rows] == [(1, "x", 50, 500), (2, "y", 10, 100)]
 
 
 def test_the_broker_load_as_printed_is_registered_and_tells_what_it_cannot_reach(session: Session) -> None:
-    run(session, f"CREATE DATABASE db1; CREATE TABLE db1.tbl1 {SEQUENCED}; {LOAD_LABEL}")
+    dicts(session, f"CREATE DATABASE db1; CREATE TABLE db1.tbl1 {SEQUENCED}; {LOAD_LABEL}")
     line = ended(session)
     assert (line["State"], line["Label"]) == ("CANCELLED", "label1")
     assert "host:port/user/data" in line["ErrorMsg"]
@@ -227,12 +221,12 @@ def test_the_broker_load_as_printed_is_registered_and_tells_what_it_cannot_reach
 
 @pytest.mark.parametrize("merge_type", ["APPEND", "MERGE", "DELETE"])
 def test_the_routine_load_is_registered_as_printed(session: Session, merge_type: str) -> None:
-    run(session, f"CREATE DATABASE example_db; CREATE TABLE example_db.example_tbl {SEQUENCED}")
+    dicts(session, f"CREATE DATABASE example_db; CREATE TABLE example_db.example_tbl {SEQUENCED}")
     text = ROUTINE_LOAD.replace("WITH APPEND", f"WITH {merge_type}")
     if merge_type == "MERGE":  # Doris: MERGE needs to know which rows delete
         text = text.replace('like "%doris%"', 'like "%doris%",\n    DELETE ON v1 = 1')
-    run(session, text)
-    (line,) = run(session, "SHOW ROUTINE LOAD FOR example_db.test1")
+    dicts(session, text)
+    (line,) = dicts(session, "SHOW ROUTINE LOAD FOR example_db.test1")
     assert (line["Name"], line["TableName"], line["DataSourceType"]) == ("test1", "example_tbl", "KAFKA")
     assert '"topic":"my_topic"' in line["DataSourceProperties"].replace(" ", "")
     assert "source_sequence" in line["JobProperties"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.support.statements import dicts
+
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
+from tests.support.statements import last_result
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, a INT NULL) UNIQUE KEY(k);
@@ -21,16 +23,7 @@ INSERT INTO t VALUES (1, 10);
 USED = r"Label \[l\] has already been used"
 
 
-@pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    store.create_database("db")
-    with Session(store, "db") as opened:
-        run(opened, TABLES)
-        yield opened
-
-
-def run(session: Session, text: str) -> Any:
-    return list(session.execute(text))[-1]
+pytestmark = pytest.mark.sql(TABLES)
 
 
 def status_of(session: Session, database: str = "db") -> str:
@@ -41,66 +34,66 @@ def status_of(session: Session, database: str = "db") -> str:
 
 def test_a_label_belongs_to_the_database_that_is_written(session: Session) -> None:
     """X16"""
-    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
+    last_result(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
     assert status_of(session, "other") == TransactionStatus.VISIBLE
 
 
 def test_a_label_is_not_taken_in_a_database_that_is_only_read(session: Session) -> None:
     """X16"""
-    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1)")
+    last_result(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1)")
     assert status_of(session) == ""
 
 
 def test_a_label_is_not_taken_twice_in_the_database_that_is_written(session: Session) -> None:
     """X16"""
-    run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
+    last_result(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (1, 1); COMMIT")
     with pytest.raises(LabelExistsError, match=USED):
-        run(session, "INSERT INTO other.u WITH LABEL l VALUES (2, 2)")
+        last_result(session, "INSERT INTO other.u WITH LABEL l VALUES (2, 2)")
 
 
 def test_a_label_used_in_the_database_that_is_written_is_refused(session: Session) -> None:
     """X16"""
-    run(session, "INSERT INTO other.u WITH LABEL l VALUES (1, 1)")
+    last_result(session, "INSERT INTO other.u WITH LABEL l VALUES (1, 1)")
     with pytest.raises(LabelExistsError, match=USED):
-        run(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (2, 2)")
+        last_result(session, "BEGIN WITH LABEL l; SELECT * FROM t; INSERT INTO other.u VALUES (2, 2)")
 
 
 def test_a_transaction_that_others_aborted_takes_its_label_nowhere_else(session: Session) -> None:
     """X20"""
-    run(session, "BEGIN WITH LABEL l; SELECT * FROM t")
+    last_result(session, "BEGIN WITH LABEL l; SELECT * FROM t")
     session.store.abort_transaction("db", label="l", reason="because of you")
     with pytest.raises(InvalidInputError, match="abort reason: because of you"):
-        run(session, "INSERT INTO other.u VALUES (2, 2)")
+        last_result(session, "INSERT INTO other.u VALUES (2, 2)")
 
 
-def test_a_write_that_changes_nothing_ties_a_transaction_with_a_pair_to_its_database(store: Store) -> None:
+def test_a_write_that_changes_nothing_ties_a_transaction_with_a_pair_to_its_database(
+    session: Session,
+) -> None:
     """X12: its pair is stored there (txnAppId), and a transaction writes one database."""
-    with Session(store) as session:
-        run(session, "CREATE DATABASE db; USE db; " + TABLES)
-        run(session, "SET txn_app_id = 'job', txn_version = 1; BEGIN; UPDATE t SET a = 1 WHERE k = 99")
-        with pytest.raises(InvalidInputError, match="Transaction insert must be in the same database"):
-            run(session, "INSERT INTO other.u VALUES (1, 1)")
+    last_result(session, "SET txn_app_id = 'job', txn_version = 1; BEGIN; UPDATE t SET a = 1 WHERE k = 99")
+    with pytest.raises(InvalidInputError, match="Transaction insert must be in the same database"):
+        last_result(session, "INSERT INTO other.u VALUES (1, 1)")
 
 
 @pytest.mark.parametrize("said", ["UPDATE t SET a = 1 WHERE k = 99;", "SELECT * FROM t;", ""])
 def test_a_commit_that_changed_nothing_is_visible(session: Session, said: str) -> None:
     """X16: as COMMIT answers, and as an empty load with a label is."""
-    run(session, f"BEGIN WITH LABEL l; {said} COMMIT")
+    last_result(session, f"BEGIN WITH LABEL l; {said} COMMIT")
     assert status_of(session) == TransactionStatus.VISIBLE
 
 
 @pytest.mark.parametrize("said", ["UPDATE t SET a = 1 WHERE k = 99;", "SELECT * FROM t;", ""])
 def test_a_commit_that_changed_nothing_keeps_its_label(session: Session, said: str) -> None:
     """X16"""
-    run(session, f"BEGIN WITH LABEL l; {said} COMMIT")
+    last_result(session, f"BEGIN WITH LABEL l; {said} COMMIT")
     with pytest.raises(LabelExistsError, match=USED):
-        run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+        last_result(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
 
 
 def test_a_commit_that_changed_nothing_makes_no_version(session: Session) -> None:
     """U17"""
     before = session.store.table("db.t").version
-    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
+    last_result(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
     assert session.store.table("db.t").version == before
 
 
@@ -116,34 +109,34 @@ def test_a_commit_of_what_came_under_another_label_frees_its_own(session: Sessio
 
 def test_begin_refuses_a_label_used_in_the_current_database(session: Session) -> None:
     """X10, X16"""
-    run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+    last_result(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
     with pytest.raises(LabelExistsError, match=USED):
-        run(session, "BEGIN WITH LABEL l")
+        last_result(session, "BEGIN WITH LABEL l")
     assert not session.in_transaction
 
 
 def test_begin_takes_a_label_that_an_aborted_transaction_had(session: Session) -> None:
     """X16"""
-    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1; ROLLBACK; BEGIN WITH LABEL l")
+    last_result(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1; ROLLBACK; BEGIN WITH LABEL l")
     assert session.in_transaction
 
 
 def test_a_label_used_since_begin_is_refused_by_the_first_statement(session: Session) -> None:
     """X16"""
-    run(session, "BEGIN WITH LABEL l")
+    last_result(session, "BEGIN WITH LABEL l")
     with Session(session.store, "db") as other:
-        run(other, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+        last_result(other, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
     with pytest.raises(LabelExistsError, match=USED):
-        run(session, "INSERT INTO t VALUES (3, 3)")
+        last_result(session, "INSERT INTO t VALUES (3, 3)")
 
 
 def test_a_label_is_refused_by_the_first_statement_without_a_current_database(session: Session) -> None:
     """X16"""
-    run(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
+    last_result(session, "INSERT INTO t WITH LABEL l VALUES (2, 2)")
     with Session(session.store) as other:
-        run(other, "BEGIN WITH LABEL l")
+        last_result(other, "BEGIN WITH LABEL l")
         with pytest.raises(LabelExistsError, match=USED):
-            run(other, "INSERT INTO db.t VALUES (3, 3)")
+            last_result(other, "INSERT INTO db.t VALUES (3, 3)")
 
 
 def test_a_transaction_about_an_unknown_database_is_refused(store: Store) -> None:
@@ -153,6 +146,6 @@ def test_a_transaction_about_an_unknown_database_is_refused(store: Store) -> Non
 
 def test_show_transaction_tells_when_a_commit_that_changed_nothing_was_visible(session: Session) -> None:
     """X15"""
-    run(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
-    shown = run(session, "SHOW TRANSACTION WHERE label = 'l'").rows.to_pylist()[0]
+    last_result(session, "BEGIN WITH LABEL l; UPDATE t SET a = 1 WHERE k = 99; COMMIT")
+    shown = dicts(session, "SHOW TRANSACTION WHERE label = 'l'")[0]
     assert shown["PublishTime"] == shown["FinishTime"] != "\\N"
