@@ -14,7 +14,6 @@ import pytest
 from seqstore import ConflictError, InvalidInputError, LabelExistsError, Store, Table, VersionExpiredError
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.sql import Session
-from seqstore.store.sql.session.server_context import ServerContext
 from tests.golden import make_golden, stores
 from tests.golden.contents import plain, version_rows
 from tests.golden.package import job_session

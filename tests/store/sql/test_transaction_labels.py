@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.statements import dicts
-
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pytest
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
-from tests.support.statements import last_result
+from tests.support.statements import dicts, last_result
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, a INT NULL) UNIQUE KEY(k);
