@@ -39,7 +39,7 @@ def _table(table: Any, session: Any) -> dict[str, Any]:
 
 def _line(info: Any) -> str:
     rows = "rows" if info.has_data_change else "rows moved"
-    metrics = info.figures if hasattr(info, "figures") else info.metrics  # the name in the code of format 1
+    metrics = info.metrics if hasattr(info, "metrics") else info.figures  # its name before 0.2.0
     return f"{info.version} {info.operation}: {metrics.rows_loaded} {rows}"
 
 
