@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.golden.contents import plain, shown, tables_of, transactions_of
-from tests.golden.package import api, loaders, sql
+from tests.golden.package import api, job_session, loaders, sql
 
 _CENTURY: Final = 100 * 365 * 24 * 3600
 _NOON: Final = datetime(2024, 5, 6, 12, 30)
@@ -295,13 +294,6 @@ def _precommit(table: Any, label: str, rows: pa.Table, **options: Any) -> None:
 # jobs and accounts
 
 
-def session_with(store: Any, jobs: Any, database: str | None = None) -> Any:
-    """Opens a session that runs load jobs; the first code of format 1 takes them as an argument."""
-    if "load_jobs" in inspect.signature(sql.Session.__init__).parameters:
-        return sql.Session(store, database, load_jobs=jobs)
-    return sql.Session(store, database, server=sql.ServerContext(load_jobs=jobs))
-
-
 def make_jobs(path: Path) -> None:
     """Load jobs, users and settings of the store. Records of jobs name files beside the store."""
     inbox = path.parent / "inbox"
@@ -309,8 +301,7 @@ def make_jobs(path: Path) -> None:
     (inbox / "broker.csv").write_text("1,a,1\n2,b,1\nx,c,1\n")
     (inbox / "routine" / "one.json").write_text('{"k": 5, "v": "e", "s": 1}\n{"k": 1, "v": "late", "s": 0}\n')
     with open_store(path, load_paths=(str(inbox),)) as store:
-        jobs = loaders("load_jobs").StoreLoadJobs(store)
-        session = session_with(store, jobs)
+        session = job_session(store)
         _run(
             session,
             f"""CREATE DATABASE db; USE db;
@@ -358,7 +349,7 @@ def contents(name: str, path: Path) -> dict[str, Any]:
 
 
 def _jobs(store: Any) -> dict[str, Any]:
-    session = session_with(store, loaders("load_jobs").StoreLoadJobs(store), "db")
+    session = job_session(store, "db")
     (statistic,) = shown(session, "SHOW ALL ROUTINE LOAD FOR feed", ["Statistic"])
     counts = {
         name: value for name, value in json.loads(statistic["Statistic"]).items() if name in _ROUTINE_COUNTS
