@@ -14,7 +14,7 @@ import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SEGMENTS, ROWS = 10, 1_000_000
 
 # Mapped files count as memory of a process, though the system may take them away; ours is what is left.

@@ -20,7 +20,7 @@ from seqstore.store.publish import two_phase
 from seqstore.store.publish.prepared_writer import writer_to_record
 from seqstore.store.publish.table_writer import TableWriter
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIXED = "UPDATE_FIXED_COLUMNS"
 BIGINT = parse_type("bigint")
 MOMENT = parse_type("datetime(6)")

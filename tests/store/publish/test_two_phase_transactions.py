@@ -12,7 +12,7 @@ import pytest
 
 from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLES = """
 CREATE TABLE a (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;

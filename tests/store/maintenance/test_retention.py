@@ -28,7 +28,7 @@ from seqstore import (
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.segment.load_marker import new_segment_id
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 HOLDER = """
 import sys

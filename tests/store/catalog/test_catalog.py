@@ -26,7 +26,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.runtime.records import pack, unpack
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCHEMA = schema_of("k BIGINT NOT NULL", "v STRING")
 
 

@@ -34,7 +34,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
 
 Row = dict[str, Any]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=[1, 2**18], ids=["files", "inline"])

@@ -14,7 +14,7 @@ import pytest
 from seqstore import LabelExistsError, Settings, Store, Table
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZES = Settings(inline_bytes_max=1)
 pytestmark = pytest.mark.settings(SIZES)
 

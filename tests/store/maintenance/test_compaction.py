@@ -271,7 +271,7 @@ def test_a_new_process_reads_what_a_compaction_made_and_earlier_versions_as_they
         "rows = {v: table.scan(version=v, hidden=True).read_all().sort_by('k') for v in range(1, 10)};"
         "sys.stdout.buffer.write(pickle.dumps((now, rows)))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     told = subprocess.run(
         [sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, env=environment, check=True
     )

@@ -17,7 +17,7 @@ from seqstore.store.ddl import drop_partition as module
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.sql import Session
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLE = """
 CREATE TABLE t (d INT NOT NULL, v INT NULL) UNIQUE KEY(d)
