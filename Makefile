@@ -19,13 +19,14 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 # Clients of Doris that the tests run. Both are a module pydoris, and both name a MySQL driver that has to be
 # compiled; so each gets a folder, without what it depends on.
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
+LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench torture clean python java mariadb
+.PHONY: help setup demo test test-lowest lint format docs bench torture clean python java mariadb
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) java ## create .venv and install everything in it
 
@@ -36,6 +37,11 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 test: lint mariadb ## lint, format, types and all tests
 	@echo '== pytest'
 	@$(BIN)/pytest
+
+# Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
+test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows
+	@echo '== pytest, lowest versions'
+	@$(LOWEST)/bin/pytest -W default::DeprecationWarning
 
 lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'
@@ -61,7 +67,7 @@ torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
 
 clean: ## remove .venv, caches and what demo and bench left
-	@rm -rf $(VENV) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
 	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -72,6 +78,17 @@ $(INSTALLED): pyproject.toml Makefile | python
 	@$(BIN)/python -m pip install --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@for client in $(CLIENTS); do $(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade \
 		--no-deps --target "$(VENV)/clients/$${client%%=*}" "$$client" || exit 1; done
+	@touch $@
+
+# Resolved for users alone: packages that only tests need stay at their newest.
+$(LOWEST)/.installed: pyproject.toml Makefile $(INSTALLED)
+	@echo '[1/2] $(LOWEST): $(shell $(FOUND_PYTHON) --version)'
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	@echo '[2/2] installing the lowest versions of what seqstore needs'
+	@$(BIN)/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python pyproject.toml \
+		--extra server --extra iceberg $(if $(JAVA),--extra spark) --output-file $(LOWEST)/versions.txt
+	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --constraint $(LOWEST)/versions.txt \
+		--editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(INSTALLED)
