@@ -101,7 +101,7 @@ class Store:
         return cls(path, settings or Settings(), segments)
 
     def databases(self) -> list[str]:
-        """Names of the databases, sorted."""
+        """Returns the names of the databases, sorted."""
         with self._read() as tx:
             return [key.decode() for key, _ in tx.items("databases")]
 
@@ -142,7 +142,7 @@ class Store:
             self._remove_files(directory)
 
     def tables(self, database: str) -> list[str]:
-        """Names of a database's tables, sorted.
+        """Returns the names of a database's tables, sorted.
 
         Raises:
             NotFoundError: no such database.
@@ -192,7 +192,7 @@ class Store:
         self._remove_files(directory)
 
     def table(self, name: str) -> Table:
-        """The handle of a table.
+        """Returns the handle of a table.
 
         Raises:
             NotFoundError: no such database or table.
@@ -218,7 +218,7 @@ class Store:
             return table
 
     def table_of_id(self, table_id: int) -> Table:
-        """The handle of a table by its id, which a rename does not change.
+        """Returns the handle of a table by its id, which a rename does not change.
 
         Raises:
             NotFoundError: it was dropped.

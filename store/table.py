@@ -118,8 +118,8 @@ class Table(LoadableTable):
         return key_history(self, key)
 
     def find_label(self, label: str) -> TransactionRecord | None:
-        """The transaction that a label of the table's database names; None when it was never used or is
-        forgotten."""
+        """Returns the transaction that a label of the table's database names; None when it was never used or
+        is forgotten."""
         with self.catalog.read() as tx:
             return find_label(tx, self.database_id, label)
 
@@ -134,7 +134,7 @@ class Table(LoadableTable):
 
     @internal
     def policy(self, schema: TableSchema) -> MaintenancePolicy:
-        """How the table is to be maintained, by its properties under a schema revision."""
+        """Returns how the table is to be maintained, by its properties under a schema revision."""
         return MaintenancePolicy.of(schema, self.settings)
 
     def optimize(

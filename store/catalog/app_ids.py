@@ -47,7 +47,7 @@ class AppPair:
 
 
 def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppPair | None:
-    """The pair of a write, None when it has none.
+    """Returns the pair of a write, None when it has none.
 
     Raises:
         InvalidInputError: one without the other, or a version that is no non-negative integer.
@@ -66,7 +66,7 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
 
 
 def check_pair(app_id: str | None, version: int | None) -> bool:
-    """Whether there is a pair.
+    """Returns whether there is a pair.
 
     Raises:
         InvalidInputError: as `find_app`.

@@ -26,7 +26,7 @@ def prepared_of(tx: CatalogTransaction, txn_id: int) -> Iterator[tuple[int, dict
 
 
 def prepared_transactions(tx: CatalogTransaction) -> list[int]:
-    """Ids of the transactions that have records, ascending."""
+    """Returns the ids of the transactions that have records, ascending."""
     return sorted({catalog.prepared_ids(key)[0] for key, _ in tx.items("prepared")})
 
 
@@ -52,7 +52,7 @@ def abort_of_table(tx: CatalogTransaction, table_id: int) -> None:
 
 
 def prepared_files(tx: CatalogTransaction, table_id: int) -> set[str]:
-    """Names, without directory, of the files that pre-committed transactions keep for a table."""
+    """Returns names, without directory, of the files that pre-committed transactions keep for a table."""
     kept: set[str] = set()
     for key, raw in tx.items("prepared"):
         if catalog.prepared_ids(key)[1] == table_id:
@@ -61,7 +61,7 @@ def prepared_files(tx: CatalogTransaction, table_id: int) -> set[str]:
 
 
 def files_of(prepared: dict[str, Any]) -> list[str]:
-    """Names, without directory, of the files that a record needs."""
+    """Returns names, without directory, of the files that a record needs."""
     metas = [SegmentMeta.from_record(item["meta"]) for item in prepared["segments"].values()]
     deltas = [item["name"] for item in prepared["deltas"] if item["name"]]
     return [name for meta in metas for name in file_names(meta)] + deltas

@@ -83,8 +83,7 @@ class TransactionRecord:
 
 
 def check_label(label: str) -> str:
-    """A label is 1 to 128 letters, digits, `_`, `-`, `.`, `:`, `/`, or other printable characters without
-    blanks.
+    """Returns a label if it is 1 to 128 bytes of printable text without blanks.
 
     Raises:
         InvalidInputError: the message shows the label.
@@ -108,7 +107,7 @@ def read_transaction(tx: catalog.CatalogTransaction, txn_id: int) -> Transaction
 
 
 def find_label(tx: catalog.CatalogTransaction, database: int, label: str) -> TransactionRecord | None:
-    """The transaction a label names, None when it never named one."""
+    """Returns the transaction a label names, None when it never named one."""
     try:
         key = catalog.label_key(database, check_label(label))
     except InvalidInputError:
@@ -213,7 +212,7 @@ def refuse_used_label(
 
 
 def precommitted(record: TransactionRecord, keep_seconds: int) -> TransactionRecord:
-    """The record of a transaction whose first phase is done."""
+    """Returns the record of a transaction whose first phase is done."""
     now = now_ms()
     return replace(
         record,
@@ -243,7 +242,7 @@ def abandoned_reason(record: TransactionRecord) -> str:
 
 
 def abort_abandoned(tx: catalog.CatalogTransaction, record: TransactionRecord) -> TransactionRecord:
-    """The record, aborted if its process has ended or its time is over."""
+    """Returns the record, aborted if its process has ended or its time is over."""
     reason = abandoned_reason(record)
     return abort(tx, record, reason) if reason else record
 
@@ -260,7 +259,7 @@ def require_unchanged(tx: catalog.CatalogTransaction, record: TransactionRecord)
 
 
 def not_precommitted(record: TransactionRecord) -> InvalidInputError:
-    """Why a transaction cannot be committed (PC4)."""
+    """Returns why a transaction cannot be committed (PC4)."""
     text = f"is {record.status.lower()}, not pre-committed."
     if record.status == TransactionStatus.VISIBLE:
         text = "is already visible, not pre-committed."
@@ -268,7 +267,7 @@ def not_precommitted(record: TransactionRecord) -> InvalidInputError:
 
 
 def not_abortable(record: TransactionRecord) -> InvalidInputError:
-    """Why a transaction cannot be aborted (PC4)."""
+    """Returns why a transaction cannot be aborted (PC4)."""
     return _wrong_status(record, f"is already {record.status}, could not abort.")
 
 

@@ -48,7 +48,7 @@ class ConcurrencyMode(StrEnum):
 
 
 def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> ConcurrencyMode:
-    """How updates of a table keep out of each other's way.
+    """Returns the way in which updates of a table exclude each other.
 
     Args:
         default: `enable_concurrent_update` of the settings; ADMIN SET FRONTEND CONFIG overrules it.
@@ -75,7 +75,7 @@ def _parse_mode(name: str) -> ConcurrencyMode:
 
 
 def lock_directory(catalog: Catalog) -> Path:
-    """Where the lock files of a store are."""
+    """Returns the directory of the lock files of a store."""
     return catalog.path.parent / "locks"
 
 

@@ -19,7 +19,7 @@ from seqstore.store.schema.table_schema import TableSchema
 def split_supplied(
     data: pa.Table, column: str | None, schema: TableSchema
 ) -> tuple[pa.Table, dict[str, Mask]]:
-    """The data without the column, and for each other column which rows supply it.
+    """Returns the data without the column, and for each other column which rows supply it.
 
     Args:
         column: its name, whatever the case; None means there is none.

@@ -40,14 +40,14 @@ class Delta:
         return len(self.rows)
 
     def supplies(self, name: str) -> Mask:
-        """Which rows supply a value column."""
+        """Returns which rows supply a value column."""
         if name not in self.rows.schema.names:
             return np.zeros(len(self), dtype=np.bool_)
         mask = self.supplied.get(name)
         return mask if mask is not None else np.ones(len(self), dtype=np.bool_)
 
     def take(self, rows: Rows) -> Delta:
-        """Some of the rows."""
+        """Returns some of the rows."""
         indices = pa.array(rows)
         return Delta(
             self.rows.take(indices).combine_chunks(),

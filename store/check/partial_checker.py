@@ -107,12 +107,12 @@ class PartialChecker(RowChecker):
             )
 
     def _is_made(self, column: Column) -> bool:
-        """Keys that rows need not bring."""
+        """Returns the keys that rows need not bring."""
         return column.auto_increment is not None and column.name in self.schema.key
 
     def _ids_for_new_keys(self, rows: pa.Table, masks: Mapping[str, Mask]) -> pa.Array | None:
-        """A value for each row in case its key is new (A7), None when every row brings one. It is made here,
-        so that filling again finds the same (A9)."""
+        """Returns a value for each row in case its key is new (A7), None when every row brings one. It is
+        made here, so that filling again finds the same (A9)."""
         column = self.schema.auto_increment_column
         if column is None or column.name in self.schema.key:
             return None
@@ -145,7 +145,7 @@ class PartialChecker(RowChecker):
             )
 
     def _must_have_value(self, column: Column, missing: Mask) -> Mask:
-        """Cells at fault for being NULL: only those that are supplied."""
+        """Returns the cells at fault for being NULL: only those that are supplied."""
         mask = self._supplied.get(column.name)
         if self.ignore_null and column.name not in self.schema.key:
             return np.zeros(len(missing), dtype=np.bool_)
@@ -160,8 +160,8 @@ class PartialChecker(RowChecker):
         is_tombstone: Mask | None,
         rejected: dict[int, RejectedRow],
     ) -> tuple[pa.Array | None, Mask | None]:
-        """The sequence the rows supply, and which do; adds the mapped column when only the hidden one is
-        given."""
+        """Returns the sequence the rows supply, and which do; adds the mapped column when only the hidden one
+        is given."""
         mapped = self.schema.sequence_column
         if SEQUENCE_COL in given:
             sequence = self._hidden_sequence(given, rows, rejected)

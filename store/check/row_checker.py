@@ -126,7 +126,7 @@ class RowChecker:
             reject(rejected, row, names[0], f"no partition for this tuple: ({values}) is not in {where}")
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
-        """Columns by their canonical name; the sequence source under `SEQUENCE_COL`."""
+        """Returns the columns by their canonical name; the sequence source under `SEQUENCE_COL`."""
         given: dict[str, pa.ChunkedArray] = {}
         for i, name in enumerate(data.schema.names):
             for canonical in self._roles(name):
@@ -258,7 +258,7 @@ class RowChecker:
         return self.ids.take(count)
 
     def _must_have_value(self, column: Column, missing: Mask) -> Mask:
-        """Which of the NULL cells of a NOT NULL column reject their row: all, unless a subclass knows
+        """Returns which of the NULL cells of a NOT NULL column reject their row: all, unless a subclass knows
         better."""
         return missing
 

@@ -181,7 +181,7 @@ class Conflict:
 def find_conflicts(
     attempt: Attempt, window: Sequence[CommittedTransaction], reader_version: int = 0
 ) -> list[Conflict]:
-    """Every conflict, in order of versions; see the module.
+    """Returns every conflict, in order of versions; see the module.
 
     Args:
         reader_version: the newest version that a transaction which only read this table, and wrote others,
@@ -281,7 +281,7 @@ class _Check:
         return []
 
     def _reads_partition(self) -> Callable[[pa.Table], Mask]:
-        """Whether a row lies in a partition that the attempt read."""
+        """Returns whether a row lies in a partition that the attempt read."""
         predicates = self.reads.predicates
         everything = self.reads.whole_table or bool(len(self.reads.codes)) or not predicates
         if everything or not self.attempt.partition_columns:
@@ -324,7 +324,7 @@ class _Check:
         return 0
 
     def _touches(self, other: CommittedTransaction, chain: Codes) -> bool:
-        """Whether a non-blind transaction read or wrote a key of a chain."""
+        """Returns whether a non-blind transaction read or wrote a key of a chain."""
         reads = other.reads
         if reads is None or reads.whole_table:
             return True
@@ -333,7 +333,7 @@ class _Check:
         return any(self._matched(predicate, other.read_version, chain) for predicate in reads.predicates)
 
     def _matched(self, predicate: Predicate, up_to: int, chain: Codes) -> bool:
-        """Whether a predicate matches any row that a key of a chain had up to a version."""
+        """Returns whether a predicate matches any row that a key of a chain had up to a version."""
         for other in self.window:
             if other.version > up_to or other.changes is None:
                 continue

@@ -65,7 +65,7 @@ def current_transaction(
     revision: int,
     commit_info: CommitInfo | None = None,
 ) -> CurrentTransaction:
-    """A transaction prepared for a schema revision.
+    """Returns a transaction prepared for a schema revision.
 
     Args:
         commit_info: of the version to be made; without a level there the transaction has the table's.
@@ -87,7 +87,7 @@ def error_of(
     kind: ConflictKind,
     **more: Any,
 ) -> ConflictError:
-    """The exception for some conflicts, its fields those of the first.
+    """Returns the exception for some conflicts, its fields those of the first.
 
     Args:
         kind: the exception where the committed transaction is not known any more.
@@ -119,8 +119,8 @@ def committed_name(conflict: Conflict) -> str:
 def schema_conflicts(
     tx: catalog.CatalogTransaction, table_id: int, head: int, revision: int
 ) -> tuple[list[Conflict], int]:
-    """The versions up to a head that changed the schema since a revision, and the last version that had it,
-    0 when its record is gone."""
+    """Returns the versions up to a head that changed the schema since a revision, and the last version that
+    had it, 0 when its record is gone."""
     since: list[tuple[int, VersionRecord]] = []
     version = head
     while (record := read_version_record(tx, table_id, version)) is not None and record.revision != revision:
@@ -138,7 +138,7 @@ def schema_conflicts(
 
 
 def creation(tx: catalog.CatalogTransaction, table_id: int) -> list[Conflict]:
-    """The version that made a table."""
+    """Returns the version that made a table."""
     record = read_version_record(tx, table_id, 1)
     return (
         [] if record is None else [_schema_conflict(1, record, ("the table (made anew)",), is_protocol=True)]

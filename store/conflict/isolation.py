@@ -138,7 +138,7 @@ def schema_error(
     revision: int,
     commit_info: CommitInfo | None = None,
 ) -> ConflictError:
-    """Why a transaction prepared for a schema revision cannot commit: features or metadata changed.
+    """Returns why a transaction prepared for a schema revision cannot commit: features or metadata changed.
 
     Args:
         commit_info: of the version to be made.
@@ -168,7 +168,7 @@ def schema_error(
 
 
 def recreated_error(current: CurrentTransaction, committed: Sequence[Conflict]) -> ConflictError:
-    """The table was dropped and made again under a running transaction, or made twice at once.
+    """Returns the error of a table that was created anew under a running transaction, or twice at once.
 
     Args:
         committed: the version that created it, when it is known.
@@ -186,7 +186,7 @@ def recreated_error(current: CurrentTransaction, committed: Sequence[Conflict]) 
 
 
 def level_of(schema: TableSchema, wanted: str | None) -> IsolationLevel:
-    """The level a transaction has on a table: its own wish, never less than the table's.
+    """Returns the level a transaction has on a table: its own wish, never less than the table's.
 
     Raises:
         InvalidInputError: no such level.

@@ -64,7 +64,7 @@ def _packed(predicate: Predicate) -> list[bytes | None] | None:
 
 
 def expression_to_bytes(expression: pc.Expression | None) -> bytes | None:
-    """An Arrow expression for the catalog; None stays None."""
+    """Returns an Arrow expression for the catalog; None stays None."""
     return None if expression is None else pack(expression)
 
 

@@ -62,7 +62,7 @@ class Predicate:
     partition: pc.Expression | None = None
 
     def matches(self, rows: pa.Table) -> Mask:
-        """Which rows satisfy it; NULL is no."""
+        """Returns which rows satisfy it; NULL is no."""
         if not len(rows):
             return np.zeros(0, dtype=np.bool_)
         if self.expression is not None:
@@ -71,14 +71,14 @@ class Predicate:
         return self.evaluate(rows)
 
     def admits(self, rows: pa.Table) -> Mask:
-        """Which rows lie in a partition that it reads."""
+        """Returns which rows lie in a partition that it reads."""
         if self.partition is None:
             return np.ones(len(rows), dtype=np.bool_)
         return mask_of(self.partition, rows)
 
 
 def mask_of(expression: pc.Expression, rows: pa.Table) -> Mask:
-    """Which rows satisfy an Arrow expression; NULL is no.
+    """Returns which rows satisfy an Arrow expression; NULL is no.
 
     Raises:
         InvalidInputError: it does not fit the columns.

@@ -139,7 +139,7 @@ def _committed(version: int, record: VersionRecord | None, **found: Any) -> Comm
 
 
 def _applied(version: int, after: TableState) -> tuple[Codes, Matches]:
-    """Codes and places of the rows a version applied."""
+    """Returns the codes and places of the rows a version applied."""
     codes: list[Codes] = []
     slots: list[Any] = []
     positions: list[Any] = []
@@ -160,7 +160,7 @@ def _applied(version: int, after: TableState) -> tuple[Codes, Matches]:
 
 
 def _lives(state: TableState, matches: Matches) -> Any:
-    """Which matched rows are no tombstones."""
+    """Returns which matched rows are no tombstones."""
     used = {int(slot) for slot in np.unique(matches.slots)}
     if not any(state.segments[slot].segment.meta.tombstones for slot in used):
         return np.ones(len(matches), dtype=np.bool_)

@@ -65,7 +65,7 @@ def write_delta(
 
 
 def read_delta(disk: Disk, directory: str, file: DeltaFile) -> Delta:
-    """The delta that was written.
+    """Returns the delta that was written.
 
     Raises:
         CorruptionError: its file is missing or was changed.

@@ -218,15 +218,15 @@ class _Merging:
         return present
 
     def kept_keys(self) -> Rows:
-        """Keys to write: those a row of the load decides something of. All of them when this is not the
-        first time, for the rows staged before must not stand."""
+        """Returns the keys to write: those of which a row of the load decides something. When rows of them
+        were staged before, all of them: the earlier rows must not stand."""
         if self.options.again:
             return np.arange(len(self.starts))
         decided = [register.winner != _NONE for register in self.registers.values()]
         return np.flatnonzero(np.logical_or.reduce([*decided, self.touched]))
 
     def rows_lost(self) -> tuple[int, int]:
-        """Rows superseded and rows late."""
+        """Returns the rows superseded and rows late."""
         reached = self.is_useful | self.takes_all | self.touches
         return int(np.count_nonzero(reached & ~self.is_used)), int(np.count_nonzero(~reached))
 
@@ -281,8 +281,8 @@ class _Merging:
         return _flat(self.state.take(self.matches.take(history), [column.name]).column(0))
 
     def _default(self, column: Column, *, is_sequence: bool, must_have: bool) -> pa.Array:
-        """The default as an array of one. A sequence that was never given is NULL whatever its default, or
-        else the outcome of a smaller one would depend on the order of loads."""
+        """Returns the default as an array of one. A sequence that was never given is NULL whatever its
+        default, or else the outcome of a smaller one would depend on the order of loads."""
         value = default_scalar(column, self.options.now)
         if is_sequence:
             value = pa.scalar(None, column.type.arrow)

@@ -91,7 +91,7 @@ def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
 
 
 def keys_of(delta: Delta, schema: TableSchema) -> tuple[list[pa.Array], Codes]:
-    """Key columns and codes of a delta's rows."""
+    """Returns key columns and codes of a delta's rows."""
     keys = [delta.rows.column(column.name).chunk(0) for column in schema.key_columns]
     return keys, encode_keys(keys, schema.key_columns)
 
@@ -211,7 +211,7 @@ class _Filling:
             self.sequence_row = self.sequence_row[left]
 
     def matches_of_left(self) -> Matches:
-        """The matches of the keys that are left, counted among those."""
+        """Returns the matches of the keys that are left, counted among those."""
         if not self.is_lost.any():
             return self.matches
         number = np.cumsum(self.left) - 1
@@ -269,7 +269,7 @@ class _Filling:
         return np.where(last == _NONE, _NONE, self.order[last])
 
     def _keeps_history(self, column: Column) -> Mask:
-        """Keys whose unsupplied cell is read from history."""
+        """Returns the keys whose unsupplied cell is read from history."""
         if column.on_update_current_timestamp:
             return np.zeros(len(self.history), dtype=np.bool_)
         is_mapped = column.name == self.schema.sequence_column
@@ -282,8 +282,8 @@ class _Filling:
     def _choose(
         self, column: Column, source: npt.NDArray[np.intp], use_history: Mask, use_default: Mask
     ) -> pa.Array:
-        """Cells from the delta, from history and from the default, by one gather over the three side by
-        side."""
+        """Returns cells from the delta, from history and from the default, by one gather over the three side
+        by side."""
         if use_history.all():
             return _take(pa.chunked_array([self._stored_cells(column)]), self.history)
         pieces: list[pa.Array] = []
@@ -320,7 +320,7 @@ class _Filling:
         return pc.if_else(pa.array(behind), flat(self._stored.column(SEQUENCE_COL)), cells)
 
     def _default(self, column: Column, where: Mask) -> pa.Array:
-        """The default as an array of one; refuses keys for which there is none (P7-P9, F25)."""
+        """Returns the default as an array of one; refuses keys for which there is none (P7-P9, F25)."""
         if column.on_update_current_timestamp:
             current = default_scalar(column, self.options.now)
             return pa.array([current.as_py()], column.type.arrow)
@@ -330,7 +330,7 @@ class _Filling:
         return pa.array([value.as_py()], column.type.arrow)
 
     def hidden_sequence(self, visible: pa.Table) -> pa.Array | None:
-        """Each key's final sequence, None where it is the mapped column itself."""
+        """Returns each key's final sequence, None where it is the mapped column itself."""
         sequence_type = self.schema.sequence_type
         if sequence_type is None:
             return None

@@ -30,7 +30,7 @@ from seqstore.store.segment.winner import Rows
 
 
 def with_deleted_rows(delta: Delta, state: TableState, beneath: TableState) -> Delta:
-    """A change as it is to be filled on a state; see the module.
+    """Returns a change as it is to be filled on a state; see the module.
 
     Args:
         state: the table with all that the transaction wrote before.
@@ -75,7 +75,7 @@ class _RowsAgain:
         self.place[rows] = np.arange(len(rows))
 
     def delta(self) -> Delta:
-        """The delta with whole rows."""
+        """Returns the delta with whole rows."""
         delta = self.before
         columns: dict[str, pa.Array] = {name: delta.rows.column(name) for name in self.schema.key}
         supplied: dict[str, Mask] = {}
@@ -94,7 +94,7 @@ class _RowsAgain:
         return self._with_sequence(whole) if self.schema.has_sequence else whole
 
     def _is_there(self, name: str) -> Mask:
-        """Rows whose stored row has the column's group."""
+        """Returns the rows whose stored row has the column's group."""
         numbers = [number for number, group in self.schema.column_groups.items() if name in group.columns]
         if not numbers:
             return np.ones(len(self.before), dtype=np.bool_)
@@ -103,7 +103,7 @@ class _RowsAgain:
         return found
 
     def _cells(self, given: pa.ChunkedArray | None, name: str, added: Mask) -> pa.Array:
-        """The cells of a column that were given, and for some rows the stored ones."""
+        """Returns the cells of a column that were given, and for some rows the stored ones."""
         stored = self.stored.column(name).combine_chunks()
         own = pa.nulls(len(added), stored.type) if given is None else given
         own = own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own

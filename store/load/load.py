@@ -341,7 +341,7 @@ class Load:
         return self._result(done, writes[0].metrics)
 
     def _skipped(self, app: AppPair) -> LoadResult:
-        """The data of this pair, or of a later one, is there already."""
+        """Ends a load whose pair, or a later one, is committed already."""
         self.abort(app.skipped)
         return self._result(
             replace(self._transaction, id=app.first_txn, version=app.first_version),

@@ -151,7 +151,7 @@ def check_revision(
     revision: int,
     commit_info: CommitInfo | None = None,
 ) -> int:
-    """The newest version of a table that still has the schema a transaction was prepared for.
+    """Returns the newest version of a table that still has the schema a transaction was prepared for.
 
     Args:
         commit_info: of the version to be made, with its isolation level and the version it read.
@@ -256,7 +256,7 @@ def put_version(
 
 
 def is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
-    """Whether the newest version has a segment."""
+    """Returns whether the newest version has a segment."""
     record = tx.get("segments", catalog.segment_key(table_id, segment_id))
     return record is not None and not record["dropped"]
 

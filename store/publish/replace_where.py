@@ -71,7 +71,7 @@ def plan_replace_where(state: TableState, staged: list[Segment], replace_where: 
 
 
 def _without(state: TableState, going: Mapping[str, list[tuple[Positions, Effects]]]) -> TableState:
-    """The state as if the rows that go had gone; only to plan against."""
+    """Returns the state without the rows to remove; only to plan against."""
     segments = dict(state.segments)
     for name, parts in going.items():
         slot = state.slot_of[name]
@@ -81,7 +81,7 @@ def _without(state: TableState, going: Mapping[str, list[tuple[Positions, Effect
 
 
 def _matching(staged: Segment, state: TableState, predicate: pc.Expression) -> Positions:
-    """Rows of a staged segment that match."""
+    """Returns the rows of a staged segment that match."""
     live = LiveSegment(state.next_slot, staged, state.version + 1, DeleteVector(staged.rows))
     found = [
         np.flatnonzero(_satisfying(live, number, state, predicate)) + number * staged.meta.batch_rows

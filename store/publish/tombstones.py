@@ -67,7 +67,7 @@ class Purge:
         sequence: SequenceVector | None,
         rows: pa.Table,
     ) -> tuple[Mask, Mask]:
-        """Rows that go, and rows that stay as guards.
+        """Decides which rows are removed, and which stay as guards.
 
         Args:
             signs: which rows are tombstones.
@@ -100,12 +100,12 @@ class Purge:
 
 
 def group_sequences(schema: TableSchema) -> list[str]:
-    """Names of the columns that order the column groups of a table."""
+    """Returns the names of the columns that order the column groups of a table."""
     return [name for group in schema.column_groups.values() for name in group.sequence]
 
 
 def _has_group_sequence(rows: pa.Table, schema: TableSchema) -> Mask:
-    """Which rows have a sequence of any group."""
+    """Returns which rows have a sequence of any group."""
     found = np.zeros(len(rows), dtype=np.bool_)
     for name in group_sequences(schema):
         found |= np.asarray(rows.column(name).is_valid())
@@ -120,7 +120,7 @@ def is_below(sequence: SequenceVector, watermark: int) -> Mask:
 def old_enough(
     tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, now_ms: int, seconds: int
 ) -> Purge:
-    """The rule for a compaction that begins now."""
+    """Returns the rule for a compaction that begins now."""
     before_ms = now_ms - seconds * 1000
     horizon = _EPOCH + timedelta(milliseconds=before_ms)
     return Purge(schema, version_at(tx, table, newest, before_ms), horizon)

@@ -51,7 +51,7 @@ def precommit(
     keep_seconds: int,
     elapsed: Callable[[], int],
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    """The first phase.
+    """Runs the first phase.
 
     Args:
         record: PREPARE, with an id.
@@ -92,7 +92,7 @@ def commit_prepared(
     label: str | None,
     label_keep_seconds: int,
 ) -> TransactionRecord:
-    """The second phase, committing; see `Store.commit_transaction`."""
+    """Runs the second phase, committing; see `Store.commit_transaction`."""
     found = _find(catalog, database, txn_id, label)
     with catalog.read() as tx:
         record = transaction.read_transaction(tx, found.id) or found
@@ -173,7 +173,7 @@ def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:
 
 
 def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None) -> TransactionRecord:
-    """The transaction; one whose time is over or whose process has ended is aborted first.
+    """Returns a transaction; an expired one, or one whose process has ended, is aborted first.
 
     Raises:
         NotFoundError: the database has none of that id or label.

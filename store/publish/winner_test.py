@@ -76,7 +76,8 @@ class Plan:
         return sum(self.too_late.values())
 
     def effects(self) -> tuple[int, int, int]:
-        """Rows a reader saw that the load replaces, rows it deletes, own rows that lost to its own."""
+        """Returns the rows a reader saw that the load replaces, rows it deletes, own rows that lost to its
+        own."""
         parts = [effects for hidden in self.stored.values() for _, effects in hidden]
         lost = sum(self.lost_to_own.values())
         if not parts:
@@ -88,7 +89,7 @@ class Plan:
         return *seen, int(counts[_OWN]) + lost
 
     def positions(self) -> dict[str, Positions]:
-        """Every segment in which rows are hidden, with their distinct positions."""
+        """Returns every segment in which rows are hidden, with their distinct positions."""
         hidden = {name: _joined([p for p, _ in parts]) for name, parts in self.stored.items()}
         for name, lost in self.own.items():
             hidden[name] = _joined([hidden[name], lost]) if name in hidden else lost
@@ -196,7 +197,7 @@ def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> 
 
 
 def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segment) -> Plan:
-    """A plan of a one-segment load for a later state that only has more segments.
+    """Returns a plan of a one-segment load for a later state that only has more segments.
 
     The staged rows are tested against the new segments alone. A stored row that the plan hides may have
     been hidden by others since: then it is theirs. A staged row that lost cannot win any more, for a key's
@@ -314,7 +315,7 @@ def _same_keys(state: TableState, segment: Segment, matches: Matches) -> npt.NDA
 
 
 def _with_segment(state: TableState, segment: Segment, plan: Plan, shared: Codes | None = None) -> TableState:
-    """The state as if the segment were published already; only for the rest of the same load.
+    """Returns the state as if the segment were published already; only for the rest of the same load.
 
     Args:
         shared: codes by which the segment can be found in it, None for all.

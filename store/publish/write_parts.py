@@ -79,7 +79,7 @@ def columns_written(parts: Sequence[Part]) -> frozenset[int] | None:
 
 
 def _columns_of(delta: Delta, schema: TableSchema) -> frozenset[int]:
-    """Ids of the columns a partial update writes."""
+    """Returns the ids of the columns a partial update writes."""
     names = set(delta.rows.schema.names) - set(schema.key)
     written = {
         column.id

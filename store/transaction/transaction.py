@@ -143,7 +143,7 @@ class Transaction:
         return self._options.timeout_seconds
 
     def table(self, name: str) -> TransactionTable:
-        """A table as the transaction sees it.
+        """Returns a table as the transaction sees it.
 
         Raises:
             NotFoundError: no such table when the transaction began.

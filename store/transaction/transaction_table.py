@@ -209,7 +209,7 @@ class TransactionTable:
         self._snapshot.close()
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The transaction's own snapshot, unlogged: for readers that log what they read themselves.
+        """Returns the transaction's own snapshot, unlogged: for readers that log their reads themselves.
 
         Args:
             version: an earlier one; reads of the past never conflict.
@@ -223,18 +223,18 @@ class TransactionTable:
         *,
         hidden: bool = False,
     ) -> pa.RecordBatchReader:
-        """Rows of the transaction's snapshot; see `Snapshot.scan`."""
+        """Returns the rows of the transaction's snapshot; see `Snapshot.scan`."""
         self.log_scan(columns, filter)
         return self._snapshot.scan(columns, filter, hidden=hidden)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
-        """Rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
+        """Returns the rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
         keys = as_table(keys)
         self.log_keys(keys, columns)
         return self._snapshot.get(keys, columns, hidden=hidden)
 
     def count(self, filter: pc.Expression | None = None) -> int:
-        """How many rows there are."""
+        """Counts the rows."""
         with self.scan([*self.schema.key], filter) as reader:
             return sum(batch.num_rows for batch in reader)
 
@@ -255,25 +255,25 @@ class TransactionTable:
         self.isolation.reads.read_where(predicate, [*_value_names(names), *used])
 
     def _partition(self, filter: pc.Expression, used: Iterable[str]) -> pc.Expression | None:
-        """A filter over partition columns alone prunes partitions; any other reads all of them."""
+        """Returns a filter over partition columns alone, None for any other: it reads all partitions."""
         columns = self.schema.partition_columns
         return filter if columns and set(used) <= set(columns) else None
 
     def upsert(
         self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
     ) -> LoadResult:
-        """Rows to write at commit; see `Table.upsert`."""
+        """Writes rows at commit; see `Table.upsert`."""
         options = WriteOptions.of(options, **arguments)
         with self.begin_load(options) as load:
             load.write(data)
             return load.commit(max_filter_ratio=options.max_filter_ratio)
 
     def delete(self, keys: Any) -> LoadResult:
-        """Keys to delete at commit; see `Table.delete`."""
+        """Deletes keys at commit; see `Table.delete`."""
         return self.upsert(as_table(keys), merge_type=MergeType.DELETE, mode=UpdateMode.FIXED)
 
     def change(self, rows: pa.Table) -> LoadResult:
-        """Rows that were read, with some cells computed anew; written at commit.
+        """Writes rows that were read, with some cells computed anew, at commit.
 
         As a partial update, except over rows that the transaction has deleted: cells that are not computed
         are as they were read, not defaults, for no statement sees that deletion (X7).
@@ -385,7 +385,8 @@ class TransactionTable:
         self.isolation.reads.read_where(predicate, used)
 
     def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
-        """Columns that assignments look at, the sequence among them: it decides whether they take effect."""
+        """Returns the columns that assignments look at, the sequence among them: it decides whether they take
+        effect."""
         used: list[str] = []
         for value in assignments.values():
             if isinstance(value, pc.Expression):
@@ -396,7 +397,7 @@ class TransactionTable:
 
 
 def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[str, Any]:
-    """Assignments by canonical names; only value columns may be assigned (U7, U9).
+    """Returns the assignments by canonical names; only value columns may be assigned (U7, U9).
 
     Raises:
         InvalidInputError: names the column.
@@ -426,7 +427,7 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
 
 
 def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
-    """Columns that an expression may look at, key columns too; never too few."""
+    """Returns the columns that an expression may look at, key columns too; never too few."""
     return [] if expression is None else named_in(expression, schema.names)
 
 
@@ -436,7 +437,7 @@ def _value_names(names: Iterable[str]) -> list[str]:
 
 
 def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:
-    """Key columns and the assigned values."""
+    """Returns key columns and the assigned values."""
     columns: dict[str, pc.Expression] = {name: pc.field(name) for name in schema.key}
     for name, value in assignments.items():
         if isinstance(value, pc.Expression):
