@@ -49,7 +49,7 @@ class ColumnarReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The file's columns.
+        """Returns the file's columns.
 
         Raises:
             InvalidInputError: the body is no such file.
@@ -158,7 +158,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _sourced(batch: pa.RecordBatch, before: int) -> SourceBatch:
-    """The rows whose texts are UTF-8; others are bad (V10), and DuckDB could not bear them."""
+    """Returns the rows whose texts are UTF-8; others are bad (V10), and DuckDB could not bear them."""
     places = _places(before, batch)
     spoiled = _spoiled(batch)
     if not spoiled.any():
@@ -220,7 +220,7 @@ def _places(before: int, batch: pa.RecordBatch) -> Any:
 
 
 def _shown(row: pa.RecordBatch) -> str:
-    """A row for the error log."""
+    """Returns a row for the error log."""
     return str(
         {name: format_value(cell[0]) for name, cell in zip(row.schema.names, row.columns, strict=True)}
     )

@@ -25,7 +25,7 @@ _BLOCK_BYTES_MAX: Final = 64 << 20  # Hadoop writes 256 KiB
 
 
 def open_compressed(body: BinaryIO, compression: str) -> BinaryIO:
-    """A stream of the plain bytes; the body itself when nothing is compressed.
+    """Returns a stream of the plain bytes; the body itself when nothing is compressed.
 
     Reading raises `InvalidInputError` when the bytes are not of that compression or stop in the middle.
     """

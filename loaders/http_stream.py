@@ -110,7 +110,7 @@ def _headers(parts: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, 
 def _columns(
     parts: Mapping[str, str], options: StreamLoadOptions, targets: list[str], body: BinaryIO
 ) -> tuple[str, BinaryIO]:
-    """The `columns` header, and the body with what was read of it put back."""
+    """Returns the `columns` header, and the body from its start."""
     if parts["columns"]:
         targets = [name.strip().strip("`") for name in parts["columns"].split(",")]
     items = _split(parts["items"])

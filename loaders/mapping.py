@@ -142,7 +142,7 @@ class RowMapping:
 
     @property
     def supplied(self) -> list[str]:
-        """Columns the load brings, hidden ones among them."""
+        """Returns columns the load brings, hidden ones among them."""
         return [target.name for target in self._targets]
 
     def close(self) -> None:
@@ -430,13 +430,13 @@ def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _shown(value: pa.Scalar) -> str:
-    """A value for a message, cut to a readable length."""
+    """Returns a value for a message, cut to a readable length."""
     text = repr(format_value(value))
     return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _prefixed(tree: exp.Expr) -> exp.Expr:
-    """An expression over fields for use beside finished columns."""
+    """Returns an expression over fields for use beside finished columns."""
     copied = tree.copy()
     for column in copied.find_all(exp.Column):
         column.set("this", exp.to_identifier(_FIELD + column.name, quoted=True))

@@ -56,7 +56,7 @@ class SentinelBytes:
     # ------------------------------------------------------------------------------------------ rewriting
 
     def apply(self, data: bytes) -> bytes:
-        """The block as Arrow can read it. What follows `open_at` is not cut."""
+        """Returns the block as Arrow can read it. What follows `open_at` is not cut."""
         self._data = data
         data = self._one_line_end(data)
         data = self._one_separator(data)

@@ -71,7 +71,7 @@ def schedule_rows(flights: pa.Table) -> pa.Table:
 
 
 def feed_rows(flights: pa.Table, feed: Feed, seed: int = 20130101) -> pa.Table:
-    """All rows of a feed in the order they are sent: key, columns, clock."""
+    """Returns all rows of a feed in the order they are sent: key, columns, clock."""
     random = np.random.default_rng((seed, feed.kind))
     flight, kind, time = events(flights)
     told = kind == feed.kind

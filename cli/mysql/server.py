@@ -65,7 +65,7 @@ class MysqlServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Returns the port it listens on."""
         assert self._listener is not None, "the server is not started"
         return int(self._listener.getsockname()[1])
 

@@ -54,7 +54,7 @@ class Route:
     is_open: bool = False  # without login
 
     def match(self, parts: list[str]) -> list[str] | None:
-        """The names in the path, None when it is another path."""
+        """Returns the names in the path, None when it is another path."""
         if len(parts) != len(self.path):
             return None
         if any(wanted not in ("{}", part) for wanted, part in zip(self.path, parts, strict=True)):

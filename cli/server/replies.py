@@ -18,7 +18,7 @@ def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> 
 
 
 def failure(message: str, *, status: int = 200) -> web.Response:
-    """A refusal in the fields that stream load clients read."""
+    """Returns a refusal in the fields that stream load clients read."""
     return json_reply({"Status": "Fail", "Message": message}, status=status, indent=4)
 
 

@@ -78,7 +78,7 @@ def _bodies_of_block(block: bytes, *, is_json: bool, line_end: bytes) -> Iterato
 
 
 def _by_table(texts: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Names of tables, each with the rest of its messages; nameless messages are whole.
+    """Yields names of tables, each with the rest of its messages; nameless messages are whole.
 
     Each message is cut in three in place: name, sign, rest.
     """
@@ -123,7 +123,7 @@ def lines_of(texts: pa.Array, *, is_json: bool, line_end: bytes = b"\n") -> tupl
 
 
 def _joined(texts: pa.Array, between: bytes) -> bytes:
-    """All of them, one after the other."""
+    """Returns all texts in a row, with `between` between two of them."""
     lists = pa.ListArray.from_arrays([0, len(texts)], texts)
     joined: bytes = pc.binary_join(lists, pa.scalar(between, texts.type))[0].as_py()
     return joined

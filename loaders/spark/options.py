@@ -254,7 +254,7 @@ class SourceOptions:
 
 
 def local_path(given: str | Path) -> Path:
-    """A directory that may be given as a `file:` URI, as Spark's own sources take it.
+    """Returns a directory that may be given as a `file:` URI, as Spark's own sources take it.
 
     Raises:
         InvalidInputError: the URI names another host.
@@ -268,7 +268,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def bytes_of(name: str, given: object) -> int:
-    """A size as Spark's settings have it: bytes, or with a unit, such as `64m` or `1gb`.
+    """Returns a size as Spark's settings have it: bytes, or with a unit, such as `64m` or `1gb`.
 
     Args:
         name: of the setting or argument, for messages.

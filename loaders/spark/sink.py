@@ -179,7 +179,7 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
 
 
 def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
-    """The tables of a sink, each with what it takes.
+    """Returns the tables of a sink, each with what it takes.
 
     Raises:
         InvalidInputError: something else was given.
