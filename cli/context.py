@@ -49,7 +49,7 @@ def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
 
 
 def split_table(name: str) -> tuple[str, str]:
-    """`DB.TABLE` taken apart.
+    """Splits `DB.TABLE`.
 
     Raises:
         typer.BadParameter: it is not of that form.

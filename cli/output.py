@@ -57,7 +57,7 @@ def rows(table: pa.Table, form: Format) -> None:
 
 
 def box(table: pa.Table) -> str:
-    """Returns rows between rules of `+---+`; a value of several lines takes several lines."""
+    """Returns rows between rules of `+---+`; a value of several lines has several lines."""
     headings = table.schema.names
     columns = _texts(table)
     cells = [[_lines(value) for value in column] for column in columns]

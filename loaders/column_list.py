@@ -18,7 +18,7 @@ _COLUMNS_MAX: Final = 10_000
 
 @dataclass(frozen=True)
 class ColumnList:
-    """The `columns` header taken apart: fields in order, then derived columns in order."""
+    """The parsed `columns` header: fields in order, then derived columns in order."""
 
     fields: tuple[str, ...] = ()
     derived: Mapping[str, exp.Expr] = field(default_factory=dict)

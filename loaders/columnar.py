@@ -5,7 +5,7 @@ first; Arrow streams and files are read as they come, a file by way of the same 
 name (Q1), and bring their own types.
 
 Row groups and stripes are read piece by piece, so however large they are, memory is that of some pages of
-each column. A record batch of Arrow cannot be cut before it is read: it takes the memory it has.
+each column. A record batch of Arrow cannot be cut before it is read: it needs its whole memory.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class ColumnarReader:
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Checks that the buffers of a batch hold what its metadata declares.
 
-    IPC is taken as it comes, and touching what is not there would end the process. Text that is no UTF-8 is
-    left to the rows.
+    Arrow does not validate IPC buffers on read, and a read beyond one would end the process. The check of rows
+    handles text that is no UTF-8.
     """
     for column in batch.columns:
         if pa.types.is_string(column.type):

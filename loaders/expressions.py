@@ -110,7 +110,7 @@ class Field:
 
     Attributes:
         column: its name in the rows that are evaluated.
-        type: what its values are; None for text as it came.
+        type: of its values; None for unconverted text.
         meaning: for such text, the type of the table's column of that name, which says as what number it is
             read.
     """
@@ -212,7 +212,7 @@ class Evaluator:
         """One array for each expression, as long as the rows.
 
         Raises:
-            InvalidInputError: DuckDB does not take the expression for these types.
+            InvalidInputError: DuckDB refuses the expression for these types.
         """
         names = [name for name in rows.schema.names if name in self._named] or rows.schema.names[:1]
         rows = rows.select(names)

@@ -4,7 +4,7 @@
 The statement is turned into the headers of a stream load, which does the work:
 
 1. The properties of `http_stream` are headers of the same name.
-2. Each item of SELECT is a derived column of the target in its place; `*` takes the fields as they come.
+2. Each item of SELECT is a derived column of the target in its place; `*` means the fields in their order.
 3. Fields of CSV are c1, c2, ...: as many as the first line has. Fields of JSON are the names that are used,
    those of files are their columns.
 4. WHERE is the load's `where`.

@@ -1,6 +1,6 @@
 """JSON bodies: one object a line, an array of objects, or one object, cut into text fields by DuckDB.
 
-1. The body comes in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
+1. The body is read in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
 2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
 3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
    differs from one that is null (J7).
@@ -224,7 +224,7 @@ class JsonReader:
         return bad
 
     def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
-        """Returns the JSON text of each row, and the document each came from."""
+        """Returns the JSON text of each row, and its document."""
         texts = documents
         if self._root:
             texts = evaluate(texts, f"json_extract(c, {text_literal(self._root)})::VARCHAR")

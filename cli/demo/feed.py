@@ -2,8 +2,8 @@
 
 The feeds know a flight by its key and a few columns each: what the tower saw of departures and arrivals, and
 which aircraft the fleet office sent. A feed tells one flight in ten twice, first a guess and then what was
-true, and sends some rows again; then everything is shuffled, so a guess often comes last. Its own time says
-which is newer. Batches go by stream load, with the columns of the feed and nothing else.
+true, and sends some rows again; then everything is shuffled, so a guess is often last. Its own time marks
+which is newer. Stream loads carry the batches, with the columns of the feed and no others.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def spark_session(
         _launch_environment("PYSPARK_PYTHON", sys.executable),  # its workers import what this process does
         warnings.catch_warnings(),
     ):
-        # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
+        # Spark warns of a pandas newer than it knows; no pandas is used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession  # here: other demos must not wait for the import
 

@@ -96,7 +96,7 @@ def send_rows(channel: wire.Channel, batch: pa.RecordBatch, *, is_binary: bool) 
         return
     payloads = _binary_payloads(batch) if is_binary else _text_payloads(batch)
     lengths = pc.binary_length(payloads).to_numpy()
-    if lengths.max() >= wire.PAYLOAD_MAX:  # such a row takes several packets
+    if lengths.max() >= wire.PAYLOAD_MAX:  # such a row needs several packets
         for payload in payloads:
             channel.write(payload.as_py())
         return

@@ -1,6 +1,6 @@
-"""Packets: a length of three bytes, a sequence number, a payload. Larger payloads go in several packets.
+"""Packets: a length of three bytes, a sequence number, a payload. Larger payloads need several packets.
 
-Numbers are little-endian. A length-encoded integer takes one byte below 251, else a mark and 2, 3 or 8
+Numbers are little-endian. A length-encoded integer has one byte below 251, else a mark and 2, 3 or 8
 bytes; a length-encoded string is such a length and the bytes.
 """
 

@@ -1,6 +1,6 @@
 """The files of a broker load: patterns resolved, checked against the allow-list, fields of their paths.
 
-The path of a remote URI is taken as it is written, like the keys of a bucket: `%3A` is three characters. So a
+The path of a remote URI is used as it is written, like the keys of a bucket: `%3A` is three characters. So a
 file system is made of the rest of the URI only, and files are opened by the names it lists.
 """
 

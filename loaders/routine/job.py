@@ -120,7 +120,7 @@ class RoutineJob(JobRecord):
         tasks: by id; the generation that may commit.
         wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
         allowed: where files may be read beside what the settings allow.
-        auto_resumes: how often it resumed by itself since rows last came.
+        auto_resumes: how often it resumed by itself since the last rows.
         timeouts: tasks in a row that took too long; each doubles the time for the next.
     """
 

@@ -1,4 +1,4 @@
-"""Messages as bodies of rows: a line each; in a job of many tables, taken apart by the table they name.
+"""Messages as bodies of rows: a line each; in a job of many tables, grouped by the table they name.
 
 There a message is `table|data` (R3): what stands before the first `|` is the name of a table of the job's
 database, the rest is a row as the job's format has it. A message without a name is a bad row. Messages of one

@@ -1,6 +1,6 @@
 """Spark's pushed filters as Arrow expressions.
 
-Only filters that mean exactly the same in both are taken; Spark applies the others itself. Not taken: floats
+Only filters with exactly the same meaning in both are pushed; Spark applies the others. Not pushed: floats
 (Spark sorts NaN above everything and calls it equal to itself), columns that Spark reads as strings but the
 store holds as decimals, nested fields, and `IN` lists with a NULL.
 """

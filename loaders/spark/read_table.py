@@ -60,7 +60,7 @@ def read_table(
     Args:
         columns: to read, in this order; None means all visible ones.
         route: `native` has Spark read Parquet files itself, `source` goes through `format("seqstore")`,
-            `auto` takes the first where it is right.
+            `auto` means the first where it is right.
 
     Raises:
         InvalidInputError: an unknown column or route, or an impossible `native`; the message has the reason.
@@ -148,7 +148,7 @@ def _inline(live: list[LiveSegment], projection: Projection) -> pa.Table:
 def _files(
     spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
 ) -> DataFrame:
-    # Hadoop decodes nothing, so no as_uri; and it takes brackets for patterns unless they are escaped.
+    # Hadoop decodes nothing, so no as_uri; and brackets are patterns to it unless they are escaped.
     paths = [str(disk.path(data_name(directory, each.segment.meta)).absolute()) for each in live]
     return spark.read.schema(schema).parquet(*[re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths])
 

@@ -293,7 +293,7 @@ class VersionWriter(DataSourceArrowWriter):
             )
 
     def _overwritten(self, table: Table) -> pc.Expression | None:
-        """Returns rows that go: those of the partitions named, or all."""
+        """Returns the condition of the replaced rows: those of the named partitions, or all."""
         if not self._asked.partitions:
             return None
         partitioned(table.schema, table.name)

@@ -168,7 +168,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._at(self._end_of_batch(table, first, head, most))
 
     def _at(self, version: int) -> dict[str, int]:
-        """Returns an offset. It names the table too, for a name may come to mean another one."""
+        """Returns an offset. It names the table too, for a name may mean another one later."""
         return {"version": version, "table": self._table_id}
 
     def _same_table(self, store: Store, offset: dict[str, int]) -> Table:
