@@ -127,8 +127,8 @@ class ColumnarReader:
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Checks that the buffers of a batch hold what its metadata declares.
 
-    Arrow does not validate IPC buffers on read, and a read beyond one would end the process. The check of rows
-    handles text that is no UTF-8.
+    Arrow does not validate IPC buffers on read, and a read beyond one would end the process. Text that is no
+    UTF-8 is left to the rows.
     """
     for column in batch.columns:
         if pa.types.is_string(column.type):
