@@ -86,7 +86,7 @@ def _report(job: LoadJob) -> None:
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """A bar on standard error while a terminal shows it."""
+    """Yields a bar on standard error while a terminal shows it."""
     if not sys.stderr.isatty():
         yield lambda job: None
         return

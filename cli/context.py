@@ -26,7 +26,7 @@ class Settings:
 
 
 def data_dir(ctx: typer.Context) -> Path:
-    """The data directory.
+    """Returns the data directory.
 
     Raises:
         typer.BadParameter: none was named.
@@ -38,7 +38,7 @@ def data_dir(ctx: typer.Context) -> Path:
 
 
 def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
-    """The store in the data directory; use it in a `with` block.
+    """Returns the store in the data directory; use it in a `with` block.
 
     Args:
         create: make the directory when it is not there.
@@ -49,7 +49,7 @@ def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
 
 
 def split_table(name: str) -> tuple[str, str]:
-    """`DB.TABLE` taken apart.
+    """Splits `DB.TABLE`.
 
     Raises:
         typer.BadParameter: it is not of that form.

@@ -69,7 +69,7 @@ def _message(error: Exception) -> str:
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of an error, None for those that are no fault of the user or the data."""
+    """Returns the exit code of an error, None for those that are no fault of the user or the data."""
     errors = sys.modules.get("seqstore.store.errors")  # not loaded: it cannot have been raised
     if errors is not None and isinstance(error, errors.StoreError):
         codes = ((errors.ConflictError, 3), (errors.LoadRejectedError, 4), (errors.CorruptionError, 5))
@@ -78,7 +78,7 @@ def exit_code(error: Exception) -> int | None:
 
 
 def conf_directory() -> str:
-    """The directory of the settings with their reasons and of the example jobs."""
+    """Returns the directory of the settings with their reasons and of the example jobs."""
     from importlib.resources import files
 
     return str(files("seqstore") / "conf")

@@ -29,7 +29,7 @@ def optimize(
         bool, typer.Option("--purge", help="Only rewrite segments with rows nobody needs.")
     ] = False,
 ) -> None:
-    """Merge small segments and take dead rows out; no answer changes."""
+    """Merge small segments and remove dead rows; no answer changes."""
     if purge and (full or zorder_by):
         raise typer.BadParameter("--purge goes without --full and --zorder-by")
     columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
@@ -56,7 +56,7 @@ def vacuum(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
 ) -> None:
-    """Take old versions away, and the files only they need."""
+    """Remove old versions, and the files that only they need."""
     with open_store(ctx) as store:
         for name in _names(store, tables):
             result = store.table(name).vacuum(retention_seconds=retain_seconds, dry_run=dry_run)

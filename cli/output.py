@@ -57,7 +57,7 @@ def rows(table: pa.Table, form: Format) -> None:
 
 
 def box(table: pa.Table) -> str:
-    """Rows between rules of `+---+`; a value of several lines takes several lines."""
+    """Returns rows between rules of `+---+`; a value of several lines has several lines."""
     headings = table.schema.names
     columns = _texts(table)
     cells = [[_lines(value) for value in column] for column in columns]
@@ -114,7 +114,7 @@ def _width(text: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a value; other control characters would move the cursor and are written out."""
+    """Returns the lines of a value; other control characters would move the cursor and are written out."""
     return [
         "".join(c if c.isprintable() or c == "\u3000" else _escaped(c) for c in line)
         for line in text.split("\n")
@@ -166,13 +166,13 @@ def _fraction_digits(moment: datetime) -> int:
 
 
 def _moment(moment: datetime, digits: int) -> str:
-    """All values of a column show the same number of fraction digits."""
+    """Formats a time; all values of a column have the same number of fraction digits."""
     spec = {0: "seconds", 3: "milliseconds", 6: "microseconds"}[digits]
     return moment.isoformat(sep=" ", timespec=spec)
 
 
 def text(value: Any) -> str:
-    """A value as Doris prints it."""
+    """Returns a value as Doris prints it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -193,7 +193,7 @@ def text(value: Any) -> str:
 
 
 def _inner(value: Any) -> str:
-    """A value inside a nested one: text in quotes."""
+    """Returns a value inside a nested one: text in quotes."""
     if value is None:
         return "null"
     if isinstance(value, (str, date)):
@@ -202,7 +202,7 @@ def _inner(value: Any) -> str:
 
 
 def as_json(table: pa.Table) -> str:
-    """An array of objects, one row a line; decimals keep all their digits."""
+    """Returns an array of objects, one row a line; decimals keep all their digits."""
     headings = [json.dumps(name, ensure_ascii=False) for name in table.schema.names]
     columns = [[_json(value) for value in _values(column)] for column in table.columns]
     lines = (
@@ -244,7 +244,7 @@ def as_csv(table: pa.Table) -> str:
 
 
 def as_markdown(table: pa.Table) -> str:
-    """A pipe table."""
+    """Returns a pipe table."""
     columns = [
         [value.replace("|", "\\|").replace("\n", "<br>") for value in column] for column in _texts(table)
     ]

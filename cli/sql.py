@@ -60,7 +60,7 @@ def sql(
 
 
 def _text(execute: list[str] | None, file: Path | None) -> str | None:
-    """The statements to run, None when they come from a prompt."""
+    """Returns the statements to run, None for a prompt."""
     if execute:
         return ";\n".join(execute)
     if file is not None and str(file) != "-":

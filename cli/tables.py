@@ -38,7 +38,7 @@ def history(
 
 
 def _key(table: Table, given: list[str]) -> dict[str, str]:
-    """The key columns' values, in key order where they are not named."""
+    """Returns the key columns' values, in key order where they are not named."""
     names = table.schema.key
     if len(given) != len(names):
         raise typer.BadParameter(f"--key: expected one for each of {', '.join(names)}, found {len(given)}")

@@ -19,7 +19,7 @@ def begin(
     label: str | None,
     label_prefix: str = "",
 ) -> Load:
-    """A load into a table, or a statement of a transaction.
+    """Returns a load into a table, or a statement of a transaction.
 
     Args:
         now: what CURRENT_TIMESTAMP is for the load.

@@ -18,7 +18,7 @@ _COLUMNS_MAX: Final = 10_000
 
 @dataclass(frozen=True)
 class ColumnList:
-    """The `columns` header taken apart: fields in order, then derived columns in order."""
+    """The parsed `columns` header: fields in order, then derived columns in order."""
 
     fields: tuple[str, ...] = ()
     derived: Mapping[str, exp.Expr] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def parse_columns(text: str) -> ColumnList:
 
 
 def field_names(columns: ColumnList, options: StreamLoadOptions, schema: TableSchema) -> list[str]:
-    """Names of the fields of a row of CSV or JSON, in order.
+    """Returns names of the fields of a row of CSV or JSON, in order.
 
     Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4); a row of a
     flexible update may have any of both (F8).

@@ -5,7 +5,7 @@ first; Arrow streams and files are read as they come, a file by way of the same 
 name (Q1), and bring their own types.
 
 Row groups and stripes are read piece by piece, so however large they are, memory is that of some pages of
-each column. A record batch of Arrow cannot be cut before it is read: it takes the memory it has.
+each column. A record batch of Arrow cannot be cut before it is read: it needs its whole memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ColumnarReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The file's columns.
+        """Returns the file's columns.
 
         Raises:
             InvalidInputError: the body is no such file.
@@ -127,8 +127,8 @@ class ColumnarReader:
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Checks that the buffers of a batch hold what its metadata declares.
 
-    IPC is taken as it comes, and touching what is not there would end the process. Text that is no UTF-8 is
-    left to the rows.
+    Arrow does not validate IPC buffers on read, and a read beyond one would end the process. Text that is no
+    UTF-8 is left to the rows.
     """
     for column in batch.columns:
         if pa.types.is_string(column.type):
@@ -158,7 +158,7 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _sourced(batch: pa.RecordBatch, before: int) -> SourceBatch:
-    """The rows whose texts are UTF-8; others are bad (V10), and DuckDB could not bear them."""
+    """Returns the rows whose texts are UTF-8; others are bad (V10), and DuckDB could not bear them."""
     places = _places(before, batch)
     spoiled = _spoiled(batch)
     if not spoiled.any():
@@ -220,7 +220,7 @@ def _places(before: int, batch: pa.RecordBatch) -> Any:
 
 
 def _shown(row: pa.RecordBatch) -> str:
-    """A row for the error log."""
+    """Returns a row for the error log."""
     return str(
         {name: format_value(cell[0]) for name, cell in zip(row.schema.names, row.columns, strict=True)}
     )

@@ -1,6 +1,6 @@
 """Compressed bodies as plain byte streams, read piece by piece.
 
-gz, bz2, zlib and deflate come from Python's library, LZ4 frames and zstd from Arrow. lz4_block and
+gz, bz2, zlib and deflate are those of Python's library, LZ4 frames and zstd from Arrow. lz4_block and
 snappy_block are Hadoop's framing: the plain length of a block (4 bytes, big end first), then parts of
 (compressed length, bytes) until that many plain bytes were made.
 """
@@ -25,7 +25,7 @@ _BLOCK_BYTES_MAX: Final = 64 << 20  # Hadoop writes 256 KiB
 
 
 def open_compressed(body: BinaryIO, compression: str) -> BinaryIO:
-    """A stream of the plain bytes; the body itself when nothing is compressed.
+    """Returns a stream of the plain bytes; the body itself when nothing is compressed.
 
     Reading raises `InvalidInputError` when the bytes are not of that compression or stop in the middle.
     """

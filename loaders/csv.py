@@ -8,12 +8,12 @@ is that:
 2. With `enclose`, separators and delimiters between an opening and its closing character become sentinel
    bytes too, and so do escaped characters. Opening is only a character that starts a field (V7); the next
    unescaped one closes (V4, V6).
-3. Lines whose number of fields is wrong are taken out and counted (V2); Arrow refuses a block that has some,
+3. Lines whose number of fields is wrong are removed and counted (V2); Arrow refuses a block that has some,
    and only then are they looked for.
 4. Arrow reads the block. Sentinel bytes are reversed, one pair of enclosing characters is removed, `\\N` is
    NULL (V1).
 
-Step 1 and 2 do nothing for the common file, whose blocks go to Arrow as they came. Blocks end at line ends,
+Step 1 and 2 do nothing for the common file, whose blocks reach Arrow unchanged. Blocks end at line ends,
 so a block that ends inside an enclosed field grows by the next piece of the body; memory is that of a few
 blocks.
 """
@@ -55,7 +55,7 @@ class _Block:
     Attributes:
         data: rewritten; empty when the piece of the body held no line end.
         sentinel_bytes: restores the meaning.
-        tail: what follows the last line end, as it came.
+        tail: the unchanged bytes behind the last line end.
         lines_before: lines of the body before this block.
     """
 
@@ -165,7 +165,7 @@ class CsvReader:
                 )
 
     def _without_head(self, data: bytes, *, is_end: bool) -> bytes:
-        """Takes a byte order mark and the skipped lines off the start of the body."""
+        """Removes a byte order mark and the skipped lines from the start of the body."""
         if self._is_first and (len(data) >= len(_BOM) or is_end):
             data = data.removeprefix(_BOM)
             self._is_first = False

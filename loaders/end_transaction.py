@@ -37,7 +37,7 @@ def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> 
 
 
 def _named(headers: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """The transaction's id, or its label when there is no id."""
+    """Returns the transaction's id, or its label when there is no id."""
     text, label = headers.get("txn_id", "").strip(), headers.get("label", "").strip()
     if text:
         if not re.fullmatch(r"\d{1,18}", text):

@@ -110,7 +110,7 @@ class Field:
 
     Attributes:
         column: its name in the rows that are evaluated.
-        type: what its values are; None for text as it came.
+        type: of its values; None for unconverted text.
         meaning: for such text, the type of the table's column of that name, which says as what number it is
             read.
     """
@@ -124,7 +124,7 @@ Resolve = Callable[[str], "Field | exp.Expr"]
 
 
 def tokens(text: str, header: str) -> TokenStream:
-    """The tokens of a header's text.
+    """Returns the tokens of a header's text.
 
     Raises:
         InvalidInputError: nothing there, or more than one statement.
@@ -139,7 +139,7 @@ def tokens(text: str, header: str) -> TokenStream:
 
 
 def parse(text: str, header: str) -> exp.Expr:
-    """A header that is one expression.
+    """Returns a header that is one expression.
 
     Raises:
         InvalidInputError: not an expression; names the header.
@@ -212,7 +212,7 @@ class Evaluator:
         """One array for each expression, as long as the rows.
 
         Raises:
-            InvalidInputError: DuckDB does not take the expression for these types.
+            InvalidInputError: DuckDB refuses the expression for these types.
         """
         names = [name for name in rows.schema.names if name in self._named] or rows.schema.names[:1]
         rows = rows.select(names)
@@ -321,7 +321,7 @@ def _kind_of_branches(node: exp.Expr) -> str | None:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """The expressions of which one is the value."""
+    """Returns the expressions of which one is the value."""
     branches: list[exp.Expr | None] = []
     if isinstance(node, exp.Coalesce):
         branches = [node.this, *node.expressions]

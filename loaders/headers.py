@@ -57,7 +57,7 @@ class CsvOptions:
     Attributes:
         separator, delimiter: between fields and between lines; one or more bytes.
         enclose, escape: one byte each, or empty.
-        trim_double_quotes: takes one outermost pair of `"` off every field (V8).
+        trim_double_quotes: removes one outermost pair of `"` from every field (V8).
         skip_lines: lines at the start that are no rows.
         empty_field_as_null: LH21.
     """
@@ -100,7 +100,7 @@ class StreamLoadOptions:
         format: one of `FORMATS`.
         compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
         columns, where, delete: expressions as written, or empty.
-        preceding_filter: a condition on the fields as they come; broker and routine loads have it.
+        preceding_filter: a condition on the unconverted fields; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
         sequence: the field of the sequence (SL1), or None.
         time_zone: a name that `types.cast.check_zone` gave back.
@@ -156,7 +156,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         InvalidInputError: the first header that cannot be accepted.
     """
     given = {name.strip().lower(): value.strip() for name, value in headers.items()}
-    # separators may be blanks themselves, so they are taken as they came
+    # separators may be blanks themselves, so they stay unchanged
     raw = {name.strip().lower(): value for name, value in headers.items()}
     file_format = _format(given)
     options = StreamLoadOptions(

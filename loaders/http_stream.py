@@ -4,7 +4,7 @@
 The statement is turned into the headers of a stream load, which does the work:
 
 1. The properties of `http_stream` are headers of the same name.
-2. Each item of SELECT is a derived column of the target in its place; `*` takes the fields as they come.
+2. Each item of SELECT is a derived column of the target in its place; `*` means the fields in their order.
 3. Fields of CSV are c1, c2, ...: as many as the first line has. Fields of JSON are the names that are used,
    those of files are their columns.
 4. WHERE is the load's `where`.
@@ -110,7 +110,7 @@ def _headers(parts: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, 
 def _columns(
     parts: Mapping[str, str], options: StreamLoadOptions, targets: list[str], body: BinaryIO
 ) -> tuple[str, BinaryIO]:
-    """The `columns` header, and the body with what was read of it put back."""
+    """Returns the `columns` header, and the body from its start."""
     if parts["columns"]:
         targets = [name.strip().strip("`") for name in parts["columns"].split(",")]
     items = _split(parts["items"])

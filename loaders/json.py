@@ -1,6 +1,6 @@
 """JSON bodies: one object a line, an array of objects, or one object, cut into text fields by DuckDB.
 
-1. The body comes in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
+1. The body is read in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
 2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
 3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
    differs from one that is null (J7).
@@ -105,7 +105,7 @@ class JsonReader:
     # ------------------------------------------------------------------------------------------ documents
 
     def _documents(self) -> Iterator[tuple[pa.Array, Positions]]:
-        """Texts of one JSON document each, and the line each starts at."""
+        """Yields texts of one JSON document each, and the line each starts at."""
         if not self._options.by_line:
             yield pa.array(self._whole(), pa.binary()), np.array([1])
             return
@@ -186,7 +186,7 @@ class JsonReader:
         return SourceBatch(table, places, bad_count, bad, absent, documents.nbytes), len(texts)
 
     def _with_exact_numbers(self, texts: pa.Array) -> pa.Array:
-        """The documents, with the numbers in quotes that would change otherwise; few have any."""
+        """Returns the documents, with the numbers in quotes that would change otherwise; few have any."""
         risky = _FRACTION if self._options.num_as_string else _LONG_NUMBER
         is_risky = pc.match_substring_regex(texts, risky)
         if not pc.any(is_risky).as_py():
@@ -224,7 +224,7 @@ class JsonReader:
         return bad
 
     def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
-        """The JSON text of each row, and the document each came from."""
+        """Returns the JSON text of each row, and its document."""
         texts = documents
         if self._root:
             texts = evaluate(texts, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
@@ -286,7 +286,7 @@ class JsonReader:
 
 
 def _lines(block: bytes) -> tuple[pa.Array, Positions]:
-    """The lines that are not blank, each with its end, in place; and their numbers from 0."""
+    """Returns the lines that are not blank, each with its end, in place; and their numbers from 0."""
     ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
@@ -345,7 +345,7 @@ def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
 
 
 def _extract_many(texts: pa.Array, path: str) -> pa.Array:
-    """Everything a path with a wildcard finds, as the text of a JSON array."""
+    """Returns everything a path with a wildcard finds, as the text of a JSON array."""
     return evaluate(texts, f"json_extract(c, {text_literal(path)})::VARCHAR").cast(pa.string())
 
 

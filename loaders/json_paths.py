@@ -20,7 +20,7 @@ _STEPS_MAX: Final = 64
 
 
 def duckdb_path(path: str) -> str:
-    """The path for DuckDB.
+    """Returns the path for DuckDB.
 
     Raises:
         InvalidInputError: not a path.
@@ -42,7 +42,7 @@ def duckdb_path(path: str) -> str:
 
 
 def key_path(key: str) -> str:
-    """The path of a key of the document itself."""
+    """Returns the path of a key of the document itself."""
     return "$" + _quoted(key)
 
 

@@ -8,7 +8,7 @@ Planned once for a load from the headers `columns`, `hidden_columns`, `where`, `
    column before it; the same name on both sides of `=` means the field (M2).
 3. Every column is cast to its type. A field that cannot be converted is NULL, or its row is filtered in
    strict mode (Y1); derived columns are not looked at (Y3); a DECIMAL out of range filters the row in both
-   (Y4). A field that a JSON row does not have takes the column's default (J7).
+   (Y4). A field that a JSON row does not have gets the column's default (J7).
 4. `delete` makes tombstones (G1), `where` drops rows, which then count as unselected (M5). Both may name
    fields; a name that is a column of the table means the column.
 """
@@ -70,7 +70,7 @@ class MappedBatch:
 
 @dataclass(frozen=True)
 class _Target:
-    """One column of the result: where its values come from and what they must be."""
+    """One column of the result: the source and the type of its values."""
 
     name: str
     type: ColumnType
@@ -142,7 +142,7 @@ class RowMapping:
 
     @property
     def supplied(self) -> list[str]:
-        """Columns the load brings, hidden ones among them."""
+        """Returns columns the load brings, hidden ones among them."""
         return [target.name for target in self._targets]
 
     def close(self) -> None:
@@ -375,7 +375,7 @@ class RowMapping:
     def _filter(
         self, target: _Target, source: pa.ChunkedArray, cast: Cast, keep: Mask, bad: dict[int, str]
     ) -> None:
-        """Takes rows out that lost a value in a way that costs the row (Y1, Y3, Y4)."""
+        """Removes rows whose lost value costs the row (Y1, Y3, Y4)."""
         is_strict = self._options.strict_mode and target.source is not None
         for mask, applies, reason in (
             (cast.out_of_range, True, "is out of the range of"),
@@ -430,13 +430,13 @@ def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _shown(value: pa.Scalar) -> str:
-    """A value for a message, cut to a readable length."""
+    """Returns a value for a message, cut to a readable length."""
     text = repr(format_value(value))
     return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _prefixed(tree: exp.Expr) -> exp.Expr:
-    """An expression over fields for use beside finished columns."""
+    """Returns an expression over fields for use beside finished columns."""
     copied = tree.copy()
     for column in copied.find_all(exp.Column):
         column.set("this", exp.to_identifier(_FIELD + column.name, quoted=True))

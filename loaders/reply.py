@@ -85,7 +85,7 @@ class Progress:
 
 
 def make_reply(progress: Progress, status: str, message: str, existing: str = "") -> StreamLoadReply:
-    """The reply for an outcome.
+    """Returns the reply for an outcome.
 
     Args:
         existing: status of the load that has the label; only for `LABEL_EXISTS`.
@@ -117,7 +117,7 @@ def make_reply(progress: Progress, status: str, message: str, existing: str = ""
 
 
 def reply_for_error(progress: Progress, error: Exception) -> StreamLoadReply:
-    """The reply for what ended a load."""
+    """Returns the reply for the error that ended a load."""
     if isinstance(error, LabelExistsError):
         seen = Progress(progress.label, comment=progress.comment, two_phase_commit=progress.two_phase_commit)
         message = (
@@ -132,7 +132,7 @@ def reply_for_error(progress: Progress, error: Exception) -> StreamLoadReply:
 
 
 def refusal(headers: Mapping[str, str], error: Exception) -> StreamLoadReply:
-    """The reply to a request that no load was begun for.
+    """Returns the reply to a request that no load was begun for.
 
     Args:
         headers: by lower-case name.

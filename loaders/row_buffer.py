@@ -53,7 +53,7 @@ class RowBuffer:
         return self.fullness >= 1
 
     def rows(self) -> pa.Table:
-        """All rows, one after the other."""
+        """Returns all rows, one after the other."""
         return pa.concat_tables([mapped.rows for _, mapped in self._parts])
 
     def supplied(self) -> dict[str, npt.NDArray[np.bool_]]:

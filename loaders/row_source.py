@@ -132,7 +132,7 @@ def open_rows(
 
 
 def moment_in(zone: str) -> Moment:
-    """The one moment of the load: what clocks show in its time zone (A3)."""
+    """Returns the one moment of the load, in its time zone (A3)."""
     utc = datetime.now(UTC).replace(tzinfo=None)
     if zone[0] in "+-":
         minutes = int(zone[1:3]) * 60 + int(zone[4:6])
@@ -143,7 +143,7 @@ def moment_in(zone: str) -> Moment:
 
 
 def _columns_of_file(file: pa.Schema, columns: ColumnList, schema: TableSchema) -> list[str]:
-    """Columns of a file that the load uses: the listed ones, else all (Q1)."""
+    """Returns columns of a file that the load uses: the listed ones, else all (Q1)."""
     by_name: dict[str, str] = {}
     for name in file.names:
         if name.lower() in by_name:

@@ -45,7 +45,7 @@ class SentinelBytes:
         self._options = options
         self.separator = options.separator
         self.open_at: int | None = None
-        self._meanings: dict[bytes, bytes] = {}  # sentinel -> what came, in the order of undoing
+        self._meanings: dict[bytes, bytes] = {}  # sentinel -> original bytes, in the order of undoing
         self._newline = b""  # stands for a line end inside an enclosed field
         self._escaped: dict[bytes, bytes] = {}  # sentinel -> what it means inside an enclosed field
         self._line_end = b"\n"  # what `\n` stands for
@@ -56,7 +56,7 @@ class SentinelBytes:
     # ------------------------------------------------------------------------------------------ rewriting
 
     def apply(self, data: bytes) -> bytes:
-        """The block as Arrow can read it. What follows `open_at` is not cut."""
+        """Returns the block as Arrow can read it. What follows `open_at` is not cut."""
         self._data = data
         data = self._one_line_end(data)
         data = self._one_separator(data)
@@ -106,7 +106,7 @@ class SentinelBytes:
 
     def _one_separator(self, data: bytes) -> bytes:
         wanted = self._options.separator
-        if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\0\r\n":  # Arrow takes no NUL
+        if len(wanted) == 1 and wanted < b"\x80" and wanted not in b"\0\r\n":  # Arrow refuses NUL
             return data
         rewritten = wanted
         for sentinel, meaning in self._meanings.items():
@@ -174,7 +174,7 @@ class SentinelBytes:
     # ------------------------------------------------------------------------------------------ turning back
 
     def undo(self, data: bytes) -> bytes:
-        """Rewritten bytes as they came."""
+        """Restores the original bytes."""
         if self._line_end != b"\n":
             data = data.replace(b"\n", self._line_end)
         for sentinel, meaning in self._meanings.items():
@@ -205,7 +205,7 @@ def _replaced(column: pa.ChunkedArray, meanings: dict[bytes, bytes]) -> pa.Chunk
 
 
 def _without_pair(column: pa.ChunkedArray, mark: bytes) -> pa.ChunkedArray:
-    """One outermost pair of the character taken off each value that has it (V8)."""
+    """Removes one outermost pair of the character from each value (V8)."""
     has_pair = pc.and_(
         pc.and_(pc.starts_with(column, mark), pc.ends_with(column, mark)),
         pc.greater_equal(pc.binary_length(column), 2),

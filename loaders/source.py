@@ -70,6 +70,6 @@ class Reader(Protocol):
 
 
 def shown(text: bytes) -> str:
-    """A source line for the error log: readable, on one line, not too long."""
+    """Returns a source line for the error log: readable, on one line, not too long."""
     cut = text[:TEXT_SHOWN_MAX].decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
     return cut + ("..." if len(text) > TEXT_SHOWN_MAX else "")

@@ -210,7 +210,7 @@ class StreamLoad:
                     self._buffer.add(batch.places, mapped, batch.held_bytes)
                     del batch, mapped
                     if self._buffer.is_enough:
-                        release_freed_memory()  # what parsing took: staging takes as much again
+                        release_freed_memory()  # of parsing: staging allocates as much again
                         self._write(load)
                         self._log(log)
                 self._check_deadline()
@@ -224,7 +224,7 @@ class StreamLoad:
                 read = [each for each in (next(batches, None),) if each is not None]
             if not read:
                 return
-            yield read.pop()  # held by the receiver alone: it is let go before rows are staged
+            yield read.pop()  # the receiver alone holds it and drops it before rows are staged
 
     def _write(self, load: Load | GroupedLoad) -> None:
         """Writes the buffered rows and finds the sources of the rejected ones."""

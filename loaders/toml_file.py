@@ -57,21 +57,21 @@ class TomlFile:
                 raise self.bad(f"unknown name {name!r}{where}; expected some of {', '.join(names)}")
 
     def text(self, given: Mapping[str, Any], name: str) -> str:
-        """A text, empty when it is not given."""
+        """Returns a text, empty when it is not given."""
         value = given.get(name, "")
         if not isinstance(value, str):
             raise self.bad(f"{name}: expected a text, found {value!r}")
         return value
 
     def texts(self, given: Mapping[str, Any], name: str, where: str = "") -> tuple[str, ...]:
-        """A list of texts, empty when it is not given."""
+        """Returns a list of texts, empty when it is not given."""
         value = given.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.bad(f"{name}{where}: expected a list of texts, found {value!r}")
         return tuple(value)
 
     def properties(self, given: Mapping[str, Any], name: str = "properties") -> dict[str, str]:
-        """A table as properties: its values as texts, empty when it is not given."""
+        """Returns a table as properties: its values as texts, empty when it is not given."""
         found = given.get(name, {})
         if not isinstance(found, dict):
             raise self.bad(f"{name}: expected a table, found {found!r}")
@@ -94,7 +94,7 @@ class TomlFile:
         return values
 
     def beside(self, name: str) -> str:
-        """A path that is relative to the file; an address stays as it is. The file's own folder is no
+        """Returns a path that is relative to the file; an address stays as it is. The file's own folder is no
         pattern, whatever its name."""
         if "://" in name:
             return name
@@ -102,5 +102,5 @@ class TomlFile:
         return os.path.join(folder, name)
 
     def bad(self, message: str) -> InvalidInputError:
-        """The error for something in this file."""
+        """Returns the error for something in this file."""
         return InvalidInputError(f"{self.path}: {message}", kind="bad_load")

@@ -96,7 +96,7 @@ def write_files(stream: EventStream, files: Path) -> None:
 
 
 def flights_spec(files: Path, engine: str) -> LoadSpec:
-    """The job: the same files for both tables."""
+    """Returns the job: the same files for both tables."""
     paths = (f"{files}/*.csv", f"{files}/*.parquet")
     columns = (*_columns_of_events(files),)
     flights = DataDescription(TABLE, paths, columns=columns, order_by="event_time")

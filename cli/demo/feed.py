@@ -2,8 +2,8 @@
 
 The feeds know a flight by its key and a few columns each: what the tower saw of departures and arrivals, and
 which aircraft the fleet office sent. A feed tells one flight in ten twice, first a guess and then what was
-true, and sends some rows again; then everything is shuffled, so a guess often comes last. Its own time says
-which is newer. Batches go by stream load, with the columns of the feed and nothing else.
+true, and sends some rows again; then everything is shuffled, so a guess is often last. Its own time marks
+which is newer. Stream loads carry the batches, with the columns of the feed and no others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def schedule_rows(flights: pa.Table) -> pa.Table:
 
 
 def feed_rows(flights: pa.Table, feed: Feed, seed: int = 20130101) -> pa.Table:
-    """All rows of a feed in the order they are sent: key, columns, clock."""
+    """Returns all rows of a feed in the order they are sent: key, columns, clock."""
     random = np.random.default_rng((seed, feed.kind))
     flight, kind, time = events(flights)
     told = kind == feed.kind

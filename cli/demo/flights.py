@@ -108,7 +108,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def flights_file() -> Path:
-    """The zipped CSV inside the installed package.
+    """Returns the zipped CSV inside the installed package.
 
     Raises:
         InvalidInputError: the package is not installed.
@@ -124,13 +124,13 @@ def flights_file() -> Path:
 
 
 def flights_csv() -> bytes:
-    """The source as the package ships it, unzipped: 31 MB of CSV."""
+    """Returns the source as the package ships it, unzipped: 31 MB of CSV."""
     with zipfile.ZipFile(flights_file()) as archive:
         return archive.read("flights.csv")
 
 
 def read_flights(rows: int | None = None) -> pa.Table:
-    """The source in the order of `FLIGHT_COLUMNS`; `NA` is NULL.
+    """Returns the source in the order of `FLIGHT_COLUMNS`; `NA` is NULL.
 
     Args:
         rows: only so many, spread evenly over the year.
@@ -190,7 +190,7 @@ class EventStream:
         return int(self.batch[-1]) + 1
 
     def rows(self, batch: int) -> pa.Table:
-        """The rows of one batch: the columns of the table, in its order."""
+        """Returns the rows of one batch: the columns of the table, in its order."""
         start, stop = (int(at) for at in np.searchsorted(self.batch, [batch, batch + 1]))
         kind = self.kind[start:stop]
         rows = self.flights.take(pa.array(self.flight[start:stop]))
@@ -282,7 +282,7 @@ def _known(table: pa.Table, name: str) -> npt.NDArray[np.bool_]:
 
 
 def _integers(table: pa.Table, name: str) -> Ints:
-    """A column as int64, NULL as 0."""
+    """Returns a column as int64, NULL as 0."""
     integers: Ints = pc.fill_null(table[name].cast(pa.int64()), 0).to_numpy()
     return integers
 
@@ -303,6 +303,6 @@ def to_json_lines(rows: pa.Table) -> memoryview:
 
 
 def _bytes(lines: Any) -> memoryview:
-    """The bytes of a string array, which lie end to end in its last buffer."""
+    """Returns the bytes of a string array, which lie end to end in its last buffer."""
     offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
     return memoryview(lines.buffers()[2])[int(offsets[0]) : int(offsets[-1])]

@@ -130,7 +130,7 @@ def show_comparison(table: Table, flights: pa.Table, screen: Screen) -> None:
 
 
 def differing_rows(table: Table, keys: pa.Table) -> int:
-    """Rows that only the table or only the source has, NULLs compared too.
+    """Returns rows that only the table or only the source has, NULLs compared too.
 
     DuckDB reads the package's file by rules of its own: this must not lean on the code that made the events.
 

@@ -26,7 +26,7 @@ _ARRIVALS: Final = 3
 
 
 def run_routine(store: Store, stream: EventStream, flights: int | None, screen: Screen) -> Table:
-    """Lets files arrive in three goes, the last of them first by name, and runs the job after each.
+    """Lets files arrive in three groups, the last of them first by name, and runs the job after each.
 
     Args:
         stream: the demo's events, sent again where they are few.

@@ -65,7 +65,7 @@ class Screen:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """Returns a value in readable form."""
     if value is None:
         return "NULL"
     if isinstance(value, int):

@@ -173,7 +173,7 @@ def stream_files(
 def spark_session(
     directory: Path, master: str = LOCAL_MASTER, more: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A quiet session whose files stay under `directory`.
+    """Yields a quiet session whose files stay under `directory`.
 
     Args:
         master: as Spark writes it; executors in processes of their own are told where this process has its
@@ -198,7 +198,7 @@ def spark_session(
         _launch_environment("PYSPARK_PYTHON", sys.executable),  # its workers import what this process does
         warnings.catch_warnings(),
     ):
-        # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
+        # Spark warns of a pandas newer than it knows; no pandas is used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession  # here: other demos must not wait for the import
 
@@ -212,7 +212,7 @@ def spark_session(
 
 @contextmanager
 def _launch_environment(name: str, value: str) -> Iterator[None]:
-    """An environment variable that only the launch of Spark is to see."""
+    """Yields an environment variable that only the launch of Spark is to see."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -37,7 +37,7 @@ class Upload:
 
 
 def _selected(modify_date: str, keyword: str) -> Statement:
-    """The one row that the table has, as the documentation prints it."""
+    """Returns the one row that the table has, as the documentation prints it."""
     return Statement(
         "select * from test_table;",
         f"""\

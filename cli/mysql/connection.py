@@ -216,7 +216,7 @@ class Connection:
             self._error(InvalidInputError(f"the statement is not UTF-8 text: {error.reason}", kind="syntax"))
         except (OSError, ProtocolError):
             raise
-        except Exception as error:  # a fault of ours must not take the connection with it
+        except Exception as error:  # a defect here must not end the connection
             _log.exception("connection %d: a command raised what it should not", self.number)
             self._error(StoreError(f"internal error: {type(error).__name__}: {error}", kind="internal"))
         return True
@@ -263,7 +263,7 @@ class Connection:
         self._channel.write(f"Uptime: 0  Version: {SERVER_VERSION}".encode())
 
     def _set_option(self, _data: bytes) -> None:
-        self._eof()  # several statements in one text are always taken
+        self._eof()  # several statements in one text are always allowed
 
     def _field_list(self, data: bytes) -> None:
         payload = Payload(data)

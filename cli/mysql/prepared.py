@@ -1,4 +1,4 @@
-"""Prepared statements: a text with `?`, whose values come later in the binary protocol.
+"""Prepared statements: a text with `?`, whose values follow in the binary protocol.
 
 Values are put into the text as literals at the places of the `?` tokens; what the parser then sees is what
 it sees of any client.
@@ -30,7 +30,7 @@ class Prepared:
     Attributes:
         places: offsets of its `?` in the text.
         types: of the parameters, as the client last sent them.
-        long_values: what came by COM_STMT_SEND_LONG_DATA, by parameter.
+        long_values: data of COM_STMT_SEND_LONG_DATA, by parameter.
     """
 
     text: str

@@ -31,7 +31,7 @@ _BY_KIND: Final = {
 }
 _BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
     (AccessDeniedError, 1227, "42000"),
-    (ConflictError, 1213, "40001"),  # what drivers take for "run the transaction again"
+    (ConflictError, 1213, "40001"),  # for drivers: "run the transaction again"
     (AlreadyExistsError, 1050, "42S01"),
     (NotFoundError, 1146, "42S02"),
     (UnavailableError, 1205, "HY000"),

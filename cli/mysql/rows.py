@@ -52,7 +52,7 @@ _DECIMAL_TYPE, _DATE_TYPE, _DATETIME_TYPE, _TEXT_TYPE, _BLOB_TYPE = 0xF6, 0x0A, 
 
 
 def column_definition(field: pa.Field, database: str = "", table: str = "") -> bytes:
-    """The packet that describes one column."""
+    """Returns the packet that describes one column."""
     kind, width, decimals, flags, charset = _described(field.type)
     if not field.nullable:
         flags |= _NOT_NULL_FLAG
@@ -96,7 +96,7 @@ def send_rows(channel: wire.Channel, batch: pa.RecordBatch, *, is_binary: bool) 
         return
     payloads = _binary_payloads(batch) if is_binary else _text_payloads(batch)
     lengths = pc.binary_length(payloads).to_numpy()
-    if lengths.max() >= wire.PAYLOAD_MAX:  # such a row takes several packets
+    if lengths.max() >= wire.PAYLOAD_MAX:  # such a row needs several packets
         for payload in payloads:
             channel.write(payload.as_py())
         return
@@ -111,7 +111,7 @@ def _text_payloads(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """Values as the text protocol writes them."""
+    """Returns values as the text protocol writes them."""
     kind = column.type
     if pa.types.is_binary(kind):
         return column
@@ -168,7 +168,7 @@ def _binary_payloads(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _binary(column: pa.Array) -> tuple[pa.Array, ...]:
-    """Values as the binary protocol writes them, nothing at all for NULL."""
+    """Returns values as the binary protocol writes them, nothing at all for NULL."""
     kind = column.type
     number = _NUMBERS.get(kind)
     if number is not None:
@@ -202,7 +202,7 @@ def _calendar(column: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _fixed(cells: npt.NDArray[np.uint8]) -> pa.Array:
-    """Rows of equally many bytes as byte strings."""
+    """Returns rows of equally many bytes as byte strings."""
     count, width = cells.shape
     buffer = pa.py_buffer(np.ascontiguousarray(cells))
     return pa.Array.from_buffers(pa.binary(width), count, [None, buffer]).cast(pa.binary())
@@ -213,7 +213,7 @@ def _joined(parts: list[pa.Array]) -> pa.Array:
 
 
 def _buffer(array: pa.Array) -> memoryview:
-    """The bytes of all strings of an array, one behind the other."""
+    """Returns the bytes of all strings of an array, one behind the other."""
     _, offsets, data = array.buffers()
     bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     found: memoryview = memoryview(data)[int(bounds[0]) : int(bounds[-1])]

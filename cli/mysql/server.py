@@ -65,12 +65,12 @@ class MysqlServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Returns the port it listens on."""
         assert self._listener is not None, "the server is not started"
         return int(self._listener.getsockname()[1])
 
     def start(self) -> MysqlServer:
-        """Begins to listen; OSError when the address is taken."""
+        """Begins to listen; OSError when the address is in use."""
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
         self._listener = socket.create_server(self._address, family=family, backlog=128)
         self._acceptor = threading.Thread(target=self._accept, name="mysql-accept", daemon=True)

@@ -1,6 +1,6 @@
-"""Packets: a length of three bytes, a sequence number, a payload. Larger payloads go in several packets.
+"""Packets: a length of three bytes, a sequence number, a payload. Larger payloads need several packets.
 
-Numbers are little-endian. A length-encoded integer takes one byte below 251, else a mark and 2, 3 or 8
+Numbers are little-endian. A length-encoded integer has one byte below 251, else a mark and 2, 3 or 8
 bytes; a length-encoded string is such a length and the bytes.
 """
 
@@ -57,7 +57,7 @@ class Channel:
         self._pending = bytearray()
 
     def read(self) -> bytes:
-        """The next payload; what was written before is sent first.
+        """Returns the next payload, after a flush of the written bytes.
 
         Raises:
             ConnectionError: the client has gone.
@@ -113,7 +113,7 @@ class Channel:
 
 
 def lenenc(number: int) -> bytes:
-    """A length-encoded integer."""
+    """Returns a length-encoded integer."""
     if number < 251:
         return bytes([number])
     if number < 1 << 16:
@@ -124,7 +124,7 @@ def lenenc(number: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A length-encoded string in UTF-8."""
+    """Returns a length-encoded string in UTF-8."""
     data = value.encode("utf-8", "replace")
     return lenenc(len(data)) + data
 

@@ -48,7 +48,7 @@ class BodyPipe:
     # ------------------------------------------------------------------------------------------ event loop
 
     async def feed(self, piece: bytes) -> None:
-        """Takes bytes from the client; waits while the reader is behind."""
+        """Adds bytes of the client; waits while the reader is behind."""
         self._received += len(piece)
         if self._received > self._bytes_max:
             limit = f"{self._bytes_max >> 20} MB" if self._bytes_max >> 20 else f"{self._bytes_max} bytes"

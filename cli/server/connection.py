@@ -52,7 +52,7 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no HTTP (400), and to what we did not foresee (500)."""
+        """Returns the reply to invalid HTTP (400) and to unexpected errors (500)."""
         if status < 500:
             what = (message or str(exc) or "bad request").split("\n")[0][:_LOGGED_CHARACTERS]
             logger.info("refused a request from %s: %s", request.remote, what)

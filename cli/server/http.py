@@ -54,7 +54,7 @@ class Route:
     is_open: bool = False  # without login
 
     def match(self, parts: list[str]) -> list[str] | None:
-        """The names in the path, None when it is another path."""
+        """Returns the names in the path, None when it is another path."""
         if len(parts) != len(self.path):
             return None
         if any(wanted not in ("{}", part) for wanted, part in zip(self.path, parts, strict=True)):
@@ -70,7 +70,7 @@ class HttpService:
     """The HTTP server of one store.
 
     Args:
-        port: 0 takes a free one.
+        port: 0 means a free one.
     """
 
     def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
@@ -136,7 +136,7 @@ class HttpService:
         self._status.address = self.address
 
     async def stop(self) -> None:
-        """Takes no more requests; running loads end or are aborted, then connections close."""
+        """Refuses new requests; running loads end or are aborted, then connections close."""
         if self._runner is None:
             return
         try:

@@ -1,9 +1,9 @@
 """The return of the server's memory to the system.
 
-A load takes and frees blocks of many megabytes, in many threads. Left to itself the C library raises the size
-up to which it keeps freed blocks, in an arena for each thread, and Arrow's own allocator keeps its share:
+A load allocates and frees blocks of many megabytes, in many threads. By default the C library raises the
+size up to which it keeps freed blocks, in an arena for each thread. Arrow's own allocator keeps its share:
 after a large upload the process would stay several times as large as it ever needed to be. So large blocks
-are mapped, and unmapped when they are freed; Arrow takes them from the same place.
+are mapped, and unmapped when they are freed; Arrow allocates them there too.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class MysqlService:
     """Runs a `MysqlServer`, which has threads of its own.
 
     Args:
-        port: 0 takes a free one.
+        port: 0 means a free one.
     """
 
     def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
@@ -42,7 +42,7 @@ class MysqlService:
 
         Raises:
             InvalidInputError: the address may not be used; see `check_exposure`.
-            UnavailableError: the port is taken.
+            UnavailableError: the port is in use.
         """
         check_exposure(self._store, self._host)
         try:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> web.Response:
-    """Any value as JSON. Text that is no Unicode (it came in a header) is written as escapes."""
+    """Any value as JSON. Text of a header that is no Unicode is written as escapes."""
     try:
         body = json.dumps(values, ensure_ascii=False, indent=indent).encode()
     except UnicodeEncodeError:
@@ -18,7 +18,7 @@ def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> 
 
 
 def failure(message: str, *, status: int = 200) -> web.Response:
-    """A refusal in the fields that stream load clients read."""
+    """Returns a refusal in the fields that stream load clients read."""
     return json_reply({"Status": "Fail", "Message": message}, status=status, indent=4)
 
 

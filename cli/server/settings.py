@@ -71,7 +71,7 @@ class ServerSettings:
         return cls(**given)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The certificate, None when none is set.
+        """Returns the certificate, None when none is set.
 
         Raises:
             InvalidInputError: one of the files is missing, or they do not belong together.

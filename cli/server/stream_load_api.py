@@ -6,7 +6,7 @@
 2. The length must be announced, or the body be chunked (LR3).
 3. The load runs in a thread, which checks headers, user and table before it requests the body: the server
    sends `100 Continue` when the thread reads its first byte. Small bodies that are on their way anyway are
-   read before a thread is taken.
+   read before a thread starts.
 4. The reply is 200 with a Status, whatever became of the load (LR2).
 """
 
@@ -236,7 +236,7 @@ def _must_move(request: web.BaseRequest, advertised: str) -> bool:
 
 
 def _moved(request: web.BaseRequest, advertised: str) -> web.Response:
-    """307: method, headers and body go to the new address unchanged."""
+    """307: method, headers and body stay the same at the new address."""
     origin = f"{request.scheme}://{advertised}" if advertised else _origin(request)
     query = f"{request.rel_url.raw_query_string}&{_MARK}=1".lstrip("&")
     response = failure(

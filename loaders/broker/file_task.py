@@ -1,8 +1,8 @@
 """One file of a broker load: read, mapped, checked and staged, in whatever process does it.
 
-A `FileTask` is a picklable value. Nothing is raised for bad rows; they come back with file, line and reason.
+A `FileTask` is a picklable value. Bad rows raise nothing; the result lists them with file, line and reason.
 Rows that are merged with stored ones (partial updates, column groups) or need new AUTO_INCREMENT values
-cannot be staged here: they are mapped and checked, and come back for the process that commits.
+cannot be staged here: they are mapped and checked, and the result carries them to the process that commits.
 """
 
 from __future__ import annotations

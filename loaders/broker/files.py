@@ -1,6 +1,6 @@
 """The files of a broker load: patterns resolved, checked against the allow-list, fields of their paths.
 
-The path of a remote URI is taken as it is written, like the keys of a bucket: `%3A` is three characters. So a
+The path of a remote URI is used as it is written, like the keys of a bucket: `%3A` is three characters. So a
 file system is made of the rest of the URI only, and files are opened by the names it lists.
 """
 
@@ -57,11 +57,11 @@ class InputFile:
 
     @property
     def name(self) -> str:
-        """The name in messages: the URI without the keys that open it."""
+        """Returns the name in messages: the URI without the keys that open it."""
         return f"{shown(self.server)}/{self.key}" if self.server else shown(self.uri)
 
     def open(self) -> BinaryIO:
-        """The file's bytes, from the beginning.
+        """Returns the file's bytes, from the beginning.
 
         Raises:
             OSError: it cannot be read.
@@ -90,12 +90,12 @@ class _Address:
 
     @property
     def server(self) -> str:
-        """The URI without its path."""
+        """Returns the URI without its path."""
         return self.head + (f"?{urlencode(self.parameters, quote_via=quote)}" if self.parameters else "")
 
     @property
     def endpoint(self) -> str:
-        """The server, where it is not the usual one."""
+        """Returns the server, where it is not the usual one."""
         return self.parameters.get(_ENDPOINT, "")
 
     def place(self, path: str) -> str:
@@ -112,12 +112,12 @@ def is_remote(uri: str) -> bool:
 
 
 def shown(uri: str) -> str:
-    """A URI without login and parameters."""
+    """Returns a URI without login and parameters."""
     return _LOGIN.sub("", _parts(uri)[0], count=1) if is_remote(uri) else uri
 
 
 def without_login(uri: str) -> str:
-    """A URI that may be shown, with stars for the keys that open it."""
+    """Returns a URI that may be shown, with stars for the keys that open it."""
     return _LOGIN.sub("******@", uri, count=1) if is_remote(uri) else uri
 
 
@@ -155,7 +155,7 @@ def _local_path(uri: str) -> str:
 
 
 def _rooted(pattern: str, allowed: Sequence[str]) -> str:
-    """A pattern whose beginning, where it is the name of an allowed directory, is no pattern."""
+    """Returns a pattern whose beginning, where it is the name of an allowed directory, is no pattern."""
     pattern = _local_path(pattern)
     roots = [root for root in map(_local_path, allowed) if not is_remote(root)]
     names = [name.rstrip("/") for root in roots for name in (root, os.path.realpath(root))]
@@ -255,7 +255,7 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _globs(pattern: str) -> list[str]:
-    """A pattern of Hadoop as those of `glob`: braces resolved, `[^b]` as `[!b]`, `**/**` as `**`."""
+    """Returns a pattern of Hadoop as those of `glob`: braces resolved, `[^b]` as `[!b]`, `**/**` as `**`."""
     return [_DEPTHS.sub(_ANY_DEPTH, _SET.sub(_negated, each)) for each in _braces(pattern)]
 
 
@@ -342,7 +342,7 @@ def _told(root: str) -> str:
 
 
 def _path_fields(name: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Values of `name=value` parts, escapes kept (B7)."""
+    """Returns values of `name=value` parts, escapes kept (B7)."""
     parts = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
     missing = [each for each in names if each not in parts]
     if missing:

@@ -62,7 +62,7 @@ class BrokerLoad:
     spark_master: str = ""
 
     def run(self, on_submitted: Callable[[int], None] = lambda job_id: None) -> tuple[int, LoadJob]:
-        """Takes the label, then runs the job to its end.
+        """Reserves the label, then runs the job to its end.
 
         Args:
             on_submitted: called with the job's number once the label is reserved.
@@ -90,7 +90,7 @@ class BrokerLoad:
         return job_id, self._finish(job_id, transaction)
 
     def resume(self, job_id: int) -> LoadJob:
-        """Runs a job again from the start whose process is gone; this process has taken it over."""
+        """Runs a job of an ended process again from the start; this process owns it now."""
         jobs = LoadJobs(self.store.catalog)
         try:
             transaction = self._begin()
@@ -101,7 +101,7 @@ class BrokerLoad:
         return self._finish(job_id, transaction)
 
     def _begin(self) -> Transaction:
-        """Takes the label."""
+        """Reserves the label."""
         self.spec.check()
         tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
         for table, each in zip(tables, self.spec.descriptions, strict=True):
@@ -273,7 +273,7 @@ class _Running:
 
     def _join(self, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> None:
         """Hands the staged rows to the transaction; those that are merged with stored ones are written only
-        now, for that takes the catalog."""
+        now, for that needs the catalog."""
         for task, result in zip(tasks, results, strict=True):
             options = task.options
             table = self._transaction.table(task.target.name)

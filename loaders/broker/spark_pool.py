@@ -141,7 +141,7 @@ _own = _OwnSession()
 
 @contextmanager
 def spark_session(name: str, master: str) -> Iterator[SparkSession]:
-    """The session of this process, or one of its own that ends with the last job that uses it.
+    """Yields the session of this process, or one of its own that ends with the last job that uses it.
 
     Args:
         master: of its own; empty: that of `spark-submit` or SPARK_CONF_DIR, else local[*].

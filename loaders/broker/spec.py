@@ -71,7 +71,7 @@ class DataDescription(RowsSpec):
     Attributes:
         table: its name within the database of the job.
         paths: files and patterns.
-        columns_from_path: fields that come from `name=value` parts of the path (B7).
+        columns_from_path: fields of `name=value` parts of the path (B7).
         properties: of this description alone, over those of the job: how its files are read and mapped.
     """
 
@@ -193,7 +193,7 @@ class LoadSpec:
         return replace(options, preceding_filter=description.preceding_filter)
 
     def _check_positions(self, description: DataDescription, headers: Mapping[str, str]) -> None:
-        """Fields that go by their position are counted: one that comes from the path is none of them (B7)."""
+        """Refuses fields of the path among positional fields of the file (B7)."""
         file_format = headers["format"].lower()
         if not file_format.startswith("csv") and (file_format != "json" or "jsonpaths" not in headers):
             return

@@ -18,12 +18,12 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.result import Result, text_rows
 
-# Where Doris's names of S3 properties go in a URI of pyarrow.fs.
+# Parameters of a pyarrow.fs URI by Doris's names of S3 properties.
 _S3_QUERY: Final = {"endpoint": "endpoint_override", "region": "region"}
 _S3_LOGIN: Final = ("access_key", "secret_key")
 # Before each of them: today's, an older and the oldest way.
 _S3_PREFIX: Final = re.compile(r"(s3\.|aws\.|aws_)?(.*)", re.DOTALL)
-# Of the same protocol; Doris takes them all for S3.
+# Of the same protocol; Doris treats them all as S3.
 _S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 
 

@@ -40,12 +40,12 @@ class JobRecord(ABC):
     @property
     @abstractmethod
     def database(self) -> str:
-        """The database of the job."""
+        """Returns the database of the job."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The job's name or label within its database."""
+        """Returns the job's name or label within its database."""
 
     @property
     @abstractmethod

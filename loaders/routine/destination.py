@@ -32,7 +32,7 @@ class Destination(Protocol):
         """Of the transaction, 0 while it has none."""
 
     def of(self, table: str) -> tuple[Target, Load]:
-        """A table that rows are for, and the load that takes them.
+        """Returns the table of rows, and its load.
 
         Args:
             table: as the message names it; empty where there is one table.

@@ -89,7 +89,7 @@ class FileSource:
 
 
 def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
-    """The rows of a file; where a job has many tables, its lines are messages that name them (R3).
+    """Yields the rows of a file; where a job has many tables, its lines are messages that name them (R3).
 
     Raises:
         InvalidInputError: the lines of such a file are neither CSV nor JSON.
@@ -112,7 +112,7 @@ def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
 
 
 def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
-    """The path that the source's properties name, absolute.
+    """Returns the path that the source's properties name, absolute.
 
     Raises:
         InvalidInputError: there is none, or another property.

@@ -120,7 +120,7 @@ class RoutineJob(JobRecord):
         tasks: by id; the generation that may commit.
         wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
         allowed: where files may be read beside what the settings allow.
-        auto_resumes: how often it resumed by itself since rows last came.
+        auto_resumes: how often it resumed by itself since the last rows.
         timeouts: tasks in a row that took too long; each doubles the time for the next.
     """
 
@@ -187,7 +187,7 @@ class RoutineJob(JobRecord):
     # ------------------------------------------------------------------------------------------ states
 
     def to(self, state: str) -> RoutineJob:
-        """The job in another state.
+        """Returns the job in another state.
 
         Raises:
             InvalidInputError: there is no way there (R5).
@@ -285,7 +285,7 @@ class RoutineJob(JobRecord):
         return _within_budget(moved)
 
     def aborted(self, task_id: str, reason: str, *, timed_out: bool = False) -> RoutineJob:
-        """A task that failed is renewed, from unchanged offsets (R13)."""
+        """Renews a failed task, from unchanged offsets (R13)."""
         statistic = replace(self.statistic, aborted_tasks=self.statistic.aborted_tasks + 1)
         tasks = _renewed(self.tasks, task_id) if task_id in self.tasks else self.tasks
         return replace(

@@ -139,7 +139,7 @@ class JobRunner:
         return self._jobs.change(self._job_id, change)
 
     def _source_for(self, job: RoutineJob) -> Source:
-        """The open source, made anew when the job was altered."""
+        """Returns the open source, made anew when the job was altered."""
         wanted = (job.spec, job.wanted_offsets)
         if self._source is None or wanted != self._source_of:
             self._close_source()

@@ -86,7 +86,7 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
 
 
 def with_group(job: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The properties with a group of the job's own where none is given (R24).
+    """Returns the properties with a group of the job's own where none is given (R24).
 
     A group that was made here before is made anew: the connector keeps consumers by group and partition, with
     the settings they began with.

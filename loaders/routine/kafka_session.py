@@ -125,7 +125,7 @@ def _is_fetched(version: str) -> bool:
 def _launched(settings: dict[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with warnings.catch_warnings():
-        # Spark warns of a pandas newer than it knows; nothing here goes through pandas.
+        # Spark warns of a pandas newer than it knows; no pandas is used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession
 

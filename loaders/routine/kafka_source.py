@@ -186,13 +186,13 @@ class KafkaSource:
         return {str(p): Bounds(first[p], last[p]) for p in wanted}
 
     def _offset_at(self, partition: int, moment: int) -> int | None:
-        """The first message not older than a moment; None when all are."""
+        """Returns the first message not older than a moment; None when all are."""
         spec = jvm_of(self._spark).org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
         found = self._listed([partition], spec)[partition]
         return None if found < 0 else found
 
     def _topic(self) -> Any:
-        """The topic as the broker describes it.
+        """Returns the topic as the broker describes it.
 
         Raises:
             SourceUnavailable: there is none, or no broker answers.
@@ -203,7 +203,7 @@ class KafkaSource:
         return self._answer(lambda admin: admin.describeTopics(names).allTopicNames()).get(topic)
 
     def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
-        """An offset of each partition; the latest one is that of committed messages."""
+        """Returns an offset of each partition; the latest one is that of committed messages."""
         jvm = jvm_of(self._spark)
         topic_partition = jvm.org.apache.kafka.common.TopicPartition
         asked = jvm.java.util.HashMap()

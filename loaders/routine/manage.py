@@ -35,7 +35,7 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
 
     Raises:
         NotFoundError: no such database or table.
-        AlreadyExistsError: the name is taken (R2).
+        AlreadyExistsError: the name is in use (R2).
         InvalidInputError, AccessDeniedError: the specification is refused.
     """
     table = None if spec.is_multi else store.table(f"{spec.database}.{spec.table}")

@@ -1,4 +1,4 @@
-"""Messages as bodies of rows: a line each; in a job of many tables, taken apart by the table they name.
+"""Messages as bodies of rows: a line each; in a job of many tables, grouped by the table they name.
 
 There a message is `table|data` (R3): what stands before the first `|` is the name of a table of the job's
 database, the rest is a row as the job's format has it. A message without a name is a bad row. Messages of one
@@ -78,7 +78,7 @@ def _bodies_of_block(block: bytes, *, is_json: bool, line_end: bytes) -> Iterato
 
 
 def _by_table(texts: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Names of tables, each with the rest of its messages; nameless messages are whole.
+    """Yields names of tables, each with the rest of its messages; nameless messages are whole.
 
     Each message is cut in three in place: name, sign, rest.
     """
@@ -123,7 +123,7 @@ def lines_of(texts: pa.Array, *, is_json: bool, line_end: bytes = b"\n") -> tupl
 
 
 def _joined(texts: pa.Array, between: bytes) -> bytes:
-    """All of them, one after the other."""
+    """Returns all texts in a row, with `between` between two of them."""
     lists = pa.ListArray.from_arrays([0, len(texts)], texts)
     joined: bytes = pc.binary_join(lists, pa.scalar(between, texts.type))[0].as_py()
     return joined

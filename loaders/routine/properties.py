@@ -81,7 +81,7 @@ class Limits:
 
 
 def limits_of(properties: Mapping[str, str]) -> Limits:
-    """The limits that properties set.
+    """Returns the limits that properties set.
 
     Raises:
         InvalidInputError: in the words of R20.
@@ -111,7 +111,7 @@ def limits_of(properties: Mapping[str, str]) -> Limits:
 
 
 def check_properties(properties: Mapping[str, str]) -> str:
-    """Everything but what the headers of a stream load check themselves (R20-R22, P12, P13).
+    """Checks the properties that are no headers of a stream load (R20-R22, P12, P13).
 
     Returns:
         Their update mode.

@@ -144,7 +144,7 @@ def _source_properties(job: RoutineJob) -> dict[str, str]:
 
 
 def _statistic(job: RoutineJob) -> dict[str, Any]:
-    """R31. Rates are over the time tasks took."""
+    """R31. Rates are over the time of the tasks."""
     found = job.statistic
     seconds = max(found.task_ms, 1) / 1000
     return {

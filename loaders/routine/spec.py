@@ -130,7 +130,7 @@ class RoutineSpec(RowsSpec):
             file_format, headers["compress_type"] = format_of(path)
             headers.setdefault("format", file_format)
         if self.is_multi or self.source == KAFKA:
-            headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever is taken out of it
+            headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever its parts
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=self.preceding_filter)
 

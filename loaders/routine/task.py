@@ -174,7 +174,7 @@ class TaskRun:
         with ExitStack() as opened:
             stream = opened.enter_context(body.open())
             options = self._spec.options(piece.path)
-            if body.table:  # messages were taken out of what may have been compressed
+            if body.table:  # the messages are decompressed already
                 options = replace(options, compression="")
             reader, mapping = open_rows(stream, options, rows.target, self._moment, opened)
             for batch in reader.batches():

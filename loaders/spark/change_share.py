@@ -35,7 +35,7 @@ class ChangeShare(InputPartition):
         self.data, self.disk, self.name = data, disk, name
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The changes.
+        """Yields the changes.
 
         Raises:
             CorruptionError: the file is gone: the query has ended.

@@ -54,7 +54,7 @@ class LoadCounters:
         self.versions.add(1 if load.rows_total else 0)
 
     def values(self) -> dict[str, int]:
-        """All of them as they stand."""
+        """Returns the current values."""
         return {"versions": self.versions.value, **{name: each.value for name, each in self.rows.items()}}
 
 

@@ -21,7 +21,7 @@ _DECIMAL_DIGITS_MAX: Final = 38
 
 
 def frame_schema(schema: TableSchema, names: Sequence[str]) -> StructType:
-    """Columns of a table, hidden ones too, as Spark declares them.
+    """Returns columns of a table, hidden ones too, as Spark declares them.
 
     Args:
         names: canonical names, in the order of the result.
@@ -33,7 +33,7 @@ def frame_schema(schema: TableSchema, names: Sequence[str]) -> StructType:
 
 
 def arrow_schema(frame: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark expects rows of a frame.
+    """Returns the Arrow schema in which Spark expects rows of a frame.
 
     Raises:
         InvalidInputError: a `timestamp` with a zone, which no column of a table is.
@@ -52,7 +52,7 @@ def arrow_schema(frame: StructType) -> pa.Schema:
 
 
 def written_schema(frame: StructType, table: TableSchema) -> pa.Schema:
-    """The Arrow schema in which Spark hands out rows of a frame that is to be written.
+    """Returns the Arrow schema in which Spark hands out rows of a frame that is to be written.
 
     Raises:
         InvalidInputError: a VARIANT, or a struct with a field that the table's column does not have.

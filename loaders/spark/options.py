@@ -11,7 +11,7 @@ changes            true: a stream's columns, for readStream (see loaders.spark.s
 starting_version   a stream begins with the changes of this version, not with the rows there are
 max_rows_per_batch changes a micro-batch of a stream has, about
 partitions         write into these partitions only, separated by commas: rows of others are rejected, and
-                   mode overwrite takes the rows of these alone
+                   mode overwrite replaces the rows of these alone
 label              write under this label; a second write with it is refused
 txnAppId, txnVersion  both or neither: skipped unless the version is larger than the last one of this id
 sequence           the frame's column that gives the hidden sequence
@@ -56,7 +56,7 @@ _READ: Final = frozenset(
         "max_rows_per_batch",
     ]
 )
-# What the reader of a stream takes, and its writer.
+# The options of a stream's reader, and of its writer.
 STREAM_READ: Final = frozenset(
     ["columns", "changes", "rows_per_partition", "starting_version", "max_rows_per_batch"]
 )
@@ -254,7 +254,7 @@ class SourceOptions:
 
 
 def local_path(given: str | Path) -> Path:
-    """A directory that may be given as a `file:` URI, as Spark's own sources take it.
+    """Returns a directory that may be given as a `file:` URI, as for Spark's own sources.
 
     Raises:
         InvalidInputError: the URI names another host.
@@ -268,7 +268,7 @@ def local_path(given: str | Path) -> Path:
 
 
 def bytes_of(name: str, given: object) -> int:
-    """A size as Spark's settings have it: bytes, or with a unit, such as `64m` or `1gb`.
+    """Returns a size as Spark's settings have it: bytes, or with a unit, such as `64m` or `1gb`.
 
     Args:
         name: of the setting or argument, for messages.

@@ -1,6 +1,6 @@
 """Spark's pushed filters as Arrow expressions.
 
-Only filters that mean exactly the same in both are taken; Spark applies the others itself. Not taken: floats
+Only filters with exactly the same meaning in both are pushed; Spark applies the others. Not pushed: floats
 (Spark sorts NaN above everything and calls it equal to itself), columns that Spark reads as strings but the
 store holds as decimals, nested fields, and `IN` lists with a NULL.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def arrow_filter(pushed: Filter, stored: Mapping[str, pa.Field], read: pa.Schema) -> pc.Expression | None:
-    """The filter over stored columns, None where Spark has to apply it.
+    """Returns the filter over stored columns, None where Spark has to apply it.
 
     Args:
         stored: by the name Spark knows, the column as the store has it.
@@ -95,7 +95,7 @@ def _ordering(pushed: Filter, column: pc.Expression, kind: pa.DataType) -> pc.Ex
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
-    """Values in a column's type, None when they are not exactly of it."""
+    """Returns values in a column's type, None when they are not exactly of it."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

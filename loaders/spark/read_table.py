@@ -55,12 +55,12 @@ def read_table(
     version: int | None = None,
     route: str = "auto",
 ) -> DataFrame:
-    """The live rows of a table at a version, the newest when None.
+    """Returns the live rows of a table at a version, the newest when None.
 
     Args:
         columns: to read, in this order; None means all visible ones.
         route: `native` has Spark read Parquet files itself, `source` goes through `format("seqstore")`,
-            `auto` takes the first where it is right.
+            `auto` means the first where it is right.
 
     Raises:
         InvalidInputError: an unknown column or route, or an impossible `native`; the message has the reason.
@@ -118,7 +118,7 @@ def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> st
 def _native(
     spark: SparkSession, state: TableState, projection: Projection, disk: Disk, directory: str
 ) -> DataFrame:
-    """The frame of Spark's own reader; see the module."""
+    """Returns the frame of Spark's own reader; see the module."""
     schema = frame_schema(state.schema, projection.names)
     live = [each for each in state.segments.values() if each.deletes.live_count]
     files = [each for each in live if each.segment.meta.home != INLINE]
@@ -148,7 +148,7 @@ def _inline(live: list[LiveSegment], projection: Projection) -> pa.Table:
 def _files(
     spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
 ) -> DataFrame:
-    # Hadoop decodes nothing, so no as_uri; and it takes brackets for patterns unless they are escaped.
+    # Hadoop decodes nothing, so no as_uri; and brackets are patterns to it unless they are escaped.
     paths = [str(disk.path(data_name(directory, each.segment.meta)).absolute()) for each in live]
     return spark.read.schema(schema).parquet(*[re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths])
 
@@ -156,7 +156,7 @@ def _files(
 def _masked_files(
     spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
 ) -> DataFrame:
-    """Files with rows to leave out."""
+    """Returns files with rows to leave out."""
     from pyspark.sql import functions
     from pyspark.sql.types import ByteType
 
@@ -179,7 +179,7 @@ def _masked_files(
 
 
 def _words(live: LiveSegment) -> npt.NDArray[np.int64]:
-    """The hidden rows of a segment, a bit each."""
+    """Returns the hidden rows of a segment, a bit each."""
     bits = np.zeros(-(-live.segment.meta.rows // 64) * 64, dtype=np.uint8)
     bits[live.deletes.hidden_positions()] = 1
     words: npt.NDArray[np.int64] = np.packbits(bits, bitorder="little").view(np.int64)

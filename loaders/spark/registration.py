@@ -47,7 +47,7 @@ def registered_counters() -> LoadCounters | None:
 def use_this_python() -> None:
     """Sets the driver's Python for workers on this host, unless PYSPARK_PYTHON names one.
 
-    Spark would take the first python3 of PATH, which has no seqstore where its environment is not activated.
+    Spark would start the first python3 of PATH, which has no seqstore where its environment is not activated.
     """
     context = active_context()  # Spark Connect has none
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     Select = Callable[[DataFrame], DataFrame]
 
 _LOG: Final = logging.getLogger(__name__)
-# What a driver takes without noticing. Starting tasks takes longer than small epochs do.
+# A driver collects this much in less time than the start of tasks needs.
 DRIVER_BYTES_MAX: Final = 64 * 2**20
 DRIVER_BYTES_SETTING: Final = "spark.seqstore.driverBytesMax"
 _QUERY_ID: Final = "sql.streaming.queryId"  # the local property Spark sets on the thread that runs an epoch
@@ -127,7 +127,7 @@ def foreach_batch_sink(
 
     Args:
         path: the store's data directory, on the driver's host.
-        table: `database.table`, or several of one database with what each takes; they must exist.
+        table: `database.table`, or several of one database with a selection for each; they must exist.
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by what each epoch loaded.
@@ -179,7 +179,7 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
 
 
 def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
-    """The tables of a sink, each with what it takes.
+    """Returns the tables of a sink, each with its selection.
 
     Raises:
         InvalidInputError: something else was given.
@@ -206,7 +206,7 @@ def _bad_feed(found: str) -> InvalidInputError:
 
 @dataclass(frozen=True)
 class _Part:
-    """A table and what it takes of every epoch."""
+    """A table and its selection of every epoch."""
 
     table: str
     select: Select

@@ -75,7 +75,7 @@ class SeqstoreSource(DataSource):
 
     @classmethod
     def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
-        """The source, made to raise counters by what it publishes.
+        """Returns the source, made to raise counters by what it publishes.
 
         Spark makes sources from their class and passes them nothing but options, so it has to be a class that
         holds them. It is made here, where no name leads to it: such classes travel by value, and what they
@@ -293,7 +293,7 @@ class VersionWriter(DataSourceArrowWriter):
             )
 
     def _overwritten(self, table: Table) -> pc.Expression | None:
-        """Rows that go: those of the partitions named, or all."""
+        """Returns the condition of the replaced rows: those of the named partitions, or all."""
         if not self._asked.partitions:
             return None
         partitioned(table.schema, table.name)

@@ -1,4 +1,4 @@
-"""A frame whose rows executors have staged: what is left of it is to be published, or taken away.
+"""A frame whose rows executors have staged: the caller publishes or removes it.
 
 Spark runs the committing half of a data source beside the driver, not in it. `stage_frame` brings the shares
 into the driver's own process, so that several frames can be published together (loaders.spark.sink).
@@ -29,7 +29,7 @@ class StagedFrame:
 
     Attributes:
         task: what staged them.
-        shares: of the tasks whose word was taken.
+        shares: of the tasks that Spark has accepted.
     """
 
     task: WriteTask

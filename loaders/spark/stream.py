@@ -68,7 +68,7 @@ _FEED_NAMES: Final = frozenset(field.name.lower() for field in FEED_FIELDS)
 
 
 def feed_frame_schema(table: Table, columns: Sequence[str] | None = None) -> StructType:
-    """Columns of the stream: the table's, then kind, version and time of each change.
+    """Returns columns of the stream: the table's, then kind, version and time of each change.
 
     Args:
         columns: of the table's, only these.
@@ -168,7 +168,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._at(self._end_of_batch(table, first, head, most))
 
     def _at(self, version: int) -> dict[str, int]:
-        """An offset. It names the table too, for a name may come to mean another one."""
+        """Returns an offset. It names the table too, for a name may mean another one later."""
         return {"version": version, "table": self._table_id}
 
     def _same_table(self, store: Store, offset: dict[str, int]) -> Table:
@@ -352,7 +352,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
 
 def query_id(asked: SourceOptions) -> str:
-    """The id of a query, which its checkpoint keeps.
+    """Returns the id of a query, which its checkpoint keeps.
 
     Raises:
         InvalidInputError: there is no checkpoint, or not on a local or mounted directory.

@@ -22,7 +22,7 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 def without_zones(df: DataFrame) -> DataFrame:
-    """The frame with every `timestamp` as a `timestamp_ntz`."""
+    """Returns the frame with every `timestamp` as a `timestamp_ntz`."""
     from pyspark.sql import functions
 
     kinds = [(field.name, field.dataType, _without_zone(field.dataType)) for field in df.schema]
@@ -48,7 +48,7 @@ def _without_zone(kind: DataType) -> DataType:
 
 
 def local_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with every time as its own zone shows it, which Spark sets to the session's.
+    """Returns the batch with every time as its own zone shows it, which Spark sets to the session's.
 
     Raises:
         InvalidInputError: Arrow does not know the zone.
