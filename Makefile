@@ -35,7 +35,7 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 
 test: lint mariadb ## lint, format, types and all tests
 	@echo '== pytest'
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses=logical --maxprocesses=8
 
 lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'
