@@ -36,7 +36,7 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 
 test: lint mariadb ## lint, format, types and all tests
 	@echo '== pytest'
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses=logical --maxprocesses=8
 
 # Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
 test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows

@@ -32,7 +32,11 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("seqstore")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
     unfit = [item for item in items if not _fits_master(item)]
     if unfit:  # no master is at fault for what it is not
         config.hook.pytest_deselected(items=unfit)
@@ -42,6 +46,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if missing is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _group_of(item: pytest.Item) -> str:
+    """The name of the tests that one process runs: those of a module, or all that share a server.
+
+    A Spark session, a Kafka broker or an object store in each process would cost more than it saves. Tests
+    that kill processes run one after another, so that they do not starve each other.
+    """
+    if item.get_closest_marker("spark"):
+        return "spark"
+    if "bucket" in getattr(item, "fixturenames", ()):
+        return "object store"
+    if item.get_closest_marker("crash"):
+        return "crash"
+    return item.nodeid.partition("::")[0]
 
 
 def _fits_master(item: pytest.Item) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from seqstore import Store
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql.session.session import Session
+from tests.support.rows import schema_of
 
 _TEXT = st.text(alphabet="abk1v,;='\"()$.[]{}\\x01 \n-*@`", max_size=20)
 _HEADERS = {
@@ -103,5 +104,14 @@ def test_any_request_is_answered(store: Store, case: tuple[dict[str, str], bytes
         assert store.table("db.t").version == version
 
 
-def test_the_store_is_sound_after_all_of_them(store: Store) -> None:
-    assert store.table("db.t").check() == []
+@given(st.lists(requests(), min_size=1, max_size=40))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_table_is_sound_after_any_requests(
+    store: Store, cases: list[tuple[dict[str, str], bytes]]
+) -> None:
+    store.drop_table("db.some", if_exists=True)
+    table = store.create_table("db.some", schema_of("k INT NOT NULL", "v VARCHAR(5)"))
+    good = [({"column_separator": ","}, b"1,a\n2,b\n")]
+    replies = [stream_load(store, "db", "some", io.BytesIO(body), given) for given, body in [*good, *cases]]
+    assert 1 < table.version <= 1 + sum(reply["Status"] == "Success" for reply in replies)
+    assert table.check() == []

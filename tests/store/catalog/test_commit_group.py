@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,26 @@ class Commits:
         if self.fails:
             raise UnavailableError("the disk is full", kind="disk")
         self._commit(env, txn)
+
+
+@contextmanager
+def writer_held_until(store: Store, waiting: int) -> Iterator[None]:
+    """Around writers: another is ahead of them and commits once so many of them wait behind it."""
+    entered = threading.Event()
+    queue = store.catalog._environment().queue
+
+    def lead() -> None:
+        with store.catalog.write() as tx:
+            tx.put("meta", b"leader", 1)
+            entered.set()
+            while len(queue._waiting) < waiting:
+                pass
+
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(lead)
+        entered.wait(30)
+        yield
+        leader.result()
 
 
 def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -> list[BaseException | None]:
@@ -140,18 +161,22 @@ def test_concurrent_loads_of_one_table_are_all_there_and_share_commits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = Commits(monkeypatch)
-    loads, rows = 200, 5
+    loads, rows, threads = 200, 5, 32
+    table = store.table("db.t")
 
     def load(i: int) -> int:
         data = pa.table({"k": list(range(i * rows, (i + 1) * rows)), "v": [i] * rows})
-        return store.table("db.t").upsert(data).version
+        return table.upsert(data).version
 
-    with ThreadPoolExecutor(32) as pool:
-        versions = list(pool.map(load, range(loads)))
+    with ThreadPoolExecutor(threads) as pool:
+        with writer_held_until(store, threads):
+            first = [pool.submit(load, i) for i in range(threads)]
+        versions = [load.result() for load in first]
+        assert commits.count == 1
+        versions += pool.map(load, range(threads, loads))
     assert sorted(versions) == list(range(2, loads + 2))
-    assert store.table("db.t").count() == loads * rows
-    assert store.table("db.t").check() == []
-    assert commits.count < loads / 2
+    assert table.count() == loads * rows
+    assert table.check() == []
 
 
 def test_concurrent_loads_of_the_same_keys_leave_one_row_each(store: Store) -> None:
