@@ -353,7 +353,7 @@ def _is_one_of(names: Collection[str]) -> Callable[[str, Any], bool]:
 _GROUPS: Final[Mapping[str, Callable[[str, Any], bool]]] = {
     "Stores and tables": _is_one_of(["Store", "Table", "Snapshot", "Settings"]),
     "Writing": _is_one_of(["Load", "MergeBuilder", "Transaction", "TransactionTable"]),
-    "SQL": _is_one_of(["Session"]),
+    "SQL": _is_one_of(["Session", "ServerContext", "Result"]),
     "Options": lambda name, _: name.endswith(("Options", "Arguments")),
     "Schemas": _is_one_of(
         [

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from seqstore.store import *  # noqa: F403
     from seqstore.store.sql import Result as Result
+    from seqstore.store.sql import ServerContext as ServerContext
     from seqstore.store.sql import Session as Session
 
 __version__ = "0.2.0"
-_SQL: Final = ("Result", "Session")
+_SQL: Final = ("Result", "ServerContext", "Session")
 
 
 def __getattr__(name: str) -> Any:

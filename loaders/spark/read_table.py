@@ -141,7 +141,7 @@ def _native(
 
 
 def _inline(live: list[LiveSegment], projection: Projection) -> pa.Table:
-    batches = [(each, number) for each in live for number in range(each.segment.meta.batches)]
+    batches = [(each, number) for each in live for number in range(each.segment.batches)]
     return scan_batches(batches, projection, None, deleted=False).read_all()
 
 

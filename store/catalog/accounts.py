@@ -197,13 +197,13 @@ class Accounts:
         """Checks a privilege as of now.
 
         Raises:
-            AccessDeniedError: the user does not hold it, or is gone.
+            AccessDeniedError: the user does not hold it, or was dropped.
         """
         account = self.find(name)
         if account is None or not account.may(privilege, database):
             where = "all databases" if database == ALL_DATABASES else f"database '{database}'"
             raise AccessDeniedError(
-                f"Access denied; user '{name}' needs the {privilege} privilege on {where}; ask for GRANT "
+                f"Access denied; user '{name}' needs the {privilege} privilege on {where}: GRANT "
                 f"{privilege}_PRIV",
                 kind="no_privilege",
                 user=name,

@@ -98,8 +98,8 @@ def _without(name: str) -> Change:
             raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
         if name == "sequenceLoad":
             raise InvalidInputError(
-                "the feature 'sequenceLoad' cannot be dropped: which row of a key counts is told by its "
-                "sequence; copy the rows into a table without one",
+                "the feature 'sequenceLoad' cannot be dropped: the sequence decides which row of a "
+                "key counts; copy the rows into a table without one",
                 kind="feature_needed",
             )
         kept = tuple(feature for feature in schema.features if feature != name)

@@ -43,7 +43,7 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
         "txn_id": pa.array([v.txn_id for v in versions], pa.int64()),
     }
     for name in _METRICS:
-        columns[name] = pa.array([getattr(v, name) for v in versions], pa.int64())
+        columns[name] = pa.array([getattr(v.metrics, name) for v in versions], pa.int64())
     columns["readable"] = pa.array([v.version >= oldest for v in versions], pa.bool_())
     columns["data_change"] = pa.array([v.has_data_change for v in versions], pa.bool_())
     columns["blind"] = pa.array([_fact(v, "blind") for v in versions], pa.bool_())

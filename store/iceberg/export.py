@@ -99,7 +99,7 @@ def check_types(schema: TableSchema, compatibility: int) -> None:
         found = _unknown_type(column.type, compatibility)
         if found is not None:
             raise InvalidInputError(
-                f"column {column.name!r} is {column.type.sql}: {found}; drop it, or give it another type",
+                f"column {column.name!r} is {column.type.sql}: {found}; drop the column or change its type",
                 kind="not_supported",
             )
 

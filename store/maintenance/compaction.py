@@ -301,12 +301,12 @@ class Compaction:
             for version, record in zip(versions, records, strict=True)
             if record is not None
         ]
-        told = ", ".join(f"{committed_name(other)} committed version {other.version}" for other in committed)
+        others = ", ".join(f"{committed_name(it)} committed version {it.version}" for it in committed)
         current = CurrentTransaction(table.name, self._operation, read_version, now.schema.isolation_level)
         raise error_of(
             committed,
             current,
-            f"{current.opening} for ZORDER BY ({', '.join(self._order_by)}); {told} and rewrote "
+            f"{current.opening} for ZORDER BY ({', '.join(self._order_by)}); {others} and rewrote "
             f"{self._lost} of its segments {current.because(INPUT_REWRITTEN)}; run it again",
             kind=ConflictKind.DELETE_DELETE,
         )

@@ -139,7 +139,7 @@ def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
     segment = live.segment
     if not segment.meta.tombstones:
         return False
-    for number in range(segment.meta.batches):
+    for number in range(segment.batches):
         rows = _all_rows(live, number, purge.schema)
         signs = np.asarray(rows.column(DELETE_SIGN).combine_chunks()) == 1
         versions = np.asarray(rows.column(VERSION_COL).combine_chunks())

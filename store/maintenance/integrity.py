@@ -41,9 +41,7 @@ def check_table(state: TableState) -> list[str]:
 def _check_segment(live: LiveSegment) -> Iterator[str]:
     segment = live.segment
     name = segment.meta.id
-    rows = pa.Table.from_batches(
-        [segment.batch(i) for i in range(segment.meta.batches)], segment.stored_schema
-    )
+    rows = pa.Table.from_batches([segment.batch(i) for i in range(segment.batches)], segment.stored_schema)
     if len(rows) != segment.rows:
         yield f"segment {name}: expected {segment.rows} rows, found {len(rows)}"
         return

@@ -200,7 +200,7 @@ class _Merging:
 
     def merge_part(self, low: int, high: int) -> None:
         """Runs steps 2 to 4 for one range of codes."""
-        part = self._gather(low, high)
+        part = self._live_rows(low, high)
         if part is None:
             return
         if self.purge is not None and DELETE_SIGN in self.names:
@@ -228,7 +228,7 @@ class _Merging:
             self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
         self._write(part.rows, index, order, is_guard=is_guard)
 
-    def _gather(self, low: int, high: int) -> _Part | None:
+    def _live_rows(self, low: int, high: int) -> _Part | None:
         """Collects the live rows of all inputs in a range of codes."""
         tables, codes, inputs, positions = [], [], [], []
         for number, live in enumerate(self.inputs):

@@ -85,7 +85,7 @@ def _matching(staged: Segment, state: TableState, predicate: pc.Expression) -> P
     live = LiveSegment(state.next_slot, staged, state.version + 1, DeleteVector(staged.rows))
     found = [
         np.flatnonzero(_satisfying(live, number, state, predicate)) + number * staged.meta.batch_rows
-        for number in range(staged.meta.batches)
+        for number in range(staged.batches)
     ]
     return np.concatenate([np.empty(0, np.uint32), *found]).astype(np.uint32)
 

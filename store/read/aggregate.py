@@ -123,7 +123,7 @@ def _batches(state: TableState, conditions: Sequence[Condition]) -> Iterator[_Ba
 
 def _always(state: TableState, live: LiveSegment, conditions: Sequence[Condition]) -> list[bool | None]:
     bounds = live.segment.bounds(state.schema)
-    always = pa.repeat(pa.scalar(True), live.segment.meta.batches)
+    always = pa.repeat(pa.scalar(True), live.segment.batches)
     for condition in conditions:
         always = pc.and_(always, condition.always_holds(*bounds.of(condition.column)))
     known: list[bool | None] = always.to_pylist()

@@ -200,7 +200,7 @@ def _read_all(
 
 def _unpruned(segment: Segment, schema: TableSchema, predicate: pc.Expression | None) -> Sequence[int]:
     if predicate is None or not segment.meta.zones:
-        return range(segment.meta.batches)
+        return range(segment.batches)
     return segment.pruner(schema).matching(predicate)
 
 
@@ -283,7 +283,7 @@ def scan_metrics(state: TableState, predicate: pc.Expression | None) -> ScanMetr
     return ScanMetrics(
         segments=len(state.segments),
         segments_read=len({live.slot for live, _ in batches}),
-        batches=sum(live.segment.meta.batches for live in state.segments.values()),
+        batches=sum(live.segment.batches for live in state.segments.values()),
         batches_read=len(batches),
         rows_read=sum(batch_rows(live, number) for live, number in batches),
         rows_hidden=sum(len(mask) - mask.true_count for mask in masks if mask is not None),

@@ -72,7 +72,7 @@ class LiveSegment:
         if not self.segment.meta.tombstones:
             return 0
         total = 0
-        for i in range(self.segment.meta.batches):
+        for i in range(self.segment.batches):
             signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
             mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
             live = signs if mask is None else signs.filter(mask)

@@ -8,7 +8,7 @@ from seqstore.store.errors import InvalidInputError
 
 
 class IsolationLevel(StrEnum):
-    """A level, by the name that Delta Lake gives it."""
+    """An isolation level, with its name in Delta Lake."""
 
     SERIALIZABLE = "Serializable"
     WRITE_SERIALIZABLE = "WriteSerializable"

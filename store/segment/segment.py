@@ -97,10 +97,6 @@ class SegmentMeta:
         """Whether its batches are used as they are stored."""
         return self.home == INLINE or (self.home == "arrow" and self.compression == "none")
 
-    @property
-    def batches(self) -> int:
-        return -(-self.rows // self.batch_rows) if self.rows else 0
-
     def to_record(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
@@ -267,6 +263,7 @@ class Segment:
 
     Attributes:
         rows: all rows, hidden ones included.
+        batches: the number of record batches.
     """
 
     def __init__(
@@ -274,6 +271,7 @@ class Segment:
     ) -> None:
         self.meta = meta
         self.rows = meta.rows
+        self.batches = -(-meta.rows // meta.batch_rows) if meta.rows else 0
         self.schema = schema
         self._disk = disk
         self._directory = directory
@@ -448,7 +446,7 @@ class Segment:
         by_id = {column.id: column.name for column in schema.columns}
         names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
         fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
-        return self.meta.zones, names, fields, self.meta.batches
+        return self.meta.zones, names, fields, self.batches
 
     def delete_files(self) -> None:
         """Removes the files of a segment that no catalog names: its load was aborted."""

@@ -10,7 +10,7 @@ Callers have their rows in one of three forms:
 - rows of one load by key, in order of arrival: `order_winner_last`, and for Arrow tables
   `order_winner_first`;
 - rows of one load by key, on top of a stored row, where a row may bring no sequence: `ranked` turns the
-  sequences into integers, for which `running_largest`, `reaching` and `last_of` give the outcome.
+  sequences into integers, from which `running_largest`, `reaching` and `last_of` compute the winner.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def order_winner_first(rows: pa.Table, key: Sequence[str], ranking: Sequence[str
     """Orders rows by key, and within a key so that the winner is the first.
 
     Args:
-        ranking: columns that decide, the sequence first; they must tell any two rows apart that differ.
+        ranking: columns that decide, the sequence first; any two different rows must differ in them.
     """
     keys = [(name, "ascending") for name in key]
     return pc.sort_indices(rows, sort_keys=[*keys, *((name, "descending") for name in ranking)])
@@ -99,7 +99,7 @@ def reaching(ranks: Ints, start: Ints, starts: Rows, key_of: npt.NDArray[np.int6
     The winner is the last row that does; where no row does, the stored row wins.
 
     Args:
-        ranks, start, key_of: as `running_largest` takes them.
+        ranks, start, key_of: as in `running_largest`.
         starts: the first row of each key.
     """
     final = np.maximum(np.maximum.reduceat(ranks, starts), start)

@@ -1,4 +1,4 @@
-"""The turnstile before the write lock: who is inside keeps others out, and gets ready beside a commit."""
+"""The prepare lock before the write lock: one process prepares beside the commit of another."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_the_end_of_loads_leaves_what_is_published_and_other_loads(table: Table)
 
 
 def test_an_end_that_was_cut_short_is_made_good_by_whoever_sweeps_next(table: Table) -> None:
-    """The process that ended the load died when only the announcement was gone; the load's owner lives."""
+    """The process that ended the load died when only the marker was gone; the load's owner lives."""
     task, other = begun(table), begun(table)
     published = task.run(chunks(1))
     task.run(chunks(1))
@@ -306,7 +306,7 @@ def test_shares_of_a_pre_committed_load_outlive_its_end(table: Table, store: Sto
 
 
 def test_an_end_waits_for_the_switch_that_is_on_its_way(table: Table) -> None:
-    """A publisher that has seen the announcement, and was overtaken by the end of the load."""
+    """A publisher that has seen the marker, and was overtaken by the end of the load."""
     task = begun(table)
     share = task.run(chunks(1))
     ender = threading.Thread(target=end, args=(table, task))
@@ -398,7 +398,7 @@ def test_nothing_is_removed_while_nobody_knows_what_is_published(table: Table) -
     assert files(table) == before
 
 
-def test_an_announcement_tells_its_load() -> None:
+def test_a_marker_names_its_load() -> None:
     staging = StagingId.of((4_711, 99), "a purpose")
     assert StagingId.marked_by(staging.marker) == staging
     assert job_of(staging.marker) is None

@@ -1,4 +1,4 @@
-"""A slice directory finds what a binary search finds, whatever the codes."""
+"""A radix index finds what a binary search finds, whatever the codes."""
 
 from __future__ import annotations
 

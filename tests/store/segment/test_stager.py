@@ -30,7 +30,7 @@ def checked(rows: int, rng: np.random.Generator) -> CheckedRows:
 
 def winners(staged: Staged) -> list[tuple[object, ...]]:
     """All stored rows, sorted."""
-    batches = [segment.batch(i) for segment in staged.segments for i in range(segment.meta.batches)]
+    batches = [segment.batch(i) for segment in staged.segments for i in range(segment.batches)]
     rows = [{DELETE_SIGN: 0, **row} for batch in batches for row in batch.to_pylist()]
     return sorted(((row["k"], row["v"], row["t"], row[DELETE_SIGN]) for row in rows), key=repr)
 
