@@ -197,7 +197,7 @@ def run(
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
-    """Returns the error to raise for one of DuckDB's; an error of a scan goes first."""
+    """Returns the error to raise for one of DuckDB's; an error of a scan has precedence."""
     for source in sources:
         if isinstance(source.error, StoreError):
             return source.error

@@ -1,6 +1,6 @@
 """DuckDB from 1.4 on: the calls and settings that differ between its supported versions.
 
-DuckDB 1.4 reads an object's Arrow stream once, and asks only Arrow's own scanners for another one. DuckDB
+DuckDB 1.4 reads an object's Arrow stream once; only Arrow's own scanners may start another one. DuckDB
 1.5.0 to 1.5.2 return no rows for `ORDER BY .. NULLS FIRST LIMIT n` over such streams: the package's
 requirements exclude them.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset
 
 _READS_STREAMS_AGAIN: Final = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
-_DIVISION_SETTING: Final = "error_on_division_by_zero"  # since 2.0; before, a division by zero gives NULL
+_DIVISION_SETTING: Final = "error_on_division_by_zero"  # since 2.0; before, a division by zero is NULL
 
 
 class RepeatableRows(Protocol):

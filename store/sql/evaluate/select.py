@@ -168,7 +168,7 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     """Describes which rows of which tables a query will read, without reading them.
 
     Raises:
-        InvalidInputError: as `open_query`, for what is found before rows are read.
+        InvalidInputError: as `open_query`, for errors that precede the first read.
     """
     plan = _plan(query, context)
     if plan.scan_only is None:

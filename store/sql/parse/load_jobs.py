@@ -148,16 +148,16 @@ class LoadJobs(Protocol):
     def show_routine(self, statement: ShowRoutineLoad, database: str) -> Result: ...
 
 
-def required(jobs: LoadJobs | None, what: str) -> LoadJobs:
-    """The session's load jobs.
+def required(jobs: LoadJobs | None, statement: str) -> LoadJobs:
+    """Returns the load jobs of a server.
 
     Raises:
-        UnavailableError: it has none.
+        UnavailableError: the server has none.
     """
     if jobs is None:
         raise UnavailableError(
-            f"{what} is understood, but nothing here runs load jobs; load files by `seqstore stream-load` "
-            "or INSERT",
+            f"{statement} is understood, but nothing here runs load jobs; load files by `seqstore "
+            "stream-load` or INSERT",
             kind="no_load_jobs",
         )
     return jobs

@@ -16,7 +16,7 @@ _FORMATS: Final = {"YEAR": "%Y", "QUARTER": "%Y%m", "MONTH": "%Y%m", "WEEK": "%Y
 
 
 def parse_partition_by(stream: TokenStream) -> Partitioning | None:
-    """`[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`, None when another clause comes next."""
+    """`[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`, None for another clause."""
     is_auto = stream.word() == "AUTO" and stream.word(1) == "PARTITION"
     if not is_auto and stream.word() != "PARTITION":
         return None
@@ -183,10 +183,10 @@ def _check_steps(stream: TokenStream, count: int) -> None:
 
 
 def parse_partition_names(stream: TokenStream) -> tuple[str, ...]:
-    """`[PARTITION[S] (name, ..) | name]`, empty when another clause comes next."""
+    """`[PARTITION[S] (name, ..) | name]`, empty for another clause."""
     if stream.take("PARTITION", "(", "*", ")"):
         return (TOUCHED,)
     if not stream.take_one_of("PARTITION", "PARTITIONS"):
         return ()
-    what = "a partition name"
-    return tuple(stream.names(what)) if stream.word() == "(" else (stream.name(what),)
+    expected = "a partition name"
+    return tuple(stream.names(expected)) if stream.word() == "(" else (stream.name(expected),)
