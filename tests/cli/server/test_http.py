@@ -500,7 +500,7 @@ COMMA = '"column_separator" = ","'
         ),
         (
             f'INSERT INTO db.t (k, n) SELECT c1, 1 FROM http_stream({COMMA}, "compress_type"="gz")',
-            gzip.compress(b"5006,x\n"),
+            gzip.compress(b"5006,x\n", mtime=0),
             (5006, None, 1),
         ),
     ],
