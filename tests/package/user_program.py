@@ -107,6 +107,7 @@ def use_table(table: Table) -> None:
 def use_transaction(store: Store) -> None:
     with store.transaction(label="day", isolation="WriteSerializable") as transaction:
         table: TransactionTable = transaction.table("db.t")
+        assert (transaction.timeout_seconds, transaction.label) == (None, "day")
         assert table.count() == table.scan().read_all().num_rows
         table.upsert(rows((6, "f")))
         table.delete(pa.table({"k": [5]}))
