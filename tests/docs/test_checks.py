@@ -39,7 +39,8 @@ def test_workflow_runs_the_whole_check_from_the_oldest_python() -> None:
 
 
 def test_workflow_tests_the_lowest_versions_and_builds_the_manual() -> None:
-    assert "--resolution lowest-direct" in WORKFLOW
+    assert "make test-lowest" in WORKFLOW
+    assert "--resolution lowest-direct" in (ROOT / "Makefile").read_text()
     assert "make docs" in WORKFLOW
 
 
