@@ -40,7 +40,7 @@ def broker_load(
     allow: Allow = None,
     engine: Annotated[
         Engine | None,
-        typer.Option("--engine", help="Who reads the files; without it Spark does from 1 GiB on."),
+        typer.Option("--engine", help="The engine that reads the files; without it Spark from 1 GiB on."),
     ] = None,
     spark_master: Annotated[
         str | None,

@@ -26,7 +26,7 @@ def optimize(
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="Rewrite every segment.")] = False,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Only rewrite segments with rows nobody needs.")
+        bool, typer.Option("--purge", help="Only rewrite segments with dead rows.")
     ] = False,
 ) -> None:
     """Merge small segments and remove dead rows; no answer changes."""

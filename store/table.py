@@ -86,7 +86,7 @@ class Table(LoadableTable):
         )
 
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
-        """Takes away versions older than the retention and the files only they need (`retention`)."""
+        """Removes versions older than the retention and the files only they need (`retention`)."""
         return vacuum(self, retention_seconds=retention_seconds, dry_run=dry_run)
 
     def restore(self, version: int) -> int:
