@@ -279,7 +279,7 @@ class Store:
         return abort_transaction(self.catalog, self.disk, database, txn_id=txn_id, label=label, reason=reason)
 
     def upsert(self, name: str, data: Any, **options: Any) -> LoadResult:
-        """`Table.upsert` of a table by name."""
+        """Upserts rows into a table by name, as `Table.upsert` does."""
         return self.table(name).upsert(data, **options)
 
     def scan(
@@ -289,17 +289,17 @@ class Store:
         filter: pc.Expression | None = None,
         version: int | None = None,
     ) -> pa.RecordBatchReader:
-        """`Table.scan` of a table by name."""
+        """Scans a table by name, as `Table.scan` does."""
         return self.table(name).scan(columns, filter, version)
 
     def get(
         self, name: str, keys: Any, columns: Sequence[str] | None = None, version: int | None = None
     ) -> pa.Table:
-        """`Table.get` of a table by name."""
+        """Looks up rows of a table by name, as `Table.get` does."""
         return self.table(name).get(keys, columns, version)
 
     def snapshot(self, name: str, version: int | None = None) -> Snapshot:
-        """`Table.snapshot` of a table by name."""
+        """Opens a snapshot of a table by name, as `Table.snapshot` does."""
         return self.table(name).snapshot(version)
 
     def find_transaction(
@@ -446,7 +446,7 @@ class Store:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`database.table` as its two parts.
+    """Splits `database.table` into its two parts.
 
     Raises:
         InvalidInputError: not of that form.

@@ -70,7 +70,7 @@ class Table(LoadableTable):
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows into the table; see `transaction.merge_builder`.
+        """Builds a MERGE of some rows into the table; see `transaction.merge_builder`.
 
         Args:
             source: rows, as an Arrow table or anything that becomes one.

@@ -20,7 +20,7 @@ from seqstore.store.segment.segment import SegmentMeta, file_names
 
 
 def prepared_of(tx: CatalogTransaction, txn_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Table id and record, for every table a transaction writes."""
+    """Yields table id and record of every table that a transaction writes."""
     for key, raw in tx.items("prepared", catalog.txn_key(txn_id)):
         yield catalog.prepared_ids(key)[1], unpack(raw)
 

@@ -13,7 +13,7 @@ from seqstore.store.schema.table_schema import TableSchema
 def create_table(
     tx: CatalogTransaction, database: int, database_name: str, table_name: str, schema: TableSchema
 ) -> None:
-    """Name, schema, version 1 and head of an empty table."""
+    """Stores name, schema, version 1 and head of an empty table."""
     table_id = tx.next_id("table")
     created = now_ms()
     tx.put("names", records.name_key(database, table_name), table_id)

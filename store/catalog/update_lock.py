@@ -142,7 +142,7 @@ def _acquire(handle: int, seconds: float) -> None:
 
 
 def _close_in_child() -> None:
-    """A forked child must not keep its parent's locks alive."""
+    """Closes the lock files in a forked child, which must not keep its parent's locks alive."""
     for handle in _held:
         os.close(handle)
     _held.clear()

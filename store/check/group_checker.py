@@ -100,7 +100,7 @@ class GroupChecker(PartialChecker):
     def _stamp(
         self, group: ColumnGroup, names: list[Column], arrays: list[pa.Array], masks: dict[str, Mask]
     ) -> None:
-        """A4, F24: ON UPDATE columns of a given group that a row does not supply get the load's moment."""
+        """Sets ON UPDATE columns of a given group to the load's moment where a row lacks them (A4, F24)."""
         for column in (self.schema.column(name) for name in group.cells):
             if not column.on_update_current_timestamp:
                 continue
@@ -117,7 +117,10 @@ class GroupChecker(PartialChecker):
                 masks[column.name] = masks[group.sequence[0]]
 
     def _refuse_part(self, group: ColumnGroup, missing: Sequence[str], deletes: Mask) -> None:
-        """Rule 2. Rows that delete need no cells, and no sequence of a group that is to go as it stands."""
+        """Raises for a group named in part (rule 2).
+
+        Rows that delete need no cells, and no sequence of a group that is removed as it stands.
+        """
         if deletes.all():
             missing = [name for name in missing if name in group.sequence]
             missing = missing if len(missing) < len(group.sequence) else []
@@ -170,7 +173,7 @@ class GroupChecker(PartialChecker):
         deletes: Mask,
         rejected: dict[int, RejectedRow],
     ) -> None:
-        """Rule 3."""
+        """Rejects rows that supply a group in part (rule 3)."""
         every = np.ones(len(deletes), dtype=np.bool_)
         supplied = {name: masks.get(name, every) if name in columns else ~every for name in group.columns}
         ordered = np.logical_or.reduce([supplied[name] for name in group.sequence])

@@ -18,7 +18,7 @@ _PIECE_ROWS_MAX: Final = 2**20
 
 
 def tables_of(data: Any) -> Iterator[pa.Table]:
-    """The data as Arrow tables; at least one, so that the columns of no rows are seen too.
+    """Yields the data as Arrow tables; at least one, so that the columns of no rows are seen too.
 
     Args:
         data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface.
@@ -45,7 +45,7 @@ def tables_of(data: Any) -> Iterator[pa.Table]:
 
 
 def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iterator[pa.Table]:
-    """A reader's batches gathered into tables large enough for good segments, small enough for memory."""
+    """Gathers a reader's batches into tables large enough for good segments, small enough for memory."""
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
     is_first = True
@@ -61,7 +61,7 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
 
 
 def pieces_of(data: pa.Table) -> Iterator[pa.Table]:
-    """A table in pieces to be checked one by one; at least one, a small table is one piece.
+    """Yields a table in pieces to be checked one by one; at least one, a small table is one piece.
 
     Large chunks stay as they are, for joining chunks costs new memory; small ones are joined.
     """

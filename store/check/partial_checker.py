@@ -138,7 +138,7 @@ class PartialChecker(RowChecker):
                     reject(rejected, int(row), name, f"the row has no key column {name}")
 
     def _check_sequence_source(self, given: Mapping[str, pa.ChunkedArray]) -> None:
-        """SL11: a partial update may leave the sequence out; SL13 still holds."""
+        """Raises for a sequence in a table without one (SL13); a partial update may leave it out (SL11)."""
         if not self.schema.has_sequence and (SEQUENCE_COL in given or self.sequence is not None):
             raise InvalidInputError(
                 f"There is no sequence column in the table {self.table}", kind="no_sequence"

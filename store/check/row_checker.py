@@ -142,7 +142,7 @@ class RowChecker:
         return given
 
     def _check_source_name(self, names: Sequence[str]) -> None:
-        """The sequence source that the caller names must be there (SL14)."""
+        """Checks that the sequence source that the caller names is there (SL14)."""
         if self.sequence is None or not self.schema.has_sequence or self._is_mapped(self.sequence):
             return
         source = self.sequence.lower()

@@ -251,7 +251,11 @@ class _Check:
         return seen | before, before
 
     def _overwritten(self, other: CommittedTransaction, changes: Changes, came_or_went: Mask) -> Mask:
-        """ISO2."""
+        """Returns which changed rows the attempt overwrites (ISO2).
+
+        Both transactions write such a row. Without a common column, the row counts only if the other
+        transaction inserted or deleted it.
+        """
         result = np.zeros(len(changes.codes), dtype=np.bool_)
         for written in self.attempt.written:
             mine = np.isin(changes.codes, written.codes)
@@ -260,7 +264,10 @@ class _Check:
         return result
 
     def _by_partition(self, other: CommittedTransaction, changes: Changes) -> list[Conflict]:
-        """Without looking at rows: partitions added to, then partitions taken from, whatever the columns."""
+        """Finds conflicts without looking at rows.
+
+        Partitions added to are tested first, then partitions removed from, whatever the columns.
+        """
         read = self._reads_partition()
         added = changes.matches(read, after=True)
         removed = changes.matches(read, after=False)
@@ -296,7 +303,7 @@ class _Check:
         return test
 
     def _may_exempt(self, other: CommittedTransaction) -> bool:
-        """ISO3 without its guard."""
+        """Returns whether ISO3, without its guard, exempts the other transaction."""
         return (
             self.attempt.level == IsolationLevel.WRITE_SERIALIZABLE
             and other.is_blind

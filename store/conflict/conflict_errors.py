@@ -53,7 +53,7 @@ class CurrentTransaction:
         return f"{self.operation} on {self.table!r}{read}"
 
     def because(self, reason: str) -> str:
-        """Level and reason as messages have them."""
+        """Formats level and reason as messages have them."""
         return f"[{self.level}, {reason}]" if self.level else f"[{reason}]"
 
 

@@ -54,7 +54,7 @@ def _reads_to_record(reads: ReadLog) -> dict[str, Any]:
 
 
 def _packed(predicate: Predicate) -> list[bytes | None] | None:
-    """None where only this process can evaluate it."""
+    """Packs a predicate for the record; returns None where only this process can evaluate it."""
     if predicate.expression is None:
         return None
     try:

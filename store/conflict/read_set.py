@@ -111,12 +111,12 @@ class ReadLog:
     fallback: str = ""
 
     def read_keys(self, arrays: Sequence[pa.Array], columns: Iterable[str]) -> None:
-        """Rows of some keys were looked up, found or not."""
+        """Records that rows of some keys were looked up, found or not."""
         self.keys.append(np.unique(encode_keys(arrays, self.schema.key_columns)))
         self.read_columns(columns)
 
     def read_where(self, predicate: Predicate | None, columns: Iterable[str]) -> None:
-        """Rows that satisfy a predicate were read; None means all."""
+        """Records that rows that satisfy a predicate were read; None means all."""
         if predicate is None:
             self.whole_table = True
         else:
@@ -129,7 +129,7 @@ class ReadLog:
             self.columns.add(column.id if column is not None else SEQUENCE_ID)
 
     def fall_back(self, reason: str) -> None:
-        """Rows cannot be looked at: the whole table counts as read."""
+        """Counts the whole table as read, because rows cannot be looked at."""
         self.fallback = self.fallback or reason
 
     @property
@@ -140,7 +140,7 @@ class ReadLog:
         return self.keys[0] if len(self.keys) == 1 else np.unique(np.concatenate(self.keys))
 
     def to_record(self) -> dict[str, Any]:
-        """For the version record."""
+        """Converts the reads for the version record."""
         codes = self.codes
         whole = self.whole_table or bool(self.fallback) or len(codes) > _KEYS_RECORDED_MAX
         if whole:

@@ -114,7 +114,7 @@ class _Merging:
         self.present = self._present()
 
     def _look_up(self, keys: list[pa.Array], codes: npt.NDArray[np.uint64]) -> None:
-        """Step 1: `history` is the index into `matches` of each key's row, or -1."""
+        """Performs step 1: `history` becomes the index into `matches` of each key's row, or -1."""
         first = self.order[self.starts]
         matches = self.state.probe(codes)
         if len(matches) and not is_exact(self.schema.key_columns):
@@ -151,7 +151,7 @@ class _Merging:
         return given
 
     def _settle(self, group: ColumnGroup) -> _Register:
-        """Step 3."""
+        """Performs step 3: finds the row that wins the group, for each key."""
         keys = len(self.starts)
         proposed = self.proposed[self._number(group)]
         if not proposed.any() and not self.takes_all.any():
@@ -177,7 +177,7 @@ class _Merging:
         return self.schema.groups.index(group)
 
     def _ranks(self, group: ColumnGroup, proposed: Mask) -> tuple[Ints, Ints, int]:
-        """Dense ranks of sequences: of ordered rows, of each key's history, of NULL."""
+        """Ranks sequences densely: of ordered rows, of each key's history, of NULL."""
         null_tuple = self._tuples(group, None)
         own = null_tuple.take(np.zeros(len(self.order), dtype=np.intp))
         if proposed.any():
@@ -231,7 +231,7 @@ class _Merging:
         return int(np.count_nonzero(reached & ~self.is_used)), int(np.count_nonzero(~reached))
 
     def refuse_new_keys(self, kept: Rows) -> None:
-        """P10."""
+        """Raises for keys without a live row, unless they become tombstones (P10)."""
         signs = np.asarray(_flat(self.stored.column(DELETE_SIGN)))
         is_live = np.append(signs == 0, False)[self.history]
         new = kept[~is_live[kept] & (self.present[kept] != 0)]
@@ -244,7 +244,7 @@ class _Merging:
         return {name: number for number, group in groups for name in group.columns}
 
     def column(self, column: Column, kept: Rows) -> pa.Array:
-        """One visible column of the kept keys."""
+        """Builds one visible column of the kept keys."""
         if column.name in self.schema.key:
             return _flat(self.delta.rows.column(column.name)).take(pa.array(self.order[self.starts[kept]]))
         number = self._group_of[column.name]

@@ -10,7 +10,7 @@ from seqstore.store.schema.table_schema import TableSchema
 
 
 def new_key_refused(rows: pa.Table, row: int, schema: TableSchema) -> InvalidInputError:
-    """P10: a key without a live row where none may be."""
+    """Builds the error for a key without a live row, where new keys are refused (P10)."""
     shown = ", ".join(str(rows.column(name)[row].as_py()) for name in schema.key)
     return InvalidInputError(
         "[E-7003]Can't append new rows in partial update when partial_update_new_key_behavior is ERROR. "
@@ -20,7 +20,7 @@ def new_key_refused(rows: pa.Table, row: int, schema: TableSchema) -> InvalidInp
 
 
 def unmentioned_column(column: Column, *, flexible: bool) -> InvalidInputError:
-    """P7, F25: a new key leaves a NOT NULL column without default unsupplied."""
+    """Builds the error for a new key that leaves a NOT NULL column without default unsupplied (P7, F25)."""
     mode = "flexible partial update" if flexible else "partial update"
     return InvalidInputError(
         f"the unmentioned column `{column.name}` should have default value or be nullable for newly "

@@ -114,7 +114,7 @@ class _Filling:
         self._drop_and_delete()
 
     def _look_up(self, keys: list[pa.Array], codes: Codes) -> None:
-        """Step 1: `history` is the index into `matches` of each group's row, or -1."""
+        """Performs step 1: `history` becomes the index into `matches` of each group's row, or -1."""
         first = self.order[self.starts]
         matches = self.state.probe(codes[first])
         if len(matches) and not is_exact(self.schema.key_columns):
@@ -152,7 +152,10 @@ class _Filling:
             self._forget_lost()
 
     def _kept_rows(self) -> Mask:
-        """Step 2, one flag per ordered row; also settles the source of each key's final sequence."""
+        """Performs step 2 and returns one flag per ordered row.
+
+        It also determines the source of each key's final sequence.
+        """
         rows = len(self.order)
         if not self.schema.has_sequence:
             return np.ones(rows, dtype=np.bool_)
@@ -222,7 +225,7 @@ class _Filling:
         return per_group[~self.is_lost] if self.is_lost.any() else per_group
 
     def refuse_new_keys(self) -> None:
-        """P10."""
+        """Raises for keys without a live row, unless they become tombstones (P10)."""
         new = np.flatnonzero(~self.has_row & ~self.is_tombstone)
         if not len(new):
             return
@@ -242,7 +245,7 @@ class _Filling:
         return self.state.take(self.matches, [*self._unsupplied, *hidden])
 
     def column(self, column: Column) -> pa.Array:
-        """Step 4 for one visible column."""
+        """Performs step 4 for one visible column."""
         name = column.name
         if name in self.schema.key:
             return _take(self.delta.rows.column(name), self.order[self.last_kept])
@@ -309,8 +312,11 @@ class _Filling:
         return chosen
 
     def _stored_cells(self, column: Column) -> pa.Array:
-        """History's cells, one per match. A mapped column behind a tombstone is read from the hidden sequence
-        (F22), which a tombstone has whatever its cells hold."""
+        """Returns history's cells, one per match.
+
+        A mapped column behind a tombstone is read from the hidden sequence (F22). A tombstone has that
+        sequence whatever its cells hold.
+        """
         cells = flat(self._stored.column(column.name))
         if column.name != self.schema.sequence_column:
             return cells

@@ -44,7 +44,7 @@ def with_deleted_rows(delta: Delta, state: TableState, beneath: TableState) -> D
 
 
 def _deleted_here(delta: Delta, state: TableState, beneath: TableState) -> tuple[Rows, Matches]:
-    """Step 1: rows of the delta, and the stored row of each."""
+    """Performs step 1: finds rows of the delta, and the stored row of each."""
     keys = [delta.rows.column(name).combine_chunks() for name in state.schema.key]
     rows, matches = find(state, keys)
     rows = rows[_signs(state, matches) == 1]
@@ -111,7 +111,7 @@ class _RowsAgain:
         return pa.concat_arrays([own, stored]).take(pa.array(places)) if added.any() else own
 
     def _with_sequence(self, delta: Delta) -> Delta:
-        """Step 3."""
+        """Performs step 3: copies the sequence of the deleted row where a row supplies none."""
         own = np.full(len(delta), delta.sequence is not None)
         if delta.sequence_supplied is not None:
             own &= delta.sequence_supplied

@@ -233,7 +233,7 @@ class Load:
         self._writer.add_rows(rows)
 
     def clear(self, filter: pc.Expression | None = None) -> None:
-        """Rows that match go in the same version that brings the rows written: INSERT OVERWRITE, TRUNCATE.
+        """Removes matching rows in the same version that adds the rows written: INSERT OVERWRITE, TRUNCATE.
 
         Args:
             filter: over key columns; None removes all rows, and every memory of deleted keys.
@@ -260,7 +260,7 @@ class Load:
                 raise schema_error(tx, table.id, name=table.name, operation=operation, revision=revision)
 
     def _require_own(self, staged: StagedRows) -> None:
-        """Rows staged for this table, and its schema."""
+        """Checks that rows were staged for this table, and for its schema."""
         if staged.table_id != self._table.id:
             with self._table.catalog.read() as tx:
                 check_revision(tx, self._transaction, staged.table_id, self._table.name, staged.revision)
@@ -371,7 +371,7 @@ class Load:
         )
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
-        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+        """Runs the first phase of a two-phase commit: everything is durable, nothing is visible (PC1).
 
         From now on any process may commit or abort the transaction, by its id or label
         (`Store.commit_transaction`); the end of this process does not touch it. It expires after

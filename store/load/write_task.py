@@ -138,7 +138,7 @@ class WriteTask:
         return checker.check_pieces(rows)[1]
 
     def check_columns(self, data: pa.Table) -> None:
-        """Whether rows with such columns would fit.
+        """Checks that rows with such columns would fit.
 
         Raises:
             InvalidInputError: they do not.
@@ -180,7 +180,7 @@ def _staged(task: WriteTask, data: Any) -> StagedRows:
 
 
 def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedRow]]:
-    """Files of some rows, and the rejected ones."""
+    """Checks some rows and writes their files; returns the files and the rejected rows."""
     rows, supplied = split_supplied(table, task.supplied, task.checker.schema)
     if isinstance(task.checker, PartialChecker):
         delta, rejected = task.checker.check_delta(rows, supplied)

@@ -341,7 +341,7 @@ class TableWriter:
         return isolation.base.version
 
     def _refuse_too_late(self, plan: Plan) -> None:
-        """By option, rows that may have been deleted long ago fail their load instead of being counted."""
+        """Raises, by option, for rows that may have been deleted long ago, instead of counting them."""
         count = plan.rows_too_late
         if count and self.target.schema.refuses_too_late:
             raise LoadRejectedError(
@@ -363,7 +363,7 @@ class TableWriter:
         self.write = PublishedWrite(filled, state)
 
     def published(self) -> None:
-        """The catalog transaction is committed: the derived state is the newest one of the table."""
+        """Sets the derived state as the table's newest one, after the catalog transaction is committed."""
         if isinstance(self.write, PublishedWrite) and self.write.state is not None:
             self.table.loaded(self.write.state)
 

@@ -179,7 +179,7 @@ class Planner:
 
 
 def _final_effects(plan: Plan, state: TableState, staged: Sequence[Segment]) -> tuple[int, int]:
-    """Stored rows that the surviving rows of a load replace and delete."""
+    """Counts stored rows that the surviving rows of a load replace, and those that they delete."""
     hidden = plan.positions()
     replaced = deleted = 0
     for segment in staged:
@@ -301,7 +301,7 @@ def _effects(
 
 
 def signs_of(segment: Segment, positions: Positions) -> npt.NDArray[np.int8]:
-    """Delete signs of some rows of a segment that stores them."""
+    """Reads the delete signs of some rows of a segment that stores them."""
     column = segment.take(positions, [DELETE_SIGN]).column(0).combine_chunks()
     return np.asarray(pc.fill_null(column, 0))
 

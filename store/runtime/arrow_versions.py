@@ -47,7 +47,10 @@ def local_time(moments: pa.Array, zone: str) -> pa.Array:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of the values; of the buffers around them where Arrow before 22 cannot measure a string view."""
+    """Counts the bytes of the values.
+
+    Arrow before 22 cannot measure a string view; there the buffers around the values count.
+    """
     try:
         return int(batch.nbytes)
     except pa.ArrowTypeError:

@@ -285,7 +285,7 @@ class Transaction:
             )
 
     def precommit(self) -> TransactionResult:
-        """First phase of a two-phase commit: everything is durable, nothing is visible (PC1).
+        """Runs the first phase of a two-phase commit: everything is durable, nothing is visible (PC1).
 
         From now on any process may commit or abort the transaction, by its id or label
         (`Store.commit_transaction`, `Store.abort_transaction`). Its reads are checked when it is committed;
@@ -380,7 +380,7 @@ class Transaction:
             table.writer.delete_files()
 
     def _watch(self) -> None:
-        """From now on there is something that must be given back when the time is over."""
+        """Starts the timer that ends the transaction; from now on it holds something to be released."""
         if self.timeout_seconds is None or self._timer is not None:
             return
         left = self._started + self.timeout_seconds - time.monotonic()

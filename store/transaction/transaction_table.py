@@ -80,8 +80,9 @@ class StatementLoad(Load):
         self._filling = replace(self._filling, is_change=True)
 
     def clear(self, filter: pc.Expression | None = None) -> None:
-        """Refused, but for a statement that is a transaction of its own: the rows to go would be those of the
-        commit point, which other statements have not read.
+        """Clears rows only for a statement that is a transaction of its own; refuses in others.
+
+        The rows removed would be those of the commit point, which other statements have not read.
 
         Raises:
             InvalidInputError: the transaction may have other statements.
@@ -91,7 +92,7 @@ class StatementLoad(Load):
         super().clear(filter)
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
-        """Refused: the rows would leave the transaction, and be visible without the rest of it.
+        """Refuses: the rows would leave the transaction, and be visible without the rest of it.
 
         Raises:
             InvalidInputError: always.
@@ -99,8 +100,10 @@ class StatementLoad(Load):
         self._refuse("be pre-committed alone; end it with commit(), and pre-commit the transaction")
 
     def prepare(self) -> None:
-        """Nothing is to be done ahead: rows are filled and planned with all others of the transaction, when
-        it commits."""
+        """Checks that the load is open, and prepares nothing ahead.
+
+        The commit of the transaction fills and plans the rows with all others.
+        """
         self._check_open()
 
     def _refuse(self, what: str) -> NoReturn:
@@ -196,7 +199,7 @@ class TransactionTable:
         return self.isolation.has_read or self.writes
 
     def begin_write(self) -> None:
-        """To be called when a statement is about to write, whatever it will find to do.
+        """Marks the table as written; a statement calls this before it writes, whatever rows it will find.
 
         Raises:
             InvalidInputError: the transaction writes another database (X12).
@@ -359,7 +362,7 @@ class TransactionTable:
         target_alias: str = "t",
         source_alias: str = "s",
     ) -> MergeBuilder:
-        """MERGE of some rows; end it with `run()`. See `transaction.merge_builder`."""
+        """Builds a MERGE of some rows; end it with `run()`. See `transaction.merge_builder`."""
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, join=self._run_merge
         )
@@ -372,7 +375,7 @@ class TransactionTable:
         return work(self)
 
     def log_constraints(self, assigned: Iterable[str]) -> None:
-        """A CHECK that an assignment may break looks at its other columns too."""
+        """Logs reads of the other columns of a CHECK that an assignment may break."""
         for constraint in self.schema.constraints:
             if constraint.columns(list(assigned)):
                 self.isolation.reads.read_columns(constraint.columns(self.schema.names))
@@ -432,7 +435,7 @@ def expression_columns(schema: TableSchema, expression: pc.Expression | None) ->
 
 
 def _value_names(names: Iterable[str]) -> list[str]:
-    """Without hidden columns other than the sequence: version and sign follow from the row."""
+    """Drops hidden columns other than the sequence: version and sign follow from the row."""
     return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
 
 
