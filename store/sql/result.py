@@ -31,12 +31,12 @@ class Result:
 
 
 def text_rows(headings: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Result:
-    """A result of text columns, for SHOW and DESC."""
+    """Builds a result of text columns, for SHOW and DESC."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)
     arrays = [pa.array(list(column), pa.string()) for column in columns]
     return Result(pa.Table.from_arrays(arrays, names=list(headings)))
 
 
 def write_info(label: str, status: str, txn_id: int | str = "") -> str:
-    """`Result.info` of a write."""
+    """Formats `Result.info` of a write."""
     return f"{{'label':'{label}', 'status':'{status}', 'txnId':'{txn_id}'}}"

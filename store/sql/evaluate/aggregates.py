@@ -30,7 +30,7 @@ class _Aggregate:
 
 
 def aggregates(tree: exp.Select, relation: Relation, *, deleted: bool) -> pa.RecordBatchReader | None:
-    """The result, computed when it is read; None for a query that selects anything else.
+    """Returns the result, computed when it is read; None for a query that selects anything else.
 
     Args:
         relation: the table; its conditions are the whole WHERE.

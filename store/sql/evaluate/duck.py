@@ -219,7 +219,7 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
 
 
 def _statement_error(error: BaseException, text: str) -> StoreError:
-    """The error for a statement that DuckDB refuses or cannot finish."""
+    """Builds the error for a statement that DuckDB refuses or cannot finish."""
     message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
     unknown = _UNKNOWN_COLUMN.search(text)
     if unknown is not None:
@@ -267,7 +267,7 @@ def _carried_batch(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
 
 
 def _low_half(array: pa.Array) -> pa.Array:
-    """The lower 128 of the 256 bits of each value; a LARGEINT has no others."""
+    """Extracts the lower 128 of the 256 bits of each value; a LARGEINT has no others."""
     words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 4)
     lower = np.ascontiguousarray(words[array.offset : array.offset + len(array), :2])
     validity = None

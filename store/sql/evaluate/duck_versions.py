@@ -40,7 +40,7 @@ class _RepeatedScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]  # pyarro
 
 
 def readable_source(rows: RepeatableRows) -> Any:
-    """The object to register, so that a statement may scan the rows more than once."""
+    """Returns the object to register, so that a statement may scan the rows more than once."""
     return rows if _READS_STREAMS_AGAIN else _RepeatedScanner(rows)
 
 

@@ -33,7 +33,9 @@ def open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
 
 
 def duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[duck.Source, bool]:
-    """The source that DuckDB reads for a relation, and whether it marks live rows instead of dropping others.
+    """Returns the source that DuckDB reads for a relation, and whether it marks live rows.
+
+    A source that does not mark live rows drops the others.
 
     Args:
         grouped: names, in lower case, of columns that the query groups by.
@@ -53,7 +55,7 @@ def duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tupl
 
 
 def is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
-    """Whether DuckDB decides the conditions sooner than a scan that hands over only satisfying rows.
+    """Returns whether DuckDB decides the conditions sooner than a scan that yields only satisfying rows.
 
     DuckDB compares numbers in place, on its own threads. Texts it must first convert to its own form, unless
     they are dictionary-encoded.

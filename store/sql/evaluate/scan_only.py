@@ -30,7 +30,7 @@ _Item = tuple[str, ColumnType, str]
 def scan_only_plan(
     tree: exp.Query, relations: list[Relation], *, show_hidden: bool
 ) -> pa.RecordBatchReader | None:
-    """The result of a query that needs no evaluation, read on demand; None for any other query."""
+    """Returns the result of a query that needs no evaluation, read on demand; None for any other query."""
     if not isinstance(tree, exp.Select) or len(relations) != 1:
         return None
     relation, bounds = relations[0], _bounds(tree)
@@ -45,7 +45,7 @@ def scan_only_plan(
 
 
 def _is_simple(tree: exp.Select, relation: Relation) -> bool:
-    """Whether a query has the relation as its only source, and no clause that must be evaluated."""
+    """Returns whether the relation is a query's only source, and no clause must be evaluated."""
     source = tree.args.get("from_")
     if source is None or source.this is not relation.node or relation.node.args.get("joins"):
         return False
@@ -53,7 +53,7 @@ def _is_simple(tree: exp.Select, relation: Relation) -> bool:
 
 
 def _bounds(tree: exp.Select) -> _Bounds | None:
-    """Offset and limit, None when one of them is no plain number."""
+    """Returns offset and limit, None when one of them is no plain number."""
     numbers: list[int | None] = []
     for clause in ("offset", "limit"):
         node = tree.args.get(clause)
@@ -70,7 +70,7 @@ def _bounds(tree: exp.Select) -> _Bounds | None:
 
 
 def _items(tree: exp.Select, relation: Relation, *, show_hidden: bool) -> list[_Item] | None:
-    """The columns of the result, None when the query computes one."""
+    """Returns the columns of the result, None when the query computes one."""
     items: list[_Item] = []
     for item in tree.expressions:
         star = item.this if isinstance(item, exp.Column) else item

@@ -157,7 +157,7 @@ def _evaluated(
 
 
 def _names_largeint(tree: exp.Query) -> bool:
-    """Whether a query names the type LARGEINT, or holds a number that only it can represent."""
+    """Returns whether a query names the type LARGEINT, or holds a number that only it can represent."""
     if any(kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)):
         return True
     numbers = (node.name for node in tree.find_all(exp.Literal) if not node.is_string)

@@ -76,7 +76,7 @@ class FunctionRows:
         return self.scan(columns).read_all()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Counts the rows."""
         return sum(batch.num_rows for batch in self._rows())
 
 

@@ -54,7 +54,7 @@ class SqlParser(DorisParser):
     """sqlglot's parser of expressions and queries."""
 
     def _parse_plain_concat(self) -> exp.Expr | None:
-        """`group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
+        """Parses `group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
 
         The separator becomes the second argument of a plain call.
         """
@@ -90,7 +90,7 @@ class SqlParser(DorisParser):
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
 
     def _parse_partition(self) -> exp.Partition | None:
-        """`PARTITION[S] (name, ..)`, and Doris's `PARTITION name` (D15)."""
+        """Parses `PARTITION[S] (name, ..)`, and Doris's `PARTITION name` (D15)."""
         following = self._next.token_type if self._next else None
         if following is TokenType.L_PAREN or not self._match_texts(self.PARTITION_KEYWORDS):
             return super()._parse_partition()
@@ -100,7 +100,10 @@ class SqlParser(DorisParser):
         return exp.Partition(expressions=[exp.Column(this=name)])
 
     def _parse_update_assignment(self) -> exp.Expr | None:
-        """`column = value`; sqlglot itself accepts an empty one, and so a comma behind the last."""
+        """Parses `column = value`.
+
+        sqlglot itself accepts an empty assignment, and so a comma behind the last.
+        """
         found = super()._parse_update_assignment()
         if found is None:
             self.raise_error("Expected an assignment")

@@ -17,7 +17,7 @@ from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 
 
 def parse_update(stream: TokenStream) -> UpdateStatement:
-    """`UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
+    """Parses `UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
     tree = _tree(stream)
     if not isinstance(tree, exp.Update) or tree.args.get("limit") or tree.args.get("order"):
         raise InvalidInputError("UPDATE takes SET, FROM and WHERE", kind="not_supported")
@@ -25,7 +25,7 @@ def parse_update(stream: TokenStream) -> UpdateStatement:
 
 
 def parse_delete(stream: TokenStream) -> DeleteStatement:
-    """`DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
+    """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
     tree = _tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM")
     if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
         raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
@@ -33,7 +33,7 @@ def parse_delete(stream: TokenStream) -> DeleteStatement:
 
 
 def parse_merge(stream: TokenStream) -> MergeStatement:
-    """`MERGE INTO t USING s ON .. WHEN ..`."""
+    """Parses `MERGE INTO t USING s ON .. WHEN ..`."""
     tree = _tree(stream)
     if not isinstance(tree, exp.Merge):
         raise InvalidInputError("expected MERGE INTO .. USING .. ON .. WHEN ..", kind="syntax")
@@ -57,7 +57,7 @@ def _tree(stream: TokenStream, *, lacks_from: bool = False) -> exp.Expr:
 
 
 def _target(tree: exp.Expr) -> TableName:
-    """The table that a statement writes."""
+    """Returns the table that a statement writes."""
     target = tree.this
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
         raise InvalidInputError("target table in update command should be an olapTable", kind="bad_target")

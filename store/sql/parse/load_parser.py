@@ -44,7 +44,7 @@ def _clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses | None:
 
 
 def _items(stream: TokenStream) -> tuple[str, ...]:
-    """`( item, .. )` as texts."""
+    """Parses `( item, .. )` as texts."""
     return tuple(item.strip("`") if "=" not in item else item for item in stream.enclosed(_text))
 
 
@@ -68,7 +68,7 @@ def _set_item(stream: TokenStream) -> tuple[str, str]:
 
 
 def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
-    """A clause that sets one field."""
+    """Builds a clause that sets one field."""
 
     def clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
         value: dict[str, Any] = {name: parse(stream)}
@@ -101,7 +101,7 @@ _CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
 
 
 def parse_label_filter(stream: TokenStream) -> LabelFilter:
-    """`[WHERE LABEL = '..' | LABEL LIKE '..' [AND STATE = '..']]`, in either order."""
+    """Parses `[WHERE LABEL = '..' | LABEL LIKE '..' [AND STATE = '..']]`, in either order."""
     found = LabelFilter()
     if not stream.take("WHERE"):
         return found

@@ -16,7 +16,7 @@ _FORMATS: Final = {"YEAR": "%Y", "QUARTER": "%Y%m", "MONTH": "%Y%m", "WEEK": "%Y
 
 
 def parse_partition_by(stream: TokenStream) -> Partitioning | None:
-    """`[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`, None for another clause."""
+    """Parses `[AUTO] PARTITION BY RANGE|LIST (..) ([partition, ..])`; returns None for another clause."""
     is_auto = stream.word() == "AUTO" and stream.word(1) == "PARTITION"
     if not is_auto and stream.word() != "PARTITION":
         return None
@@ -36,7 +36,7 @@ def parse_partition_by(stream: TokenStream) -> Partitioning | None:
 
 
 def _parse_method(stream: TokenStream, *, is_auto: bool) -> str:
-    """RANGE or LIST; AUTO PARTITION BY without either is by LIST."""
+    """Parses RANGE or LIST; AUTO PARTITION BY without either is by LIST."""
     method = stream.take_one_of(RANGE, LIST)
     if not method and is_auto and stream.word() == "(":
         return LIST
@@ -44,7 +44,10 @@ def _parse_method(stream: TokenStream, *, is_auto: bool) -> str:
 
 
 def _parse_columns(stream: TokenStream) -> tuple[list[str], str]:
-    """Columns, and the unit of `date_trunc(column, 'unit')`, which may stand in parentheses of its own."""
+    """Parses columns, and the unit of `date_trunc(column, 'unit')`.
+
+    The call of `date_trunc` may stand in parentheses of its own.
+    """
     wrapped = stream.word() == "(" and stream.word(1) == "DATE_TRUNC"
     if wrapped:
         stream.need("(")
@@ -64,7 +67,7 @@ def _parse_columns(stream: TokenStream) -> tuple[list[str], str]:
 
 
 def parse_partition(stream: TokenStream, method: str) -> list[Partition]:
-    """`PARTITION name VALUES ..`, or `FROM (..) TO (..) INTERVAL n unit`, which stands for several."""
+    """Parses `PARTITION name VALUES ..`, or `FROM (..) TO (..) INTERVAL n unit`, which stands for several."""
     if stream.word() == "FROM":
         return _parse_steps(stream)
     stream.need("PARTITION")
@@ -95,7 +98,7 @@ def _parse_high(stream: TokenStream) -> Bound | None:
 
 
 def _parse_bound(stream: TokenStream) -> Bound:
-    """`(value, ..)`; MAXVALUE is None."""
+    """Parses `(value, ..)`; MAXVALUE is None."""
     return tuple(stream.enclosed(_parse_value))
 
 
@@ -112,7 +115,7 @@ def _parse_value(stream: TokenStream) -> str | None:
 
 
 def _parse_listed(stream: TokenStream) -> Bound:
-    """A value of one column, or `(a, b)` of several."""
+    """Parses a value of one column, or `(a, b)` of several."""
     return _parse_bound(stream) if stream.word() == "(" else (_parse_value(stream),)
 
 
@@ -154,7 +157,7 @@ def _parse_moment(stream: TokenStream, text: str, unit: str) -> datetime:
 
 
 def _stepped(moment: datetime, unit: str, count: int, last: datetime) -> datetime:
-    """`count` units later, `last` when the calendar ends before that."""
+    """Adds `count` units to a moment; returns `last` when the calendar ends before that."""
     try:
         if unit in ("DAY", "WEEK", "HOUR"):
             hours = {"DAY": 24, "WEEK": 168, "HOUR": 1}[unit]
@@ -183,7 +186,7 @@ def _check_steps(stream: TokenStream, count: int) -> None:
 
 
 def parse_partition_names(stream: TokenStream) -> tuple[str, ...]:
-    """`[PARTITION[S] (name, ..) | name]`, empty for another clause."""
+    """Parses `[PARTITION[S] (name, ..) | name]`; returns no names for another clause."""
     if stream.take("PARTITION", "(", "*", ")"):
         return (TOUCHED,)
     if not stream.take_one_of("PARTITION", "PARTITIONS"):

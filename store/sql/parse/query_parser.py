@@ -25,7 +25,7 @@ def parse_query(stream: TokenStream) -> Query:
 
 
 def _headings(stream: TokenStream, first: int) -> tuple[str, ...] | None:
-    """The items of the outermost, leftmost select list as written."""
+    """Returns the items of the outermost, leftmost select list as written."""
     begin = _select_list(stream, first)
     if begin is None:
         return None

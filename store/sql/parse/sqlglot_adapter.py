@@ -42,7 +42,7 @@ class _Absent:
 
 
 def _expressions() -> SimpleNamespace:
-    """sqlglot's expression classes and builders under the names of version 30."""
+    """Collects sqlglot's expression classes and builders under the names of version 30."""
     named = vars(sqlglot.expressions)
     older = {"Expr": named["Expression"]}  # before 30
     absent = dict.fromkeys(("CurrentSchemas", "Localtime", "Localtimestamp"), _Absent)  # before 28.10
@@ -93,7 +93,10 @@ def _check_extensible() -> None:
 
 
 def version_keywords(phrases: dict[tuple[str, ...], str]) -> dict[str, TokenType]:
-    """Version phrases as words of the tokenizer, which read them before 30.15; since then the parser does."""
+    """Maps version phrases to token types.
+
+    Before sqlglot 30.15 the tokenizer reads these phrases; since then the parser does.
+    """
     if hasattr(_DorisParser, "VERSION_PHRASES"):
         return {}
     kinds = {name: getattr(TokenType, f"{name}_SNAPSHOT") for name in ("TIMESTAMP", "VERSION")}

@@ -37,7 +37,7 @@ class TableOptions:
     properties: dict[str, str] = field(default_factory=dict)
 
     def schema(self, columns: list[Column]) -> TableSchema:
-        """Of a table with these columns.
+        """Builds the schema of a table with these columns.
 
         Raises:
             InvalidInputError: the clauses do not fit the columns.
@@ -65,7 +65,7 @@ class CreateTableAs:
 
 
 def parse_table_name(stream: TokenStream) -> TableName:
-    """`t`, `db.t` or `internal.db.t`."""
+    """Parses `t`, `db.t` or `internal.db.t`."""
     start = stream.at
     parts = stream.dotted_name("table name")
     if len(parts) == 3 and parts[0].lower() == "internal":
@@ -91,7 +91,7 @@ def parse_create_table(stream: TokenStream) -> Any:
 
 
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
-    """`[(name, ..)] UNIQUE KEY (..) [..] AS query`."""
+    """Parses `[(name, ..)] UNIQUE KEY (..) [..] AS query`."""
     names = tuple(stream.names("a column name")) if stream.word() == "(" else None
     options = _parse_options(stream)
     if not options.key:
@@ -103,7 +103,7 @@ def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> Cre
 
 
 def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
-    """One column as CREATE TABLE and ALTER TABLE declare it.
+    """Parses one column as CREATE TABLE and ALTER TABLE declare it.
 
     Args:
         bare_is_null: a column with neither NULL nor NOT NULL may be NULL.
@@ -153,7 +153,7 @@ def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
 
 
 def _parse_start(stream: TokenStream) -> int:
-    """The first value of an AUTO_INCREMENT column (A5)."""
+    """Parses the first value of an AUTO_INCREMENT column (A5)."""
     if not stream.take("("):
         return 1
     start = stream.integer("the first value")
@@ -162,7 +162,7 @@ def _parse_start(stream: TokenStream) -> int:
 
 
 def _parse_on_update(stream: TokenStream, default: Default | None) -> bool:
-    """CURRENT_TIMESTAMP[(digits)], as the default has it (A4)."""
+    """Parses CURRENT_TIMESTAMP[(digits)], as the default has it (A4)."""
     start = stream.at
     value = _parse_default(stream)
     if value.kind != "current_timestamp":

@@ -47,7 +47,7 @@ def syntax_error(text: str, offset: int, expected: str, found: str) -> InvalidIn
 
 
 def position(text: str, offset: int) -> tuple[int, int]:
-    """Line and column of a character, both from 1."""
+    """Returns line and column of a character, both from 1."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
@@ -71,7 +71,7 @@ def split_statements(text: str) -> list[TokenStream]:
 
 
 def is_complete(text: str) -> bool:
-    """Whether the last statement of a text is closed by a semicolon, or there is none."""
+    """Returns whether a semicolon closes the last statement of a text, or the text has no statement."""
     if _first_open(text) is not None:
         return False
     try:
@@ -145,7 +145,7 @@ class TokenStream:
         return self.text[self.tokens[0].start : self.tokens[-1].end + 1]
 
     def word(self, ahead: int = 0) -> str:
-        """The next token in upper case; empty for strings, quoted names and behind the end."""
+        """Returns the next token in upper case; empty for strings, quoted names and behind the end."""
         i = self.at + ahead
         if i >= len(self.tokens):
             return ""
@@ -204,7 +204,7 @@ class TokenStream:
         return repr(shown if len(shown) <= _FOUND_LENGTH_MAX else shown[: _FOUND_LENGTH_MAX - 3] + "...")
 
     def name(self, expected: str) -> str:
-        """A name, quoted by backquotes or plain."""
+        """Parses a name, quoted by backquotes or plain."""
         if self.is_done:
             self.fail(expected)
         token = self.tokens[self.at]
@@ -223,7 +223,7 @@ class TokenStream:
         return parts
 
     def _hyphened_name(self, expected: str) -> str:
-        """A name; `table-name` without blanks is one too, for no subtraction can stand here."""
+        """Parses a name; `table-name` without blanks is one too, for no subtraction can stand here."""
         name = self.name(expected)
         while self.word() == "-" and self._is_glued(0) and self._is_glued(1) and self.kind(1) is not None:
             self.at += 1
@@ -231,19 +231,19 @@ class TokenStream:
         return name
 
     def _is_glued(self, ahead: int) -> bool:
-        """Whether a token follows the one before it without a blank."""
+        """Returns whether a token follows the one before it without a blank."""
         i = self.at + ahead
         return 0 < i < len(self.tokens) and self.tokens[i].start == self.tokens[i - 1].end + 1
 
     def listed(self, parse: Callable[[TokenStream], T]) -> list[T]:
-        """`item, ..`, at least one."""
+        """Parses `item, ..`, at least one."""
         found = [parse(self)]
         while self.take(","):
             found.append(parse(self))
         return found
 
     def enclosed(self, parse: Callable[[TokenStream], T], where: str = "") -> list[T]:
-        """`( item, .. )`; `where` ends the message for another closing token."""
+        """Parses `( item, .. )`; `where` ends the message for another closing token."""
         self.need("(")
         found = self.listed(parse)
         if not self.take(")"):
@@ -251,18 +251,18 @@ class TokenStream:
         return found
 
     def names(self, expected: str) -> list[str]:
-        """`( name, .. )`."""
+        """Parses `( name, .. )`."""
         return self.enclosed(lambda stream: stream.name(expected))
 
     def string(self, expected: str) -> str:
-        """A quoted string, its escapes undone."""
+        """Parses a quoted string and undoes its escapes."""
         if self.kind() is not TokenType.STRING:
             self.fail(f"{expected} in quotes")
         self.at += 1
         return self.tokens[self.at - 1].text
 
     def word_or_string(self, expected: str) -> str:
-        """A quoted string, or a name without quotes."""
+        """Parses a quoted string, or a name without quotes."""
         return self.string(expected) if self.kind() is TokenType.STRING else self.name(expected)
 
     def integer(self, expected: str) -> int:
@@ -275,7 +275,7 @@ class TokenStream:
         return int(text)
 
     def properties(self) -> dict[str, str]:
-        """`( "name" = "value", .. [,] )`.
+        """Parses `( "name" = "value", .. [,] )`.
 
         Doris's documents print a comma behind the last pair, Delta's sometimes omit the quotes.
         """
@@ -295,7 +295,7 @@ class TokenStream:
         return found
 
     def _property_value(self) -> str:
-        """A string, or `true` and numbers as they are."""
+        """Parses a string, or `true` and numbers as they are."""
         is_number = self.kind() is TokenType.NUMBER
         if not is_number and self.word() not in ("TRUE", "FALSE"):
             return self.string("a property value")
@@ -329,12 +329,12 @@ class TokenStream:
         )
 
     def expression(self, *stops: str) -> exp.Expr:
-        """An expression up to an outermost `,`, `)` or stop, as a tree."""
+        """Parses an expression up to an outermost `,`, `)` or stop, as a tree."""
         start, end = self.slice_to(*stops)
         return parse_tree(self.text, start, end)
 
     def rest(self) -> exp.Expr:
-        """Everything that is left, as one tree."""
+        """Parses everything that is left, as one tree."""
         start = self.offset
         if self.is_done:
             self.fail("an expression")

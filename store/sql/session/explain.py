@@ -65,7 +65,7 @@ def explain_dml(statement: DmlStatement, session: Session) -> list[str]:
 
 @contextmanager
 def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
-    """A table as a transaction sees it that is never begun."""
+    """Opens a table as a transaction sees it; that transaction never begins."""
     options = TransactionOptions(operation=operation)
     transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
     state, lease = table.hold()

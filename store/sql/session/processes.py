@@ -58,7 +58,7 @@ class Processes:
                 )
 
     def all(self) -> list[Process]:
-        """Every session, by number."""
+        """Returns every session, by number."""
         with self._lock:
             return sorted(self._found.values(), key=lambda process: process.number)
 

@@ -45,7 +45,7 @@ def _utc_now() -> datetime:
 
 
 def refused_in_transaction() -> InvalidInputError:
-    """The error for a statement that may not stand in a transaction (X12)."""
+    """Builds the error for a statement that may not stand in a transaction (X12)."""
     return InvalidInputError(
         "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
         kind="in_transaction",
@@ -130,7 +130,9 @@ class Session:
     @contextmanager
     @internal
     def query_context(self, target: TransactionTable | None = None) -> Iterator[QueryContext]:
-        """The context of one statement's queries; the versions that they open are held until the block ends.
+        """Yields the context of one statement's queries.
+
+        The versions that they open are held until the block ends.
 
         Args:
             target: the table the statement writes, as its transaction sees it.
@@ -206,7 +208,7 @@ class Session:
             self.store.accounts.require(self.user, privilege, table.partition(".")[0])
 
     def current_database(self) -> str:
-        """The database of the last USE.
+        """Returns the database of the last USE.
 
         Raises:
             InvalidInputError: there is none.
@@ -227,22 +229,22 @@ class Session:
 
     @internal
     def full_name(self, table: st.TableName) -> str:
-        """`db.table`, in the current database unless the name has one."""
+        """Returns `db.table`, in the current database unless the name has one."""
         return f"{table.database or self.current_database()}.{table.name}"
 
     @internal
     def table(self, table: st.TableName) -> Table:
-        """The named table; NotFoundError when there is none."""
+        """Returns the named table; raises NotFoundError when there is none."""
         return self.store.table(self.full_name(table))
 
     @internal
     def is_system(self, table: st.TableName) -> bool:
-        """Whether a name is of `information_schema`."""
+        """Returns whether a name is of `information_schema`."""
         return (table.database or self.database or "").lower() == system_tables.DATABASE
 
     @internal
     def schema(self, table: st.TableName) -> TableSchema:
-        """Columns of a stored or a system table."""
+        """Returns the columns of a stored or a system table."""
         return system_tables.system_schema(table.name) if self.is_system(table) else self.table(table).schema
 
     def _variable(self, name: str, scope: str) -> str | None:
@@ -254,7 +256,7 @@ class Session:
         return {"true": "1", "false": "0"}.get(value, value)
 
     def _readable_table(self, name: str) -> Table:
-        """A table named in a text, such as `'db.t'`, which the user may read."""
+        """Returns a table named in a text, such as `'db.t'`, if the user may read it."""
         full = name if "." in name else f"{self.current_database()}.{name}"
         self.require("SELECT", full)
         return self.store.table(full)
@@ -265,7 +267,7 @@ class Session:
 
     @internal
     def moment(self) -> Moment:
-        """The present time in the session's time zone."""
+        """Returns the present time in the session's time zone."""
         return Moment.at(self._clock(), self.variables.zone)
 
 

@@ -39,7 +39,7 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
 
 
 def describe_all(name: str, schema: TableSchema) -> Result:
-    """DESC ALL: the columns of the table's only index, hidden ones included."""
+    """Returns DESC ALL: the columns of the table's only index, hidden ones included."""
     rows = describe(schema, show_hidden=True).rows
     assert rows is not None
     headings = ("IndexName", "IndexKeysType", "Field", "Type", "InternalType", "Null", "Key", "Default",
@@ -69,7 +69,7 @@ def _default(column: Column) -> str:
 
 
 def create_table_text(name: str, schema: TableSchema) -> str:
-    """The CREATE TABLE statement that makes a table with this schema."""
+    """Formats the CREATE TABLE statement that makes a table with this schema."""
     lines = [f"  {_column(column)}" for column in schema.columns]
     parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
     parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
@@ -109,7 +109,7 @@ def literal(text: str) -> str:
 
 
 def partition_counts(snapshot: Snapshot) -> list[tuple[Partition, int]]:
-    """The partitions of a partitioned table, and the number of rows of each.
+    """Returns the partitions of a partitioned table, and the number of rows of each.
 
     They are the declared ones, and in an AUTO table those that its rows make.
     """
@@ -124,17 +124,17 @@ def partition_counts(snapshot: Snapshot) -> list[tuple[Partition, int]]:
 
 
 def parse_like(stream: TokenStream) -> str | None:
-    """`[LIKE 'pattern']`."""
+    """Parses `[LIKE 'pattern']`."""
     return stream.string("a pattern") if stream.take("LIKE") else None
 
 
 def parse_database(stream: TokenStream) -> str | None:
-    """`[FROM|IN database]`."""
+    """Parses `[FROM|IN database]`."""
     return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
 
 
 def matching(names: Iterable[str], like: str | None) -> list[str]:
-    """Names that match a LIKE pattern without regard to case, as in MySQL; all names without a pattern."""
+    """Selects names that match a LIKE pattern without regard to case, as in MySQL; all without a pattern."""
     if like is None:
         return list(names)
     pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)

@@ -46,7 +46,7 @@ class StatementKind(Generic[S, C]):
 
 @cache
 def all_kinds() -> tuple[StatementKind[Any, Any], ...]:
-    """The kinds of every module in `sql.statements`."""
+    """Collects the kinds of every module in `sql.statements`."""
     found: list[StatementKind[Any, Any]] = []
     for module in pkgutil.iter_modules(importlib.import_module(_KINDS).__path__):
         found += importlib.import_module(f"{_KINDS}.{module.name}").KINDS
@@ -55,7 +55,7 @@ def all_kinds() -> tuple[StatementKind[Any, Any], ...]:
 
 @cache
 def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]]:
-    """Word lists and kinds by their first word, the longest first."""
+    """Groups word lists and kinds by their first word, the longest first."""
     found: dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]] = {}
     for kind in all_kinds():
         for start in kind.starts:
@@ -97,17 +97,17 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
 
 
 def continuations(first: str) -> list[str]:
-    """The words that may follow a first one, for errors: TABLES, DATABASES .. behind SHOW."""
+    """Lists the words that may follow a first one, for errors: TABLES, DATABASES .. behind SHOW."""
     found = _by_first_word().get(first, ())
     return sorted({words[1] for words, kind in found if len(words) > 1 and not kind.is_refused})
 
 
 def first_words() -> list[str]:
-    """Every word a statement may start with."""
+    """Lists every word that may start a statement."""
     found = _by_first_word().items()
     return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
 
 
 def kind_of(statement: object) -> StatementKind[Any, Any] | None:
-    """The kind of a parsed statement."""
+    """Returns the kind of a parsed statement."""
     return _by_statement().get(type(statement))

@@ -104,7 +104,7 @@ class SystemSnapshot:
         return self.scan(columns).read_all()
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Counts the rows."""
         return len(self._rows)
 
     def close(self) -> None:
@@ -127,12 +127,12 @@ def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
 
 
 def system_table_names() -> list[str]:
-    """All tables of `information_schema`, sorted."""
+    """Lists all tables of `information_schema`, sorted."""
     return sorted(_TABLES)
 
 
 def system_schema(name: str) -> TableSchema:
-    """Columns of a system table; NotFoundError when there is none."""
+    """Returns the columns of a system table; raises NotFoundError when there is none."""
     return _table(name).schema
 
 
@@ -180,7 +180,7 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 
 
 def _times(table: Table) -> tuple[datetime, datetime]:
-    """The times of a table's creation and last change."""
+    """Returns the times of a table's creation and last change."""
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
@@ -275,7 +275,7 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
-    """The partitions of each table; a table without partitions counts as one."""
+    """Yields the partitions of each table; a table without partitions counts as one."""
     for database, name, table in _tables_of(session):
         with table.snapshot() as snapshot:
             partitioning = snapshot.schema.partitioning

@@ -91,7 +91,7 @@ class Variables:
         self._own = dict(self._shared)
 
     def get(self, name: str, *, is_global: bool = False) -> str | None:
-        """The value as text, None for an unknown variable."""
+        """Returns the value as text, None for an unknown variable."""
         name = _canonical(name)
         values = self._shared if is_global else self._own
         return values.get(name, _DEFAULTS.get(name))
@@ -116,7 +116,7 @@ class Variables:
             values[name] = _checked(name, value)
 
     def flag(self, name: str) -> bool:
-        """The value of a boolean variable."""
+        """Returns the value of a boolean variable."""
         return (self.get(name) or "").lower() in _TRUE
 
     def take_app_pair(self) -> tuple[str | None, int | None]:
@@ -139,7 +139,10 @@ class Variables:
         return None if seconds < 0 else seconds
 
     def dml_options(self, operation: str, *, label: str | None = None, label_prefix: str = "") -> DmlOptions:
-        """The options of a statement that reads and writes, with the session's pair of idempotent writes."""
+        """Builds the options of a statement that reads and writes.
+
+        They include the session's pair of idempotent writes.
+        """
         app_id, version = self.take_app_pair()
         return DmlOptions(
             operation,
@@ -152,7 +155,7 @@ class Variables:
         )
 
     def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
-        """Name, value and default of every variable, sorted."""
+        """Yields name, value and default of every variable, sorted."""
         values = self._shared if is_global else self._own
         for name in sorted({*_DEFAULTS, *values}):
             default = _DEFAULTS.get(name, "")
@@ -169,7 +172,7 @@ def _canonical(name: str) -> str:
 
 
 def _checked(name: str, value: str) -> str:
-    """The value as it is kept: in canonical form where the variable has one."""
+    """Checks a value and returns it as it is kept: in canonical form where the variable has one."""
     if name in _BOOLEANS:
         lowered = value.lower()
         if lowered not in _TRUE | _FALSE:

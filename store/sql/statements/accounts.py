@@ -61,7 +61,7 @@ class ShowGrants:
 
 
 def _parse_user(stream: TokenStream) -> str:
-    """`'name'[@'host']`; the host has no effect."""
+    """Parses `'name'[@'host']`; the host has no effect."""
     name = stream.word_or_string("a user name")
     if stream.take("@"):
         stream.word_or_string("a host")
@@ -69,7 +69,7 @@ def _parse_user(stream: TokenStream) -> str:
 
 
 def _parse_identified(stream: TokenStream) -> str:
-    """`IDENTIFIED BY 'password'`."""
+    """Parses `IDENTIFIED BY 'password'`."""
     if not stream.take("IDENTIFIED"):
         return ""
     stream.need("BY")
@@ -133,7 +133,7 @@ def _require_admin(session: Session) -> None:
 
 
 def _parse_privileges(stream: TokenStream, preposition: str) -> tuple[str, tuple[str, ...], str]:
-    """`privilege, .. ON db.* TO|FROM user`; a table has the privileges of its database."""
+    """Parses `privilege, .. ON db.* TO|FROM user`; a table has the privileges of its database."""
     found = stream.listed(_privilege)
     stream.need("ON")
     parts = [_scope(stream)]

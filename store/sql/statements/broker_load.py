@@ -66,7 +66,7 @@ def _parse_show(stream: TokenStream) -> ShowLoad:
 
 
 def _parse_order(stream: TokenStream) -> tuple[str, bool]:
-    """A column of SHOW LOAD, and whether its largest value is the first."""
+    """Parses a column of SHOW LOAD, and whether its largest value is the first."""
     column = stream.name("a column of SHOW LOAD")
     return column, stream.take_one_of("ASC", "DESC") == "DESC"
 

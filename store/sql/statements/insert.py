@@ -131,7 +131,7 @@ def _options(session: Session) -> InsertOptions:
 
 
 def _reads_target(statement: st.Insert, session: Session) -> bool:
-    """Whether a query or a value of the statement names the table it writes."""
+    """Returns whether a query or a value of the statement names the table it writes."""
     if statement.rows is None:
         trees: Iterable[exp.Expr] = [statement.query.tree] if statement.query is not None else []
     else:

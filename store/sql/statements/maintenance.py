@@ -86,7 +86,7 @@ def _optimize(statement: Optimize, session: Session) -> Result:
 
 
 def compacted(result: CompactionResult) -> Result:
-    """The metrics of a compaction, one row."""
+    """Returns the metrics of a compaction, one row."""
     columns = {name: pa.array([getattr(result, name)], pa.int64()) for name in _COMPACTION_METRICS}
     return Result(pa.table(columns))
 
@@ -168,7 +168,7 @@ def _parse_history(stream: TokenStream) -> DescribeHistory:
 
 
 def _history(statement: DescribeHistory, session: Session) -> Result:
-    """Newest first, as DESCRIBE HISTORY elsewhere."""
+    """Returns the history newest first, as DESCRIBE HISTORY elsewhere."""
     table = session.table(statement.table)
     return Result(history_table(table, newest_first=True).slice(0, statement.limit))
 

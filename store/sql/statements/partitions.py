@@ -150,7 +150,7 @@ def _drop(statement: DropPartition, session: Session) -> Result:
 
 
 def find_partition(table: Table, name: str) -> Partition:
-    """A declared partition, or one an AUTO table has by its rows.
+    """Finds a declared partition, or one that an AUTO table has by its rows.
 
     Raises:
         NotFoundError: there is none of that name.

@@ -28,7 +28,7 @@ class ShowColumns:
 
 
 def parse_table_from(stream: TokenStream) -> TableName:
-    """`FROM table [FROM database]`."""
+    """Parses `FROM table [FROM database]`."""
     if not stream.take_one_of("FROM", "IN"):
         stream.fail("FROM and a table")
     table = parse_table_name(stream)

@@ -47,7 +47,10 @@ def _parse_scope(stream: TokenStream) -> str:
 
 
 def _parse_names(stream: TokenStream) -> list[st.Assignment]:
-    """SET NAMES: sets the variables that clients read; text is UTF-8 in every character set."""
+    """Parses SET NAMES, which sets the variables that clients read.
+
+    Text is UTF-8 in every character set.
+    """
     charset = stream.word_or_string("a character set")
     names = ("character_set_client", "character_set_connection", "character_set_results")
     found = [st.Assignment("session", name, charset) for name in names]
