@@ -15,7 +15,7 @@ SYSTEM_ZONE: Final = "SYSTEM"
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone of a name, an offset such as `+02:00`, or SYSTEM."""
+    """Returns the time zone of a name, an offset such as `+02:00`, or SYSTEM."""
     name = resolve_zone(name)
     if name[0] not in "+-":
         return ZoneInfo(name)
@@ -48,7 +48,7 @@ class Moment:
 
     @classmethod
     def at(cls, now: datetime, zone: str = SYSTEM_ZONE) -> Moment:
-        """The moment `now`, which has a zone, in another zone."""
+        """Converts `now`, a moment with a zone, to another zone."""
         zone = resolve_zone(zone)
         local, utc = (now.astimezone(each).replace(tzinfo=None) for each in (zone_of(zone), UTC))
         return cls(local, utc, zone)

@@ -56,7 +56,7 @@ _BY_MACRO: Final = re.compile(r"(%[DUuVX])")
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
-    """The moment of the statement, one for all rows and all calls."""
+    """Builds the moment of the statement, one for all rows and all calls."""
     if name in ("curdate", "current_date"):
         return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
     if name in ("curtime", "current_time"):
@@ -73,7 +73,7 @@ def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> e
 
 
 def add_interval(moment: exp.Expr, interval: exp.Interval, *, subtract: bool) -> exp.Expr:
-    """`moment + interval`; a DATE stays a DATE unless the unit is below a day."""
+    """Translates `moment + interval`; a DATE stays a DATE unless the unit is below a day."""
     unit = str(interval.args["unit"].name).upper() if interval.args.get("unit") else "DAY"
     if unit.lower() not in _UNITS:
         raise InvalidInputError(
@@ -135,7 +135,7 @@ def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
-    """Text, in the session's zone (unlike DuckDB's, which is a moment with a zone)."""
+    """Translates `from_unixtime` to text in the session's zone; DuckDB's returns a moment with a zone."""
     check_count(name, arguments, 1, 2)
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
@@ -144,20 +144,20 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationCont
 
 
 def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
-    """The time in the session's zone, `count` units of some microseconds after 1970."""
+    """Builds the time in the session's zone, `count` units of some microseconds after 1970."""
     whole = exp.Mul(this=exp.cast(exp.paren(count), "BIGINT"), expression=exp.Literal.number(microseconds))
     return _shifted(call("make_timestamp", whole), context.moment.zone, to_utc=False)
 
 
 def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
-    """`from_second` and its like: a time in the session's zone."""
+    """Translates `from_second` and its like: a time in the session's zone."""
     check_count(name, arguments, 1)
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
     return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context))
 
 
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
-    """`second_timestamp` and its like: units since 1970 of a time in the session's zone."""
+    """Translates `second_timestamp` and its like: units since 1970 of a time in the session's zone."""
     check_count(name, arguments, 1)
     function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
     moment = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP")
@@ -179,7 +179,7 @@ def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContex
 
 
 def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
+    """Translates `day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
     check_count(name, arguments, 1, 2)
     unit, _, way = name.partition("_")
     count: exp.Expr = arguments[1] if len(arguments) == 2 else exp.Literal.number(1)
@@ -203,7 +203,7 @@ def _unix_timestamp(name: str, arguments: list[exp.Expr], context: EvaluationCon
 
 
 def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
-    """A time without zone, from UTC to the zone or back."""
+    """Shifts a time without zone from UTC to the zone or back."""
     offset = _OFFSET.fullmatch(zone)
     if offset is None:
         first, second = (zone, "UTC") if to_utc else ("UTC", zone)
@@ -223,14 +223,14 @@ def _datediff(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 
 def _timestampdiff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Whole units between two moments."""
+    """Counts whole units between two moments."""
     check_count(name, arguments, 3)
     start, end = (call("d_ts", argument) for argument in arguments[1:])
     return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
 
 
 def _unit_diff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`days_diff` and its like: whole units from the second moment to the first."""
+    """Translates `days_diff` and its like: whole units from the second moment to the first."""
     check_count(name, arguments, 2)
     end, start = (call("d_ts", argument) for argument in arguments)
     return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
@@ -260,7 +260,7 @@ def _date_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 
 def _unit_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`days_add`, `months_sub` and their like."""
+    """Translates `days_add`, `months_sub` and their like."""
     check_count(name, arguments, 2)
     unit = "MONTH" if name == "add_months" else name.split("s_")[0].upper()
     interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(unit))
@@ -268,7 +268,7 @@ def _unit_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 
 def _date_trunc(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """The unit may be the first or the second argument."""
+    """Translates `date_trunc`; the unit may be the first or the second argument."""
     check_count(name, arguments, 2)
     first, second = arguments
     if second.name.lower() in _COARSE_UNITS and not _is_unit(first):
@@ -285,7 +285,7 @@ def _is_unit(node: exp.Expr) -> bool:
 
 
 def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`dayofweek` counts from Sunday = 1, `weekday` from Monday = 0."""
+    """Translates `dayofweek`, which counts from Sunday = 1, and `weekday`, from Monday = 0."""
     check_count(name, arguments, 1)
     moment = call("d_ts", *arguments)
     counted, step = (call("dayofweek", moment), 1) if name != "weekday" else (call("isodow", moment), -1)
@@ -303,7 +303,9 @@ def _last_day(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 
 def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`week` and `yearweek` with MySQL's modes: the day a week starts on, and which is the first of a year.
+    """Translates `week` and `yearweek` with MySQL's modes.
+
+    A mode determines the day a week starts on, and which week is the first of a year.
 
     Mode 0 starts on Sunday, days before the first Sunday are week 0; modes 1 and 3 count as ISO 8601 does, 2
     as 0 without a week 0. `yearweek` knows no week 0.

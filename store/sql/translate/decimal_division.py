@@ -96,7 +96,7 @@ def _averaged(node: exp.Expr) -> exp.Expr:
 
 
 def _mean(whole: exp.Expr, average: exp.Avg, kind: Digits) -> exp.Expr:
-    """A sum divided by a count, each over the window of the average if it has one."""
+    """Builds a sum divided by a count, each over the window of the average if it has one."""
 
     def instead(function: type[exp.Func]) -> exp.Expr:
         if whole is average:
@@ -116,7 +116,7 @@ def _mean_type(kind: Digits) -> Digits:
 
 
 def divided(node: exp.Expr) -> exp.Expr | None:
-    """A noted division as DuckDB does it exactly, None for any other node."""
+    """Translates a noted division to one that DuckDB does exactly; returns None for any other node."""
     note = node.meta.get(_NOTE) if isinstance(node, exp.Div) else None
     if note is None:
         return None
@@ -145,7 +145,7 @@ def _divided(left: Digits, right: Digits) -> Digits:
 
 
 def _unscaled(value: exp.Expr, kind: Digits, width: _Width) -> exp.Expr:
-    """The number without its point."""
+    """Converts a number to an integer by removing its point."""
     if not kind.scale:
         return _as(exp.Paren(this=value), width.integer)
     number = _as(exp.Paren(this=value), _type(width.digits, kind.scale))  # products have the factors' width
@@ -157,7 +157,7 @@ def _unscaled(value: exp.Expr, kind: Digits, width: _Width) -> exp.Expr:
 
 
 def _as(value: exp.Expr, kind: exp.DataType) -> exp.Expr:
-    """A cast, around the node itself: copies of tables would not be found in the tree."""
+    """Casts the node itself: copies of tables would not be found in the tree."""
     return exp.Cast(this=value, to=kind.copy())
 
 
@@ -173,7 +173,7 @@ class _Types:
         self._found: dict[int, Digits | None] = {}
 
     def of(self, node: exp.Expr | None) -> Digits | None:
-        """The type of a value, None when it is no exact number or its type is not known."""
+        """Returns the type of a value, None when it is no exact number or its type is not known."""
         if node is None:
             return None
         if id(node) not in self._found:
@@ -186,24 +186,24 @@ class _Types:
         return rule(self, node) if rule is not None else None
 
     def average(self, node: exp.Expr) -> Digits | None:
-        """The type of `avg(..)`."""
+        """Returns the type of `avg(..)`."""
         inner = self.of(_averaged(node))
         return _mean_type(inner) if inner is not None and inner.is_decimal else None
 
     def total(self, node: exp.Expr) -> Digits | None:
-        """The type of `sum(..)`."""
+        """Returns the type of `sum(..)`."""
         inner = self.of(node.this)
         if inner is None:
             return None
         return Digits(_DIGITS_MAX if inner.is_decimal else _BIGINT, inner.scale, inner.is_decimal)
 
     def scalar_subquery(self, node: exp.Expr) -> Digits | None:
-        """The type of the one column of a subquery."""
+        """Returns the type of the one column of a subquery."""
         items = node.this.expressions if isinstance(node.this, exp.Select) else []
         return self.of(items[0]) if len(items) == 1 else None
 
     def column(self, column: exp.Expr) -> Digits | None:
-        """The type of a column of the innermost SELECT around it that has one of this name."""
+        """Finds the type of a column in the innermost SELECT around it that has one of this name."""
         assert isinstance(column, exp.Column)
         select = column.parent_select
         while isinstance(select, exp.Select):
@@ -217,7 +217,7 @@ class _Types:
         return None
 
     def _of_source(self, source: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Whether a source has a column of that name, and its type."""
+        """Returns whether a source has a column of that name, and its type."""
         relation = self._relations.get(id(source))
         if relation is not None:
             known = relation.column_type(name)
@@ -230,7 +230,7 @@ class _Types:
         return name in renamed, self._of_place(query, renamed.index(name)) if name in renamed else None
 
     def _of_star(self, select: exp.Select, name: str) -> tuple[bool, Digits | None]:
-        """Whether a `*` stands for a column of that name, and its type."""
+        """Returns whether a `*` stands for a column of that name, and its type."""
         for source in _sources(select):
             is_there, found = self._of_source(source, name)
             if is_there:
@@ -238,7 +238,7 @@ class _Types:
         return False, None
 
     def _of_name(self, query: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Whether the result of a query has a column of that name, and its type."""
+        """Returns whether the result of a query has a column of that name, and its type."""
         if isinstance(query, exp.Subquery):
             return self._of_name(query.this, name)
         if isinstance(query, exp.SetOperation):
@@ -259,7 +259,7 @@ class _Types:
         return False, None
 
     def _of_place(self, query: exp.Expr, place: int) -> Digits | None:
-        """The type of the column at a place of a query's result."""
+        """Returns the type of the column at a place of a query's result."""
         if isinstance(query, exp.Subquery):
             return self._of_place(query.this, place)
         if isinstance(query, exp.SetOperation):
@@ -275,7 +275,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
-    """The query behind a source, and its column aliases."""
+    """Returns the query behind a source, and its column aliases."""
     named = source if isinstance(source, exp.Subquery) else cte_of(source)
     if named is None:
         return None, []
@@ -342,7 +342,7 @@ def _computed(types: _Types, node: exp.Expr) -> Digits | None:
 
 
 def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
-    """The type that holds the values of all; None when one is not known."""
+    """Returns the type that holds the values of all; None when one is not known."""
     known = [kind for kind in kinds if kind is not None]
     if not known or len(known) < len(kinds):
         return None
@@ -353,7 +353,7 @@ def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
 
 
 def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """The values of which one is the result, without NULL, which has any type."""
+    """Returns the values of which one is the result, without NULL, which has any type."""
     if isinstance(node, exp.Coalesce):
         found = [node.this, *node.expressions]
     elif isinstance(node, exp.If):

@@ -21,7 +21,7 @@ SERVER_VERSION: Final = "5.7.99"
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """A table of Doris names and DuckDB names of the same meaning, `doris=duckdb`."""
+    """Parses a table of Doris names and DuckDB names of the same meaning, `doris=duckdb`."""
     return dict(re.findall(r"(\w+)=(\w+)", text))
 
 
@@ -86,12 +86,12 @@ def unknown_function(name: str) -> InvalidInputError:
 
 
 def function_names() -> list[str]:
-    """Names in the tables of this module; sqlglot's own (sum, lower, ..) are not among them."""
+    """Lists names in the tables of this module; sqlglot's own (sum, lower, ..) are not among them."""
     return sorted({*_RENAMED, *_MACROS, *_DATE_PARTS, *_SPECIAL, *CONSTANT_TIMES})
 
 
 def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """The place of a value among others, 0 if it is not among them."""
+    """Translates `field`: the place of a value among others, 0 if it is not among them."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     found = exp.Case()
@@ -101,7 +101,7 @@ def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) ->
 
 
 def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """The value at a place among others, from 1."""
+    """Translates `elt`: the value at a place among others, from 1."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     found = exp.Case(this=arguments[0])
@@ -111,7 +111,10 @@ def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
 
 
 def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; the default separator is `', '`."""
+    """Translates `group_concat([DISTINCT] text [, separator] [ORDER BY ..])`.
+
+    The default separator is `', '`.
+    """
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
     inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
     distinct = inner[0] if inner and isinstance(inner[0], exp.Distinct) else None
@@ -140,14 +143,14 @@ def _session(name: str, _arguments: list[exp.Expr], context: EvaluationContext) 
 
 
 def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`map(k1, v1, ..)`; in DuckDB a list of keys and one of values."""
+    """Translates `map(k1, v1, ..)`; in DuckDB the arguments are a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
     return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
 
 
 def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`named_struct('name', value, ..)`."""
+    """Translates `named_struct('name', value, ..)`."""
     if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
         raise InvalidInputError(
             f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument"
@@ -159,7 +162,7 @@ def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationCont
 
 
 def _log(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`log(base, x)`, or the natural one."""
+    """Translates `log(base, x)`, or the natural one."""
     check_count(name, arguments, 1, 2)
     return call("ln", *arguments) if len(arguments) == 1 else call("log", *arguments)
 

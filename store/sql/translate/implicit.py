@@ -28,7 +28,7 @@ _DATE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
 
 
 def arithmetic(node: exp.Expr) -> exp.Expr:
-    """`+ - * / % DIV << >>`: both operands are read as numbers."""
+    """Translates `+ - * / % DIV << >>`: both operands are read as numbers."""
     exact = divided(node)
     if exact is not None:
         return exact
@@ -46,7 +46,7 @@ def arithmetic(node: exp.Expr) -> exp.Expr:
 
 
 def comparison(node: exp.Expr) -> exp.Expr:
-    """`= != < <= > >= <=>`."""
+    """Translates `= != < <= > >= <=>` and aligns the types of both sides."""
     left, right = node.this, node.expression
     if isinstance(right, (exp.Any, exp.All)):
         return node
@@ -60,7 +60,10 @@ def comparison(node: exp.Expr) -> exp.Expr:
 
 
 def listed(node: exp.Expr) -> exp.Expr:
-    """`x IN (..)`: text in quotes is read as the type of x; x is read as a number beside numbers."""
+    """Translates `x IN (..)`.
+
+    Text in quotes is read as the type of x. Beside numbers, x is read as a number.
+    """
     items = node.expressions
     if not items or len(items) > _LISTED_MAX or isinstance(node.this, exp.Tuple):
         return node
@@ -72,7 +75,7 @@ def listed(node: exp.Expr) -> exp.Expr:
 
 
 def between(node: exp.Expr) -> exp.Expr:
-    """`x BETWEEN low AND high`."""
+    """Translates `x BETWEEN low AND high`."""
     ends = [node.args["low"], node.args["high"]]
     if all(map(_is_number, ends)):
         node.set("this", _called("d_as_number", node.this))
@@ -100,13 +103,13 @@ def _beside(item: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def conditional(node: exp.Expr) -> exp.Expr:
-    """IF; a condition that is text is read as a number."""
+    """Translates IF; a condition that is text is read as a number."""
     _unify(node, ["true", "false"])
     return node
 
 
 def case(node: exp.Expr) -> exp.Expr:
-    """CASE: every THEN and the ELSE have one type."""
+    """Translates CASE: every THEN and the ELSE have one type."""
     ifs = [branch for branch in node.args.get("ifs") or [] if isinstance(branch, exp.If)]
     default = node.args.get("default")
     found = [branch.args["true"] for branch in ifs] + ([default] if default is not None else [])
@@ -119,7 +122,7 @@ def case(node: exp.Expr) -> exp.Expr:
 
 
 def coalesced(node: exp.Expr) -> exp.Expr:
-    """COALESCE, IFNULL, NVL."""
+    """Translates COALESCE, IFNULL, NVL."""
     first, *rest = _unified([node.this, *node.expressions])
     node.set("this", first)
     node.set("expressions", rest)
@@ -127,7 +130,7 @@ def coalesced(node: exp.Expr) -> exp.Expr:
 
 
 def extreme(node: exp.Expr) -> exp.Expr:
-    """GREATEST, LEAST: NULL as soon as one value is NULL, which DuckDB passes over."""
+    """Translates GREATEST, LEAST: NULL as soon as one value is NULL, which DuckDB passes over."""
     values = _unified([node.this, *node.expressions])
     has_null = exp.or_(*[exp.Is(this=value.copy(), expression=exp.null()) for value in values])
     name = "greatest" if isinstance(node, exp.Greatest) else "least"
@@ -135,7 +138,7 @@ def extreme(node: exp.Expr) -> exp.Expr:
 
 
 def concatenated(node: exp.Expr) -> exp.Expr:
-    """CONCAT of anything is text; true is 1 in it."""
+    """Translates CONCAT: anything is converted to text; true is 1 in it."""
     items = [
         item if _is_text(item) or isinstance(item, exp.Concat) else call("d_text", item)
         for item in node.expressions
@@ -151,7 +154,10 @@ def _unify(node: exp.Expr, names: Sequence[str]) -> None:
 
 
 def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """The branches of one value; text where one of them is text in quotes that is no date."""
+    """Converts the branches of one value.
+
+    They become text where one of them is text in quotes that is no date.
+    """
     texts = [branch for branch in branches if _is_text(branch)]
     if not texts:
         return list(branches)
@@ -165,7 +171,7 @@ def _called(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def _is_computed(node: exp.Expr) -> bool:
-    """Whether a value is the result of arithmetic, whose operands are read as numbers already.
+    """Returns whether a value is the result of arithmetic, whose operands are read as numbers already.
 
     A macro on it would bind the operands again: twice as often with every level of nesting.
     """
@@ -187,5 +193,8 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _is_plain(node: exp.Expr) -> bool:
-    """Whether a value may occur twice in a query: DuckDB evaluates it once, but its names must resolve."""
+    """Returns whether a value may occur twice in a query.
+
+    DuckDB evaluates it once, but its names must resolve.
+    """
     return node.find(exp.Null, exp.Select, exp.AggFunc, exp.Window, exp.Lambda, exp.Rand) is None

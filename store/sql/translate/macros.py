@@ -322,7 +322,7 @@ d_unhex(x) AS TRY(decode(unhex(x)));
 
 
 def macro_statements() -> list[str]:
-    """CREATE MACRO statements for a DuckDB connection."""
+    """Builds the CREATE MACRO statements for a DuckDB connection."""
     return [f"CREATE MACRO {body}" for body in _bodies()]
 
 

@@ -63,7 +63,10 @@ def check_depth(tree: exp.Expr) -> None:
 
 
 def _calls_on_aggregates(tree: exp.Expr) -> set[int]:
-    """The calls, by `id`, with an aggregate or window function of the same SELECT among their arguments."""
+    """Returns the calls, by `id`, that have an aggregate or window function among their arguments.
+
+    The function belongs to the same SELECT as the call.
+    """
     found: set[int] = set()
     for node in tree.find_all(exp.AggFunc, exp.Window, exp.Anonymous):
         above = node.parent if _is_aggregate(node) else None

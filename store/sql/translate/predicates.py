@@ -44,7 +44,7 @@ _TIMES: Final[dict[str, tuple[re.Pattern[str], Callable[[str], date]]]] = {
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition that AND joins, in the order they are written."""
+    """Yields the parts of a condition that AND joins, in the order they are written."""
     waiting = [node] if node is not None else []
     while waiting:  # a program may write thousands of them
         part = _bare(waiting.pop())
@@ -55,7 +55,7 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 def column_of(node: exp.Expr) -> exp.Column | None:
-    """The column that a condition compares with constants, None for a condition of another form."""
+    """Returns the column that a condition compares with constants, None for a condition of another form."""
     if isinstance(node, exp.Not):
         node = node.this.unnest()
         if not isinstance(node, exp.Is):
@@ -69,7 +69,7 @@ def column_of(node: exp.Expr) -> exp.Column | None:
 
 
 def conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
-    """The conditions that together are equivalent to a node, None when a scan cannot decide it.
+    """Returns the conditions that together are equivalent to a node, None when a scan cannot decide it.
 
     Args:
         node: of a form for which `column_of` finds a column.
@@ -123,7 +123,10 @@ def _listed(node: exp.In, name: str, kind: ColumnType) -> list[Condition] | None
 
 
 def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
-    """A literal or arithmetic of integers as a scalar of the column's type, None if it is of another type."""
+    """Converts a literal or arithmetic of integers to a scalar of the column's type.
+
+    The result is None if the literal is of another type.
+    """
     node = _bare(node)
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul)):
         number = _integer(node)
@@ -146,7 +149,7 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
 
 
 def _integer(node: exp.Expr, depth: int = 0) -> int | None:
-    """The value of an expression of integers with + - *; None beyond BIGINT, or for another expression."""
+    """Computes an expression of integers with + - *; None beyond BIGINT, or for another expression."""
     node = _bare(node)
     if depth > _DEPTH_MAX:
         return None

@@ -152,7 +152,7 @@ class Relation:
         return functools.reduce(operator.and_, parts) if parts else None
 
     def column_type(self, name: str) -> tuple[str, ColumnType] | None:
-        """Canonical name and type of a visible or hidden column."""
+        """Returns canonical name and type of a visible or hidden column."""
         hidden = hidden_name(name)
         if hidden is None:
             column = self.schema.find(name)
@@ -165,13 +165,13 @@ class Relation:
         return hidden, _HIDDEN_TYPES[hidden]
 
     def all_columns(self, *, show_hidden: bool) -> list[tuple[str, ColumnType]]:
-        """Canonical name and type of each column that a `*` stands for."""
+        """Returns canonical name and type of each column that a `*` stands for."""
         found = [(column.name, column.type) for column in self.schema.columns]
         hidden = self.schema.hidden_fields() if show_hidden else []
         return found + [known for each in hidden if (known := self.column_type(each.name)) is not None]
 
     def scanned_schema(self) -> pa.Schema:
-        """The Arrow schema of `columns`, under their names in the registered source."""
+        """Returns the Arrow schema of `columns`, under their names in the registered source."""
         fields = self.schema.arrow_of(self.columns)
         return pa.schema([pa.field(source_column(field.name), field.type) for field in fields])
 
@@ -220,7 +220,7 @@ def _stored_relation(node: exp.Table, open_snapshot: Callable[[TableName, Versio
 
 
 def cte_of(node: exp.Expr) -> exp.CTE | None:
-    """The CTE that a name stands for, None for any other source.
+    """Finds the CTE that a name stands for; returns None for any other source.
 
     A CTE sees only the ones before it in its WITH; in WITH RECURSIVE also itself.
     """
@@ -285,7 +285,10 @@ def _has_star(node: exp.Table) -> bool:
 
 
 def grouped_columns(tree: exp.Query) -> set[str]:
-    """Names, in lower case, of the columns that a query groups by: in GROUP BY, and in SELECT DISTINCT."""
+    """Collects the names, in lower case, of the columns that a query groups by.
+
+    These are the columns in GROUP BY, and in SELECT DISTINCT.
+    """
     found: list[exp.Expr] = []
     for select in tree.find_all(exp.Select):
         if select.args.get("distinct"):
@@ -334,7 +337,7 @@ def drop_decided(relations: list[Relation]) -> bool:
 
 
 def _own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
-    """The conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
+    """Returns the conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
     column = column_of(part)
     if column is None or isinstance(column.this, exp.Star):
         return None
@@ -352,7 +355,7 @@ def _siblings(select: exp.Select) -> list[exp.Expr]:
 
 
 def _is_kept(node: exp.Table, select: exp.Select) -> bool:
-    """Whether rows of the table that fail the WHERE may go before the joins."""
+    """Returns whether rows of the table that fail the WHERE may be dropped before the joins."""
     joins = select.args.get("joins") or []
     sides = [str(join.args.get("side") or "").upper() for join in joins]
     if any(side in ("RIGHT", "FULL") for side in sides) or node.args.get("joins"):

@@ -168,7 +168,7 @@ def _except_from_stars(relation: Relation, names: list[str]) -> None:
 
 
 def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
-    """Names the items of the outermost select list that have no alias by their text as written."""
+    """Labels the items of the outermost select list that have no alias with their text as written."""
     select = tree
     while not isinstance(select, exp.Select):
         inner = select.this
@@ -192,7 +192,7 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
 
 
 def _text(item: exp.Expr) -> str:
-    """An item's text where the written one is not known."""
+    """Formats an item where its written text is not known."""
     return str(item.sql("doris", unsupported_level=ErrorLevel.IGNORE))
 
 
@@ -216,7 +216,7 @@ def render(tree: exp.Expr) -> str:
 
 
 def _around_nul(text: str) -> exp.Expr:
-    """Text with NUL characters, which end a statement before DuckDB 2, as a concatenation."""
+    """Converts text with NUL characters, which end a statement before DuckDB 2, to a concatenation."""
     nul = call("chr", exp.Literal.number(0))
     parts = [exp.Literal.string(part) for part in text.split("\0")]
     joined: exp.Expr = parts[0]
@@ -238,7 +238,10 @@ def _variable(node: exp.Expr, variables: Variables) -> exp.Expr:
 
 
 def _cast(node: exp.Expr) -> exp.Expr:
-    """A value that cannot be converted becomes NULL; fractions are cut, not rounded; VARCHAR(n) cuts."""
+    """Translates CAST.
+
+    A value that cannot be converted becomes NULL. Fractions are cut, not rounded. VARCHAR(n) cuts.
+    """
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
@@ -276,14 +279,14 @@ def _extract(node: exp.Expr) -> exp.Expr:
 
 
 def _json_path(node: exp.Expr) -> exp.Expr:
-    """`j -> '$.a'`; sqlglot keeps the parts of the path."""
+    """Translates `j -> '$.a'`; sqlglot keeps the parts of the path."""
     text = node.expression.sql("mysql")
     path = text[1:-1] if text[:1] in ("'", '"') else text
     return call("d_json_extract", node.this, exp.Literal.string(path))
 
 
 def _like(node: exp.Expr) -> exp.Expr:
-    """A backslash escapes in every pattern of Doris's, in DuckDB's only with ESCAPE."""
+    """Translates LIKE: a backslash escapes in every pattern of Doris's, in DuckDB's only with ESCAPE."""
     pattern = node.expression
     is_plain = isinstance(pattern, exp.Literal) and "\\" not in pattern.name
     if is_plain or isinstance(node.parent, exp.Escape):
@@ -292,14 +295,14 @@ def _like(node: exp.Expr) -> exp.Expr:
 
 
 def _log(node: exp.Expr) -> exp.Expr:
-    """NULL unless the number is positive."""
+    """Translates a logarithm, which is NULL unless the number is positive."""
     if node.expression is None:
         return call("d_ln", node.this)
     return call("d_logarithm", node.this, node.expression)
 
 
 def _rounded_away(node: exp.Expr) -> exp.Expr:
-    """`ceil(x, digits)` and `floor(x, digits)`; DuckDB takes no digits."""
+    """Translates `ceil(x, digits)` and `floor(x, digits)`; DuckDB's functions have no digits."""
     digits = node.args.get("decimals")
     if digits is None:
         return node
@@ -308,7 +311,7 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
 
 
 def _characters(node: exp.Expr) -> exp.Expr:
-    """`char(65, 66)`; `chr` of DuckDB has one argument."""
+    """Translates `char(65, 66)`; `chr` of DuckDB has one argument."""
     return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
 
 

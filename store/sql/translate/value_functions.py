@@ -23,7 +23,7 @@ def _md5sum(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -
 
 
 def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Several paths make an array."""
+    """Translates `json_extract`; several paths make an array."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     if len(arguments) == 2:
@@ -33,21 +33,21 @@ def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCont
 
 
 def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`json_length(j [, path])` and its like."""
+    """Translates `json_length(j [, path])` and its like."""
     check_count(name, arguments, 1, 2)
     inner = call("d_json_extract", *arguments) if len(arguments) == 2 else arguments[0]
     return call(f"d_{name.replace('jsonb', 'json')}_of", inner)
 
 
 def _made_json(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`json_array(v, ..)` and `json_object(name, v, ..)`."""
+    """Translates `json_array(v, ..)` and `json_object(name, v, ..)`."""
     if name == "json_object" and len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of name and value", kind="bad_argument")
     return exp.cast(call(name, *arguments), "TEXT")
 
 
 def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
+    """Translates `array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
     check_count(name, arguments, 2)
     function, array = arguments
     if not isinstance(function, exp.Lambda):
@@ -72,7 +72,7 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`array_join(array, separator [, text for NULL])`."""
+    """Translates `array_join(array, separator [, text for NULL])`."""
     check_count(name, arguments, 2, 3)
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
@@ -89,7 +89,7 @@ def _swapped(name: str, arguments: list[exp.Expr], _context: EvaluationContext) 
 
 
 def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """By name, or by place from 1."""
+    """Translates `struct_element`: by name, or by place from 1."""
     check_count(name, arguments, 2)
     place = arguments[1]
     by_place = isinstance(place, exp.Literal) and not place.is_string
@@ -102,20 +102,20 @@ def _any_or_all(name: str, arguments: list[exp.Expr], _context: EvaluationContex
 
 
 def _random(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """A fraction; with two numbers a whole number between them."""
+    """Translates `rand` and `random`: a fraction; with two numbers a whole number between them."""
     check_count(name, arguments, 0, 2)
     return call("d_random_between", *arguments) if arguments else exp.Rand()
 
 
 def _distinct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """`multi_distinct_count(x)` is `count(DISTINCT x)`."""
+    """Translates `multi_distinct_count(x)` to `count(DISTINCT x)`, and the sum likewise."""
     check_count(name, arguments, 1)
     distinct = exp.Distinct(expressions=arguments)
     return exp.Sum(this=distinct) if name.endswith("sum") else exp.Count(this=distinct)
 
 
 def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Rows of LATERAL VIEW that are not made of an array."""
+    """Builds the rows of LATERAL VIEW that are not made of an array."""
     check_count(name, arguments, 2 if name == "explode_split" else 1)
     return exp.Explode(this=call(f"d_{name}", *arguments))
 

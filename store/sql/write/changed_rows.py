@@ -26,12 +26,12 @@ def numbered(items: Iterable[exp.Expr]) -> list[exp.Expr]:
 
 
 def key_columns(schema: TableSchema, alias: str) -> list[exp.Expr]:
-    """The key columns of a table that a query calls `alias`."""
+    """Builds the key columns of a table that a query calls `alias`."""
     return [exp.column(name, table=alias, quoted=True) for name in schema.key]
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """A condition of which NULL is false."""
+    """Builds a condition of which NULL is false."""
     return exp.func("coalesce", exp.paren(condition.copy()), exp.false())
 
 
@@ -51,7 +51,7 @@ def distinct_rows(rows: pa.Table) -> pa.Table:
 
 
 def one_row_per_key(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, int]:
-    """Each key once, and the number of keys whose rows contradict each other.
+    """Returns each key once, and the number of keys whose rows contradict each other.
 
     A table with column groups keeps all rows, for the sequence of each group decides.
     """

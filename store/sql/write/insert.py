@@ -132,7 +132,10 @@ def run_insert(
 
 
 def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
-    """PARTITION(*) replaces the partitions of the rows, so it needs partitions, and INSERT OVERWRITE."""
+    """Checks that PARTITION(*) stands in an INSERT OVERWRITE of a partitioned table.
+
+    PARTITION(*) replaces the partitions of the rows, so it needs partitions.
+    """
     if not statement.is_overwrite:
         raise InvalidInputError(
             "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
@@ -146,7 +149,7 @@ def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
 
 
 def _touched(schema: TableSchema, rows: pa.Table) -> dict[str, Partition]:
-    """The partitions of rows, by name; those of an AUTO table may be new."""
+    """Finds the partitions of rows, by name; those of an AUTO table may be new."""
     partitioning = schema.partitioning
     assert partitioning is not None
     columns = {name: try_cast(_given(rows, name), schema.column(name).type) for name in partitioning.columns}
@@ -170,7 +173,7 @@ def _given(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expression | None:
-    """The rows to replace, None for all of them."""
+    """Returns a filter for the rows to replace, None for all of them."""
     schema = table.schema
     if not statement.partitions or schema.partitioning is None:
         return None
@@ -188,7 +191,7 @@ def _described(row: RejectedRow) -> str:
 
 
 def _targets(statement: Insert, table: Table | TransactionTable) -> list[_Target]:
-    """The columns to write; hidden ones in any spelling (T7), the delete sign included (D11)."""
+    """Returns the columns to write; hidden ones in any spelling (T7), the delete sign included (D11)."""
     schema = table.schema
     if statement.columns is None:
         return [_Target(column.name, column.type, column) for column in schema.columns]
@@ -271,7 +274,7 @@ def _count_mismatch(expected: int, found: int, where: str) -> InvalidInputError:
 
 
 def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Sequence[tuple[Any, ...]]:
-    """The rows with every expression replaced by its value."""
+    """Replaces every expression in the rows by its value."""
     places = [(r, c, x) for r, row in enumerate(rows) for c, x in enumerate(row) if isinstance(x, exp.Expr)]
     if not places:
         return rows
@@ -287,7 +290,7 @@ def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Seque
 
 
 def _value(column: pa.ChunkedArray) -> Any:
-    """The value of an expression; nested values stay Arrow's, for Python's of maps are lists."""
+    """Returns the value of an expression; nested values stay Arrow's, for Python's of maps are lists."""
     value = column[0] if len(column) else None
     if value is None or not value.is_valid:
         return None
@@ -295,7 +298,7 @@ def _value(column: pa.ChunkedArray) -> Any:
 
 
 def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.Array:
-    """The values of one column: in their own Arrow type when they are of one kind, else as text."""
+    """Builds the values of one column: in their own Arrow type when they are of one kind, else as text."""
     if Word.DEFAULT in cells:
         default = _default(target, options.now)
         cells = [default if cell is Word.DEFAULT else cell for cell in cells]
@@ -312,7 +315,7 @@ def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.
 
 
 def _nested_array(cells: Sequence[Any], kinds: set[pa.DataType]) -> pa.Array:
-    """Values of one nested type, or their text where other kinds stand among them."""
+    """Builds values of one nested type, or their text where other kinds stand among them."""
     if len(kinds) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
         values = [cell.as_py() if isinstance(cell, pa.Scalar) else None for cell in cells]
         return pa.array(values, next(iter(kinds)))
@@ -361,7 +364,10 @@ def _write(
 def _converted(
     rows: pa.Table, targets: Sequence[_Target], options: InsertOptions
 ) -> tuple[pa.Table, pa.Array, list[RejectedRow]]:
-    """Not strict: values that cannot be converted become NULL (Y1), except numbers out of range (Y4)."""
+    """Converts the rows of an INSERT that is not strict.
+
+    Values that cannot be converted become NULL (Y1), except numbers out of range (Y4).
+    """
     arrays, out_of_range = [], pa.array([False] * len(rows))
     filtered: dict[int, RejectedRow] = {}
     for column, target in zip(rows.columns, targets, strict=True):

@@ -54,14 +54,17 @@ def one_per_key(rows: pa.Table, key: Sequence[str], sequence: str | None) -> tup
 
 
 def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that Arrow can sort: lists, maps and structs become text."""
+    """Converts values to ones that Arrow can sort: lists, maps and structs become text."""
     if not pa.types.is_nested(column.type) and not pa.types.is_null(column.type):
         return column
     return pa.chunked_array([try_cast(column, _TEXT).values])
 
 
 def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Where rows differ from the row before in these columns; NULL equals NULL, and the first row differs."""
+    """Marks rows that differ from the row before in these columns.
+
+    NULL equals NULL, and the first row differs.
+    """
     differs = np.zeros(len(rows), dtype=np.bool_)
     differs[:1] = True
     for name in names:
@@ -73,7 +76,7 @@ def _differs_from_before(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np
 
 
 def keys_in_several(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    """Keys that occur in several tables, each of which has a key once."""
+    """Returns keys that occur in several tables, each of which has a key once."""
     both = pa.concat_tables([part.select(key) for part in parts])
     numbered = both.append_column(_AT, pa.array(np.arange(len(both))))
     counted = numbered.group_by(list(key)).aggregate([(_AT, "count")])

@@ -56,12 +56,12 @@ class _MergeJoin:
         return exp.Not(this=exp.Is(this=version, expression=exp.null()))
 
     def starred_row(self) -> tuple[list[str], list[exp.Expr]]:
-        """`INSERT *`: every column of the target from the source's column of that name."""
+        """Expands `INSERT *`: every column of the target from the source's column of that name."""
         names = list(self.schema.names)
         return names, [exp.column(name, table=self.source.alias_or_name, quoted=True) for name in names]
 
     def starred_assignments(self) -> list[exp.Expr]:
-        """`UPDATE SET *`: the same for the columns beside the key."""
+        """Expands `UPDATE SET *`: the same for the columns beside the key."""
         pairs = zip(*self.starred_row(), strict=True)
         key = self.schema.key
         return [exp.EQ(this=exp.column(n, quoted=True), expression=item) for n, item in pairs if n not in key]
@@ -107,14 +107,14 @@ def run_merge(tree: exp.Merge, opened: TransactionTable, open_query: OpenQuery) 
 
 
 def clause_match(clause: exp.When) -> Match:
-    """The rows that a clause is tried on."""
+    """Returns the kind of rows that a clause is tried on."""
     if clause.args.get("matched"):
         return Match.MATCHED
     return Match.NOT_MATCHED_BY_SOURCE if clause.args.get("source") else Match.NOT_MATCHED
 
 
 def _check_clauses(clauses: Sequence[exp.When]) -> None:
-    """Only the last clause of a kind may lack a condition (I4)."""
+    """Checks that only the last clause of a kind lacks a condition (I4)."""
     for match in Match:
         same = [clause for clause in clauses if clause_match(clause) is match]
         if any(clause.args.get("condition") is None for clause in same[:-1]):
@@ -127,7 +127,10 @@ def _check_clauses(clauses: Sequence[exp.When]) -> None:
 def _clause_writes(
     merge: _MergeJoin, clauses: Sequence[exp.When], open_query: OpenQuery
 ) -> list[_ClauseWrite]:
-    """The write of each clause: its rows satisfy its condition, and none of an earlier clause of its kind."""
+    """Builds the write of each clause.
+
+    Its rows satisfy its condition, and none of an earlier clause of its kind.
+    """
     writes = []
     before: dict[Match, list[exp.Expr]] = {}
     for clause in clauses:
@@ -187,7 +190,7 @@ def _is_starred(then: exp.Expr) -> bool:
 
 
 def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.Expr]]:
-    """Columns and values of an INSERT clause (I3)."""
+    """Returns columns and values of an INSERT clause (I3)."""
     items = list(then.expression.expressions)
     listed = [column.name for column in then.this.expressions]
     names = list(schema.names) if listed == [EVERY_COLUMN] else listed
@@ -229,7 +232,9 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
 
 
 def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
-    """The values that source rows equate with the key, as keys; None when other keys may equal them too.
+    """Converts the values that source rows equate with the key to keys.
+
+    The result is None when other keys may equal them too.
 
     A number outside of the column's type equals no key. A text or time that cannot be converted may equal
     one, and a number equals several texts.
@@ -252,7 +257,10 @@ def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
 
 
 def _source_keys(merge: _MergeJoin) -> list[exp.Expr] | None:
-    """For each key column the source's expression that ON equates with it, None unless all have one."""
+    """Finds for each key column the source's expression that ON equates with it.
+
+    The result is None unless all key columns have one.
+    """
     found: dict[str, exp.Expr] = {}
     for part in conjuncts(merge.on):
         if not isinstance(part, exp.EQ):
@@ -266,7 +274,7 @@ def _source_keys(merge: _MergeJoin) -> list[exp.Expr] | None:
 
 
 def _may_be_own(column: exp.Column, merge: _MergeJoin) -> bool:
-    """Whether a column is, or may be, one of the target."""
+    """Returns whether a column is, or may be, one of the target."""
     if column.table:
         return bool(column.table.lower() == merge.alias.lower())
     return merge.schema.find(column.name) is not None

@@ -93,7 +93,7 @@ def _action(clause: MergeClause) -> exp.Expr:
 
 
 def _readable(rows: pa.Table) -> FunctionRows:
-    """The source rows as a query reads them."""
+    """Converts the source rows to a form that a query reads."""
     columns = [
         Column(field.name, type_from_arrow(field.type), id=number)
         for number, field in enumerate(rows.schema, 1)

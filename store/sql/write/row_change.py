@@ -43,7 +43,10 @@ def run_change(statement: DmlStatement, opened: TransactionTable, open_query: Op
 
 
 def fallback_reason(tree: exp.Expr, schema: TableSchema) -> str:
-    """Why concurrent rows cannot be tested against the conditions of a statement; empty if they can."""
+    """Returns why concurrent rows cannot be tested against the conditions of a statement.
+
+    The reason is empty if they can be tested.
+    """
     return next(filter(None, (_untestable(condition, schema) for condition in _conditions(tree))), "")
 
 

@@ -59,7 +59,7 @@ def run_delete(tree: exp.Delete, opened: TransactionTable, open_query: OpenQuery
 
 
 def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
-    """Whether a condition without columns holds, such as `1 = 1` (D17)."""
+    """Returns whether a condition without columns holds, such as `1 = 1` (D17)."""
     if condition.find(exp.Column, exp.Select):
         return False
     found = read_rows(exp.select(exp.alias_(is_true(condition), "found")), ["found"], open_query)
@@ -69,7 +69,7 @@ def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
 def _select(
     tree: exp.Update | exp.Delete, items: Iterable[exp.Expr], sources: Iterable[exp.Expr]
 ) -> exp.Select:
-    """`SELECT items.. FROM target, sources WHERE ..`."""
+    """Builds `SELECT items.. FROM target, sources WHERE ..`."""
     select = exp.select(*numbered(items)).from_(tree.this)
     for source in sources:
         joins = source.args.get("joins") or []
