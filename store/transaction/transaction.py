@@ -289,7 +289,7 @@ class Transaction:
 
         From now on any process may commit or abort the transaction, by its id or label
         (`Store.commit_transaction`, `Store.abort_transaction`). Its reads are checked when it is committed;
-        update locks are given back now, so that check may find a conflict. It expires after
+        update locks are released now, so that check may find a conflict. It expires after
         `precommitted_keep_seconds`.
 
         Returns:

@@ -114,7 +114,7 @@ def clause_match(clause: exp.When) -> Match:
 
 
 def _check_clauses(clauses: Sequence[exp.When]) -> None:
-    """Checks that only the last clause of a kind lacks a condition (I4)."""
+    """Checks that at most the last clause of a kind lacks a condition (I4)."""
     for match in Match:
         same = [clause for clause in clauses if clause_match(clause) is match]
         if any(clause.args.get("condition") is None for clause in same[:-1]):
