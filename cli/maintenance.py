@@ -25,9 +25,7 @@ def optimize(
         str, typer.Option("--zorder-by", metavar="COLUMN,...", help="Order rows along these columns.")
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="Rewrite every segment.")] = False,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Only rewrite segments with dead rows.")
-    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Only rewrite segments with dead rows.")] = False,
 ) -> None:
     """Merge small segments and remove dead rows; no answer changes."""
     if purge and (full or zorder_by):
