@@ -36,9 +36,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, pyarrow_to_schema
+from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+)
 from pyiceberg.manifest import (
     DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
     write_manifest,
@@ -157,7 +165,10 @@ class _Writer:
         rows = 0
         with (
             self._disk.create(name) as file,
-            pq.ParquetWriter(file, self._arrow, compression=_COMPRESSION) as writer,
+            # Iceberg wants decimals of up to 18 digits as integers; before 0.11 pyiceberg insists on it.
+            pq.ParquetWriter(
+                file, self._arrow, compression=_COMPRESSION, store_decimal_as_integer=True
+            ) as writer,
         ):
             for batch in task.read():
                 rows += batch.num_rows
@@ -172,12 +183,31 @@ class _Writer:
         dates.
         """
         try:
-            return parquet_file_to_data_file(self._io, self._metadata, location)
+            return self._described(location, self._metadata.properties)
         except OverflowError:
             times = [f.name for f in self._arrow if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)]
             only_counted = {f"write.metadata.metrics.column.{name}": "counts" for name in times}
-            metadata = self._metadata.model_copy(update={"properties": only_counted})
-            return parquet_file_to_data_file(self._io, metadata, location)
+            return self._described(location, only_counted)
+
+    def _described(self, location: str, properties: dict[str, str]) -> DataFile:
+        """Describes a data file; before 0.11 pyiceberg's own call for it refuses files with field ids."""
+        file, schema = self._io.new_input(location), self._metadata.schema()
+        with file.open() as stream:
+            footer = pq.read_metadata(stream)
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=footer,
+            stats_columns=compute_statistics_plan(schema, properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=location,
+            file_format=FileFormat.PARQUET,
+            partition=statistics.partition(self._metadata.spec(), schema),
+            file_size_in_bytes=len(file),
+            spec_id=self._metadata.default_spec_id,
+            **statistics.to_serialized_dict(),
+        )
 
     def finish(self, files: list[DataFile]) -> IcebergVersion:
         """Writes the metadata of the data files, and makes it the version that readers find."""

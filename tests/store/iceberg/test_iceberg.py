@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ _UPGRADE = "REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))"
 
 
 def reader(line: dict[str, Any]) -> StaticTable:
-    """Found as readers without a catalog find a table: by its directory."""
+    """Finds a table as readers without a catalog do: by its directory."""
+    if version("pyiceberg").startswith("0.10."):  # it leaves `%s` in the name of the file that it opens
+        return StaticTable.from_metadata(line["metadata"])
     return StaticTable.from_metadata(str(Path(line["metadata"]).parent.parent))
 
 
