@@ -27,9 +27,11 @@ _UPGRADE = "REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))"
 
 def reader(line: dict[str, Any]) -> StaticTable:
     """Finds a table as readers without a catalog do: by its directory."""
+    metadata = Path(line["metadata"]).parent
     if version("pyiceberg").startswith("0.10."):  # it leaves `%s` in the name of the file that it opens
-        return StaticTable.from_metadata(line["metadata"])
-    return StaticTable.from_metadata(str(Path(line["metadata"]).parent.parent))
+        hint = (metadata / "version-hint.text").read_text(encoding="utf-8")
+        return StaticTable.from_metadata(str(metadata / f"v{hint}.metadata.json"))
+    return StaticTable.from_metadata(str(metadata.parent))
 
 
 def rows(line: dict[str, Any]) -> list[dict[str, Any]]:
