@@ -393,7 +393,9 @@ def _large_header(rng: random.Random) -> BadRequest:
         if many
         else {"columns": ",".join(f"c{i}" for i in range(count)) if count < 1_000_000 else "a," * count}
     )
-    return BadRequest(f"{'headers' if many else 'columns'} {count}", _put(b"1,a,1\n", headers))
+    what = "headers" if many else "columns"
+    # aiohttp before 3.14 takes 200 headers, which then mean nothing to the load.
+    return BadRequest(f"{what} {count}", _put(b"1,a,1\n", headers), may_load=many)
 
 
 def _path(rng: random.Random) -> BadRequest:

@@ -1,8 +1,8 @@
 """DuckDB from 1.4 on: the calls and settings that differ between its supported versions.
 
-DuckDB 1.4 reads an object's Arrow stream once; only Arrow's own scanners may start another one. DuckDB
-1.5.0 to 1.5.2 return no rows for `ORDER BY .. NULLS FIRST LIMIT n` over such streams: the package's
-requirements exclude them.
+DuckDB 1.4 reads an object's Arrow stream once; only Arrow's own scanners may start another one. These
+scanners read up to half a gigabyte ahead of a slow client. DuckDB 1.5.0 to 1.5.2 return no rows for
+`ORDER BY .. NULLS FIRST LIMIT n` over such streams: the package's requirements exclude them.
 """
 
 from __future__ import annotations
