@@ -141,7 +141,9 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Names of columns, and within them, are texts: Arrow takes any bytes for one until it is looked at.
+    """Checks that the names of columns and nested fields are text.
+
+    Arrow accepts any bytes as a name and only decodes them on access.
 
     Raises:
         UnicodeDecodeError: one is no UTF-8.

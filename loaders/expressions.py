@@ -209,7 +209,7 @@ class Evaluator:
         self._sql: str | None = None
 
     def __call__(self, rows: pa.Table) -> list[pa.Array]:
-        """One array for each expression, as long as the rows.
+        """Evaluates the expressions: one array for each, as long as the rows.
 
         Raises:
             InvalidInputError: DuckDB refuses the expression for these types.

@@ -195,7 +195,7 @@ def _bad(message: str, header: str) -> InvalidInputError:
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:
-    """LH27: anything but `true` is false."""
+    """Parses a flag: any value but `true` is false (LH27)."""
     return given.get(name, "").lower() == "true"
 
 
@@ -271,7 +271,7 @@ def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """Header text as bytes: HTTP servers hand bytes over 127 on as surrogates."""
+    """Converts header text to bytes: HTTP servers pass bytes over 127 on as surrogates."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -379,7 +379,7 @@ def _group_commit(given: Mapping[str, str]) -> str:
 
 
 def _update_mode(given: Mapping[str, str]) -> str:
-    """P2: the mode beats `partial_columns`."""
+    """Parses the update mode; it has precedence over `partial_columns` (P2)."""
     text = given.get("unique_key_update_mode", "")
     if text and text.upper() not in UPDATE_MODES:
         raise _bad(
@@ -426,7 +426,7 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
 
 
 def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
-    """F4."""
+    """Checks that no header contradicts a flexible partial update (F4)."""
     if options.format != "json":
         raise _bad("flexible partial update only support json format as input file currently", "format")
     for name in _NOT_FLEXIBLE:

@@ -42,7 +42,9 @@ class Target:
     name: str
 
     def check_partitions(self, names: Sequence[str], clause: str = "partitions") -> None:
-        """LH8: a table without partitions has one, of its own name.
+        """Checks that the table has the named partitions (LH8).
+
+        A table without partitions has one, of its own name.
 
         Args:
             clause: the origin of the names, for errors.

@@ -64,7 +64,7 @@ class LoadJobs(JobStore[LoadJob]):
         return asked
 
     def may_start(self, job_id: int, running_max: int) -> bool:
-        """Whether a waiting job is the next one: by priority, then by age (B9)."""
+        """Returns whether a waiting job is the next one: by priority, then by age (B9)."""
         jobs = self.all()
         if sum(job.state in (LOADING, COMMITTED) for job in jobs.values()) >= running_max:
             return False

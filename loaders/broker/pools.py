@@ -44,7 +44,7 @@ class Watch(Protocol):
 
 
 def choose_engine(asked: str, size: int) -> str:
-    """`spark` or `local`.
+    """Chooses `spark` or `local` for files of a total size.
 
     Raises:
         InvalidInputError: the job requires Spark, which cannot run here.
@@ -158,7 +158,7 @@ def _begin_worker(counts: SynchronizedArray[int], stop: ctypes.c_bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """A process whose parent was killed would wait for tasks for ever."""
+    """Ends this process with its parent: without a parent it would wait for tasks for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

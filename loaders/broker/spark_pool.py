@@ -63,7 +63,7 @@ class _SparkRun:
         self.watch(len(ended), sum(end for end in ended.values() if isinstance(end, int)))
 
     def _collect(self, ends: Accumulator[Ends], slices: int) -> None:
-        """The job, in the thread that its group belongs to."""
+        """Runs the Spark job in the thread that its job group belongs to."""
         context = self.spark.sparkContext
 
         def run(numbered: tuple[int, FileTask]) -> FileResult | None:

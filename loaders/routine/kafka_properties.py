@@ -103,7 +103,7 @@ def shown(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def time_ms(offset: str, zone: str = "+00:00") -> int | None:
-    """Unix time of an offset that is a time, None of any other.
+    """Converts an offset that is a time to Unix time; returns None for any other offset.
 
     Args:
         zone: the job's, by name or as `+08:00`.

@@ -57,7 +57,7 @@ class _TableRows:
         self._origins: list[tuple[int, str]] = []  # first buffered row of a body, and where it is from
 
     def begin(self, where: str) -> None:
-        """Rows from another place follow."""
+        """Marks the start of rows from another place."""
         self._origins.append((len(self.buffer), where))
 
     def write(self) -> None:

@@ -80,7 +80,7 @@ class ChangeShares:
         self._files = [kept for kept in self._files if kept[0] > version]
 
     def close(self) -> None:
-        """The query has ended."""
+        """Deletes the files of all shares at the end of the query."""
         if self._has_begun:
             self._disk.delete(f"{self._directory}/{self._load.marker}")
             self._attempt.remove_files(self._disk, self._directory)

@@ -171,7 +171,10 @@ class SnapshotReader(DataSourceReader):
 
 
 def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:
-    """The option filter. SQL is imported here: each of Spark's workers waits for what the module imports."""
+    """Parses the option filter.
+
+    The SQL packages are imported here because each of Spark's workers waits for the imports of the module.
+    """
     from seqstore.store.sql.parse.tokens import parse_tree
     from seqstore.store.sql.translate.scan_filter import scan_filter
 
@@ -193,10 +196,10 @@ class PushdownReader(SnapshotReader):
 
 
 def _refuse_other_columns(named: Sequence[str] | None, written: Sequence[str]) -> None:
-    """The option columns of a write: that of a view which is inserted into names what is written.
+    """Checks the option columns of a write: in an INSERT into a view it names the written columns.
 
     Raises:
-        InvalidInputError: it names others than the frame has, hidden ones aside.
+        InvalidInputError: the option names other columns than the frame has, hidden ones aside.
     """
     if named is not None and _visible(named) != _visible(written):
         raise InvalidInputError(
@@ -301,6 +304,9 @@ class VersionWriter(DataSourceArrowWriter):
         return any_partition_filter(table.schema, named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        """Ends the load.
+
+        Spark also aborts a write that may be committed: when the commit failed, or its process was lost.
+        """
         with Store.open(self._asked.path, create=False) as store:
             end_loads(store.table(self._asked.table), [self._task.load])

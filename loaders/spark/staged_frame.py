@@ -36,7 +36,7 @@ class StagedFrame:
     shares: Sequence[StagedRows]
 
     def hand_over(self, directory: Path) -> None:
-        """To the process that called `stage_frame`."""
+        """Writes the frame to a directory for the process that called `stage_frame`."""
         (directory / HANDED_OVER).write_bytes(pickle.dumps(self))
 
 

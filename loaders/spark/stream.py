@@ -242,7 +242,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return named if named.schema.equals(self._wanted) else named.cast(self._wanted)
 
     def commit(self, end: dict[str, int]) -> None:
-        """The batch is done. Which versions stay readable is decided by retention."""
+        """Deletes the shares of the batches that end here. Retention decides which versions stay readable."""
         if self._shares is not None:
             self._shares.done(end["version"])
 
@@ -338,7 +338,10 @@ class BatchWriter(DataSourceStreamArrowWriter):
             return load.commit(max_filter_ratio=asked.load.max_filter_ratio)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        """Ends the loads of the batch.
+
+        Spark also aborts a batch that may be committed: when the commit failed, or its process was lost.
+        """
         shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
         with Store.open(self._asked.path, create=False) as store:
             table = store.table(self._asked.table)
