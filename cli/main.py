@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
     """Runs a command and turns its error into one line and an exit code."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Names the files that the package brings; a path is never wrapped."""
+        """Writes the files of the package below the help; a path is never wrapped."""
         conf = conf_directory()
         formatter.write("\nFiles:\n")
         for name, use in _FILES.items():

@@ -112,14 +112,14 @@ class Prompt:
         )
 
     def run(self) -> None:
-        """Until the user leaves."""
+        """Runs statements until the user leaves."""
         output.say(_HELP)
         while (text := self._read()) is not None:
             if text.strip():
                 self._execute(text)
 
     def _read(self) -> str | None:
-        """One or more whole statements, empty when they were dropped, None at the end."""
+        """Reads one or more whole statements; empty when the user dropped them, None at the end."""
         try:
             # An exception in the terminal's event loop is a defect here, no reason to wait for Enter.
             text = self._lines.prompt(
@@ -172,7 +172,7 @@ class Prompt:
 
 
 def _is_unfinished() -> bool:
-    """Whether Enter opens another line."""
+    """Returns whether Enter opens another line."""
     text = get_app().current_buffer.text
     word = text.strip().rstrip(";").lower()
     if not word or word in _FAREWELLS or word in ("help", "\\h", "?") or word.endswith("\\g"):

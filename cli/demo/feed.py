@@ -101,7 +101,7 @@ def _guess(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def send(store: Store, rows: pa.Table, label: str) -> StreamLoadReply:
-    """One batch by stream load: its columns, and nothing of the others.
+    """Sends one batch by stream load: its own columns only.
 
     Raises:
         StoreError: the reply is not a success.

@@ -107,7 +107,7 @@ def run_until_killed(store: Store, table: str, events: Path, checkpoint: Path) -
 
 
 def show_epochs(table: Table, screen: Screen) -> None:
-    """One line an epoch."""
+    """Shows one line for each epoch."""
     loaded = [info for info in table.history() if info.label.startswith("spark-")]
     screen.table(
         ["epoch", "version", "rows", "superseded", "late", "ms in the store"],

@@ -46,7 +46,11 @@ class Prepared:
         return cls(text, tuple(place for place in places if text[place] == "?"))
 
     def filled(self, payload: Payload) -> str:
-        """The text with the values of an execution, whose payload stands behind the iteration count."""
+        """Returns the text with the values of an execution.
+
+        Args:
+            payload: of the execution, read up to and with the iteration count.
+        """
         literals = self._literals(payload) if self.places else []
         parts, end = [], 0
         for place, literal in zip(self.places, literals, strict=True):

@@ -67,7 +67,11 @@ class BodyPipe:
         await self._has_room.wait()
 
     def end(self, *, is_cut: bool) -> None:
-        """Nothing follows. `is_cut`: the client left before it had sent everything (LR4)."""
+        """Marks the end of the body.
+
+        Args:
+            is_cut: the client left before it had sent everything (LR4).
+        """
         if is_cut or (self._announced is not None and self._received != self._announced):
             announced = "" if self._announced is None else f" of {self._announced}"
             self.fail(
@@ -95,7 +99,7 @@ class BodyPipe:
     # thread
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, all of them unless the body ends before.
+        """Reads `size` bytes, and fewer only at the end of the body.
 
         Raises:
             StoreError: the client stopped, sent too much or nothing for too long, or the server stops.
@@ -146,4 +150,4 @@ class BodyPipe:
         return True
 
     def close(self) -> None:
-        """The rest of the body is of no interest."""
+        """Ignores the rest of the body."""

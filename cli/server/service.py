@@ -104,7 +104,7 @@ def check_exposure(store: Store, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
+    """Returns whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
