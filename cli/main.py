@@ -1,4 +1,4 @@
-"""`seqstore`: the commands, the options they share, and what becomes of errors.
+"""`seqstore`: the commands, the options they share, and the handling of errors.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 conflict, 4 data rejected, 5 corruption. An error is one line on
 standard error; `--debug` adds the trace.

@@ -1,7 +1,7 @@
 """The SQL prompt: lines with history, completion and highlighting, several for one statement.
 
-Enter runs what ends with a semicolon and opens a new line otherwise. Words, tables and columns complete with
-Tab; tables are drawn to the terminal's width, and a row too wide for it stands on lines of its own.
+Enter runs text that ends with a semicolon and opens a new line otherwise. Words, tables and columns complete
+with Tab; tables are drawn to the terminal's width, and a row too wide for it stands on lines of its own.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _starting(word: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class Prompt:
-    """Reads statements at a terminal and shows answers with the time they took."""
+    """Reads statements at a terminal and shows answers with their execution time."""
 
     def __init__(self, session: Session, form: Format, **terminal: Any) -> None:
         """Args:

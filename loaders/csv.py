@@ -103,7 +103,7 @@ class _Block:
 
 
 class CsvReader:
-    """Reads CSV; fields are text columns by the given names.
+    """Reads CSV; fields are text columns with the names of the caller.
 
     Args:
         body: plain bytes.

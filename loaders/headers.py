@@ -76,7 +76,7 @@ class JsonOptions:
     """The options that cut JSON text into rows.
 
     Attributes:
-        paths: one JSON path for each field, empty when keys go by name.
+        paths: one JSON path for each field, empty when keys match by name.
         root: path of the part of each document that holds the rows, or empty (J6).
         strip_outer_array, by_line: J1, J2.
         num_as_string: J9.
@@ -96,14 +96,14 @@ class StreamLoadOptions:
     """The options of a stream load; `parse_headers` reads them.
 
     Attributes:
-        label: as given, or None.
+        label: as the client sent it, or None.
         format: one of `FORMATS`.
         compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
         columns, where, delete: expressions as written, or empty.
         preceding_filter: a condition on the unconverted fields; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
         sequence: the field of the sequence (SL1), or None.
-        time_zone: a name that `types.cast.check_zone` gave back.
+        time_zone: a name that `types.cast.check_zone` returned.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".

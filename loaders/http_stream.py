@@ -61,7 +61,7 @@ def http_stream(
     """Loads a body by a statement; a user's mistake is a refusal, never an exception.
 
     Args:
-        headers: of the request; the properties of the statement come first.
+        headers: of the request; the properties of the statement have precedence.
         turn: see `stream_load`.
     """
     try:

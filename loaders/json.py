@@ -46,7 +46,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class JsonReader:
-    """Reads JSON; fields are text columns by the given names.
+    """Reads JSON; fields are text columns with the names of the caller.
 
     Args:
         body: plain bytes.
@@ -86,8 +86,8 @@ class JsonReader:
         """Reads to the end.
 
         Raises:
-            InvalidInputError: the document is no JSON or not of the shape the headers say (J2, J3), or is too
-                large.
+            InvalidInputError: the document is no JSON, has another shape than the headers declare (J2, J3),
+                or is too large.
         """
         before = 0
         for documents, lines in self._documents():

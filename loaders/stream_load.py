@@ -53,7 +53,7 @@ def stream_load(
     Args:
         body: read to its end unless the load fails before.
         headers: of a Doris stream load, names in any case; others are ignored.
-        turn: held while the body is read, staged and planned, and given back before the commit, where loads
+        turn: held while the body is read, staged and planned, and released before the commit, where loads
             wait for each other anyway. For bodies that are at hand: others wait for their client.
 
     Returns:
@@ -81,7 +81,7 @@ def _header(headers: Mapping[str, str], wanted: str) -> str:
 
 @dataclass
 class _CountedBody:
-    """The body, counting what was read of it."""
+    """The body, which counts the bytes read."""
 
     inner: BinaryIO
     progress: Progress

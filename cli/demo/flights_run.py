@@ -35,7 +35,7 @@ _STORY_COLUMNS: Final = ("event", "event_time", "dep_time", "arr_time")  # 80 co
 
 
 def run_flights(store: Store, stream: EventStream, screen: Screen) -> Table:
-    """Uploads every batch, shows what happened, compares the end with the source.
+    """Uploads every batch, shows the results, compares the end with the source.
 
     Returns:
         The table.

@@ -176,8 +176,8 @@ def spark_session(
     """Yields a quiet session whose files stay under `directory`.
 
     Args:
-        master: as Spark writes it; executors in processes of their own are told where this process has its
-            modules from.
+        master: as Spark writes it; executors in processes of their own import modules from the paths of this
+            process.
         more: further settings.
     """
     (directory / "conf").mkdir()

@@ -1,9 +1,9 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
-1. The server greets with 20 random bytes; the client answers with its name, what it can do, and
+1. The server greets with 20 random bytes; the client answers with its name, its capabilities, and
    SHA1(password) hidden by those bytes. With TLS it first requests encryption. The server switches a client
    with another authentication method to this one.
-2. Each command runs in the connection's own session, so what one connection sets no other sees (W13).
+2. Each command runs in the connection's own session, so no other connection sees its variables (W13).
 3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
 

@@ -1,7 +1,7 @@
 """Prepared statements: a text with `?`, whose values follow in the binary protocol.
 
-Values are put into the text as literals at the places of the `?` tokens; what the parser then sees is what
-it sees of any client.
+Values are put into the text as literals at the places of the `?` tokens, so the parser sees the same text as
+from any client.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A batch becomes one buffer of packets:
 1. Each column turns into byte strings, one a row: text with its length in front (text protocol), or numbers,
    dates and lengths as they are in memory (binary protocol).
 2. The columns are joined row by row; the binary protocol has a null bitmap in front.
-3. The packet headers, made from the rows' lengths, are joined in front, and the buffer below the joined array
-   is what is sent.
+3. The packet headers, made from the rows' lengths, are joined in front, and the connection sends the buffer
+   below the joined array.
 """
 
 from __future__ import annotations

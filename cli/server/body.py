@@ -1,9 +1,9 @@
 """An upload on its way from the event loop to the thread that loads it.
 
 The thread reads; the loop feeds. Between them lie at most `HELD_BYTES_MAX` bytes, so a load that is slower
-than its client makes the client wait (TCP does the rest). The loop is told when the first byte is wanted:
-until then a client that asked for `100 Continue` has sent none, and everything that can be refused was
-refused.
+than its client makes the client wait (TCP does the rest). The thread notifies the loop when it wants the
+first byte: until then a client that expects `100 Continue` has sent none, and every possible refusal was
+made.
 """
 
 from __future__ import annotations

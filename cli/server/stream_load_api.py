@@ -1,13 +1,13 @@
-"""Stream load over HTTP: what happens between a request and `loaders.stream_load`.
+"""Stream load over HTTP: the steps between a request and `loaders.stream_load`.
 
-1. A client that waits for `100 Continue`, and one that sends no body at all, is sent on with 307 (LR1), to
-   the advertised address or back to where it came from; the mark in the new address ends this. Others are
-   served at once: they have sent the body already.
+1. A client that waits for `100 Continue`, and one that sends no body at all, is redirected with 307 (LR1), to
+   the advertised address or back to the address of the request; the mark in the new address ends this. Others
+   are served at once: they have sent the body already.
 2. The length must be announced, or the body be chunked (LR3).
 3. The load runs in a thread, which checks headers, user and table before it requests the body: the server
    sends `100 Continue` when the thread reads its first byte. Small bodies that are on their way anyway are
    read before a thread starts.
-4. The reply is 200 with a Status, whatever became of the load (LR2).
+4. The reply is 200 with a Status, whatever the outcome of the load (LR2).
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class FileTask:
 
 
 class _CountedBody:
-    """The file from its start to its end, counting what was read of it.
+    """A file, read from its start to its end, that counts the bytes read.
 
     It reports every few MB itself: a Parquet file is read as a whole before its first rows.
     """

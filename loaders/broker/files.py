@@ -42,7 +42,7 @@ class InputFile:
     """One file.
 
     Attributes:
-        uri: what it is known by: a local path, or a URI with all that opens it.
+        uri: its identity: a local path, or a URI with all parameters that open it.
         size: bytes.
         path_fields: fields of its path, in the order of COLUMNS FROM PATH AS.
         server: of a remote file, the URI without its path, which `pyarrow.fs` understands.
@@ -79,8 +79,8 @@ class _Address:
     Attributes:
         head: scheme, login and bucket.
         path: below the bucket.
-        query: parameters as they were given.
-        parameters: the same, each once: the read goes to the server that the check saw.
+        query: parameters as they were written.
+        parameters: the same, each once: the read uses the server that the check saw.
     """
 
     head: str
@@ -283,11 +283,11 @@ def _braces(pattern: str) -> list[str]:
 
 
 def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
-    """Checks every folder that a pattern could match, without a look at the files.
+    """Checks every folder that a pattern could match, without access to the files.
 
     Raises:
-        AccessDeniedError: a folder it would look into is not below any of the allowed ones.
-        InvalidInputError: `..` leads out of what its wildcards match.
+        AccessDeniedError: a folder that the pattern reads is not below any of the allowed ones.
+        InvalidInputError: `..` leads out of the folders that its wildcards match.
     """
     name = shown(_local_path(pattern))
     pattern = _rooted(pattern, allowed)

@@ -93,11 +93,11 @@ def run_on_spark(
 
     Args:
         parallelism: how many at once; 0 means as many as there are cores.
-        group: what Spark's pages show the job as; unique in the application.
+        group: name of the job on Spark's pages; unique in the application.
 
     Raises:
         StoreError: of a file that cannot be loaded.
-        UnavailableError: what Spark could not do.
+        UnavailableError: Spark failed; the message has the reason.
     """
     use_this_python()
     return _SparkRun(spark, tasks, group, watch).run(min(parallelism or len(tasks), len(tasks)))

@@ -1,9 +1,9 @@
 """FROM FILES: the files that a pattern matches, each once, in the order of their names.
 
-The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. Which files those
-are is kept beside the job, in the transaction that publishes their rows; whatever else matches is still to
-come. A file counts as read by its name: what is appended to it later is not seen, so files should be put in
-place whole (written elsewhere, then renamed).
+The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. The names of
+these files are kept beside the job, in the transaction that publishes their rows; any other match is still to
+be read. A file counts as read by its name: later appended rows are not seen, so files should be put in place
+whole (written elsewhere, then renamed).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
 
 Every method is a function from one record to the next; `RoutineJobs` stores the result. A task may commit
-only while the record lists it (R12). A pause, a time-out or a take-over by another process removes it from
-the list and so fences it.
+only while the record lists it (R12). A pause, a time-out or another process as new owner removes it from the
+list and so fences it.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class RoutineJob(JobRecord):
         other_message: why the last task was aborted (R33).
         source_id: identity of the log that the offsets belong to, empty where the source has none.
         progress: next offset of each partition.
-        latest: end of each partition when it was last looked at.
+        latest: end of each partition at the last look-up.
         tasks: by id; the generation that may commit.
         wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
-        allowed: where files may be read beside what the settings allow.
+        allowed: where files may be read, besides the paths that the settings allow.
         auto_resumes: how often it resumed by itself since the last rows.
-        timeouts: tasks in a row that took too long; each doubles the time for the next.
+        timeouts: tasks in a row that ran too long; each doubles the time for the next.
     """
 
     final_states: ClassVar[frozenset[str]] = FINAL

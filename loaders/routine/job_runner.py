@@ -2,8 +2,9 @@
 
 A round:
 
-1. A job whose table or database is gone is cancelled (R8). A pause of the system ends after its time (R34).
-   This process takes over a job that no living process runs, which fences its earlier tasks (R12).
+1. A job whose table or database was dropped is cancelled (R8). A pause of the system ends after its time
+   (R34). This process becomes the owner of a job that no living process runs, which fences its earlier tasks
+   (R12).
 2. The source returns the bounds of its partitions. New partitions begin at the offsets of the job (R26) and
    are dealt to tasks (R9). An offset outside the bounds pauses the job, or is moved with a message where the
    job has a reset policy (R27). A source that does not answer pauses the job until it does (R34).

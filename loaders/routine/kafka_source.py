@@ -1,9 +1,9 @@
 """FROM KAFKA: offset ranges of a topic, read as batches by Spark's own Kafka connector.
 
-Offsets are looked up with a Kafka admin client in Spark's JVM; nothing joins a group or commits. Messages are
-read by `spark.read.format("kafka")` over explicit ranges, committed ones only, and a range that is not there
-any more fails the read rather than shrink it. Transaction markers take offsets too, so a range may bring
-fewer messages than it has offsets. The next range is read while the rows of one are mapped.
+Offsets are looked up with a Kafka admin client in Spark's JVM; the source joins no group and commits nothing.
+`spark.read.format("kafka")` reads explicit ranges, committed messages only. A range that is not there any
+more fails the read rather than shrink it. Transaction markers occupy offsets too, so a range may have fewer
+messages than offsets. The next range is read while the rows of one are mapped.
 """
 
 from __future__ import annotations

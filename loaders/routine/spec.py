@@ -57,13 +57,13 @@ class RoutineSpec(RowsSpec):
         return not self.table
 
     def check(self, target: Target | None) -> None:
-        """Checks the specification without a look at the source.
+        """Checks the specification without access to the source.
 
         Args:
             target: None where it has many tables.
 
         Raises:
-            InvalidInputError: names what is at fault.
+            InvalidInputError: names the property or clause at fault.
         """
         if not _NAME.fullmatch(self.name):  # R2
             raise InvalidInputError(

@@ -81,7 +81,7 @@ class TaskRun:
     Args:
         task_id: of the job's generation of tasks.
         table: None where the messages name their tables.
-        spans: what to read, at most.
+        spans: the offsets to read, at most.
     """
 
     def __init__(

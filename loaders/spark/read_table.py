@@ -59,7 +59,7 @@ def read_table(
 
     Args:
         columns: to read, in this order; None means all visible ones.
-        route: `native` has Spark read Parquet files itself, `source` goes through `format("seqstore")`,
+        route: `native` has Spark read Parquet files itself, `source` uses `format("seqstore")`,
             `auto` means the first where it is right.
 
     Raises:

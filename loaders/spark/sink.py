@@ -74,7 +74,7 @@ class EpochReport:
         query_id, epoch: as Spark counts them.
         label: under which the rows were loaded.
         versions: of each table, the version that has them.
-        tables: what became of the rows of each table; None when an earlier run of the epoch had loaded them
+        tables: the outcome of the rows of each table; None when an earlier run of the epoch had loaded them
             already.
     """
 
@@ -130,12 +130,12 @@ def foreach_batch_sink(
         table: `database.table`, or several of one database with a selection for each; they must exist.
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
-        counters: raised by what each epoch loaded.
+        counters: raised by the rows of each epoch.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
             loaders.spark.options for a load.
 
     Returns:
-        The function. Spark ignores what it returns; a caller that wraps it need not.
+        The function. Spark ignores its result; a caller that wraps it can use the result.
 
     Raises:
         InvalidInputError: an unknown load option, no size, no tables, or tables of several databases; when
@@ -182,7 +182,7 @@ def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
     """Returns the tables of a sink, each with its selection.
 
     Raises:
-        InvalidInputError: something else was given.
+        InvalidInputError: the argument is neither a name nor a mapping of names to selections.
     """
     if isinstance(table, str):
         return {table: Feed(lambda df: df)}

@@ -8,13 +8,13 @@
 Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
 prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for
-frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
-whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
+frames and views that are read by one query only: Spark 4.3 keeps the plan of a source with the relation, so
+any other read of the same frame (a second action, the other side of a union) would return the rows of the
 filter that was pushed last.
 
 Writing: executors check and stage their partition (load.write_task); the rows become visible in `commit`,
-which runs once, beside the driver, and publishes all shares as one version. What tasks have left that ran
-twice, or still run, is removed at commit or abort (segment.load_marker).
+which runs once, beside the driver, and publishes all shares as one version. Commit or abort removes the files
+of tasks that ran twice, or still run (segment.load_marker).
 
 Spark runs each of these in processes of their own, so every one opens the store by its path.
 """
@@ -75,11 +75,11 @@ class SeqstoreSource(DataSource):
 
     @classmethod
     def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
-        """Returns the source, made to raise counters by what it publishes.
+        """Returns a class of the source that raises counters by the rows it publishes.
 
-        Spark makes sources from their class and passes them nothing but options, so it has to be a class that
-        holds them. It is made here, where no name leads to it: such classes travel by value, and what they
-        hold with them.
+        Spark makes sources from their class and passes them only options, so a class has to hold the
+        counters. The class is made here, where no name leads to it: such classes travel by value, with their
+        attributes.
         """
         if counters is None:
             return cls

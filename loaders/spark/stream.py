@@ -6,17 +6,17 @@ Reading, offsets are versions of a table:
    leaves them out and starts with the changes of that version.
 2. Every later batch has the changes of some versions (`change_feed`), at most `max_rows_per_batch` of them
    unless one version has more. Versions that change no data, such as compactions, bring nothing.
-3. A version that changes the schema the query was started with ends it, once everything before it was
-   delivered; the query that is started next goes on behind it, with the new schema, in which it also reads
-   what is older. A table that was made again ends it too.
+3. A version that changes the schema of the query ends the query, once everything before it was delivered. The
+   query that is started next continues behind it. It has the new schema, in which it also reads older rows. A
+   table that was made again ends the query too.
 
 Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks
 (loaders.spark.change_share).
 
 Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
 met by its label and skipped. The query id is read from the checkpoint; without one there is no stream. Spark
-makes a writer for the tasks of each batch, and another one that commits or aborts it: what the first began is
-found again by the query's id.
+makes a writer for the tasks of each batch, and another one that commits or aborts it. The second finds the
+loads of the first by the query's id.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     Args:
         overwrite: a batch is all there is to be (outputMode complete).
-        counters: raised by what each batch loaded.
+        counters: raised by the rows of each batch.
 
     Raises:
         InvalidInputError: the columns do not fit the table, an option has no meaning for a stream, or there
