@@ -4,7 +4,7 @@
     any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
 
 Every method is a function from one record to the next; `RoutineJobs` stores the result. A task may commit
-only while the record lists it (R12). A pause, a time-out or another process as new owner removes it from the
+only while the record lists it (R12). A pause, a time-out or a new owner process removes it from the
 list and so fences it.
 """
 
