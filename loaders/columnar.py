@@ -1,7 +1,7 @@
 """Parquet, ORC and Arrow bodies.
 
 Parquet and ORC keep their table of contents at the end, so the body is written to an unnamed temporary file
-first; Arrow streams and files are read as they come, a file by way of the same temporary file. Columns
+first; Arrow streams and files are read in their order, a file by way of the same temporary file. Columns
 match by name (Q1), and have types of their own.
 
 Row groups and stripes are read piece by piece, so the memory is that of some pages of each column, whatever

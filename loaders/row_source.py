@@ -1,7 +1,7 @@
 """From a body and its options to rows of the table: the reader, the fields, the mapping.
 
-The plan precedes the first byte, so that options that do not fit the table are refused early (Parquet, ORC
-and Arrow files have fields of their own, so their head is read).
+The plan precedes the first byte, so that options that do not fit the table are refused early. Parquet, ORC
+and Arrow files have fields of their own, so the plan reads their head.
 """
 
 from __future__ import annotations

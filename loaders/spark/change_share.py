@@ -1,8 +1,8 @@
 """Changes that the planner of a stream has computed, on their way to the tasks.
 
 A plan travels through the driver's JVM, whose memory a version of millions of rows would fill. So the first
-few megabytes of a batch travel with its plan, and the rest by files beside the table's segments, which tasks
-read wherever they run. The files belong to a load that is never published (segment.load_marker): they are
+few megabytes of a batch travel with its plan. The rest is in files beside the table's segments, which tasks
+on every host can read. The files belong to a load that is never published (segment.load_marker): they are
 deleted when their batch is done, when the query ends, and at the latest after the end of the application.
 """
 

@@ -7,10 +7,10 @@
 
 Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
-prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for
-frames and views that are read by one query only: Spark 4.3 keeps the plan of a source with the relation, so
-any other read of the same frame (a second action, the other side of a union) would return the rows of the
-filter that was pushed last.
+prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for frames and
+views that are read by one query only: Spark 4.3 keeps the plan of a source with the relation. Any other read
+of the same frame (a second action, the other side of a union) would return the rows of the filter that was
+pushed last.
 
 Writing: executors check and stage their partition (load.write_task); the rows become visible in `commit`,
 which runs once, beside the driver, and publishes all shares as one version. Commit or abort removes the files

@@ -13,8 +13,8 @@ Reading, offsets are versions of a table:
 Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks
 (loaders.spark.change_share).
 
-Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
-met by its label and skipped. The query id is read from the checkpoint; without one there is no stream. Spark
+Writing, a batch becomes one version under a label of query id and batch number. A batch that runs again finds
+its label and is skipped. The query id is read from the checkpoint; without one there is no stream. Spark
 makes a writer for the tasks of each batch, and another one that commits or aborts it. The second finds the
 loads of the first by the query's id.
 """
