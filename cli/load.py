@@ -49,7 +49,10 @@ def stream_load(
 
 
 def _parse_header(text: str) -> tuple[str, str]:
-    """Name and value. One blank after the colon belongs to neither; more may be a separator."""
+    """Splits a header into name and value.
+
+    One blank after the colon belongs to neither; more may be a separator.
+    """
     name, colon, value = text.partition(":")
     if not (name.strip() and colon):
         raise typer.BadParameter(f"expected -H 'name: value', found {text!r}")

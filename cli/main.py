@@ -1,4 +1,4 @@
-"""`seqstore`: the commands, the options they share, and what becomes of errors.
+"""`seqstore`: the commands, the options they share, and the handling of errors.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 conflict, 4 data rejected, 5 corruption. An error is one line on
 standard error; `--debug` adds the trace.
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
     """Runs a command and turns its error into one line and an exit code."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Names the files that the package brings; a path is never wrapped."""
+        """Writes the files of the package below the help; a path is never wrapped."""
         conf = conf_directory()
         formatter.write("\nFiles:\n")
         for name, use in _FILES.items():

@@ -35,22 +35,22 @@ class Format(StrEnum):
 
 
 def say(text: str) -> None:
-    """A line of its own."""
+    """Prints a text as a line of its own."""
     _write(sys.stdout, text)
 
 
 def error(message: str) -> None:
-    """One line on standard error."""
+    """Prints one line on standard error."""
     _write(sys.stderr, "seqstore: " + " ".join(message.split()))
 
 
 def reply(values: dict[str, Any]) -> None:
-    """A JSON object, one field a line, as a stream load answers."""
+    """Prints a JSON object, one field a line, like the reply of a stream load."""
     say(json.dumps(values, ensure_ascii=False, indent=4))
 
 
 def rows(table: pa.Table, form: Format) -> None:
-    """Rows in the chosen form; a table without rows prints nothing, as the MySQL client does."""
+    """Prints rows in the chosen form; of a table without rows nothing is printed, as in the MySQL client."""
     if form is Format.TABLE and table.num_rows == 0:
         return
     say(_FORMS[form](table))
@@ -86,7 +86,7 @@ def box_width(table: pa.Table) -> int:
 
 
 def vertical(table: pa.Table) -> str:
-    """Each row on lines of its own, `heading: value`, as the MySQL client's \\G."""
+    """Formats each row on lines of its own, `heading: value`, like the MySQL client's \\G."""
     headings = table.schema.names
     width = max(map(_width, headings), default=0)
     drawn: list[str] = []
@@ -135,7 +135,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _texts(table: pa.Table, null: str = NULL) -> list[list[str]]:
-    """Every value as text, column by column."""
+    """Converts every value to text, column by column."""
     return [[null if v is None else text(v) for v in _values(column)] for column in table.columns]
 
 

@@ -1,7 +1,7 @@
 """The SQL prompt: lines with history, completion and highlighting, several for one statement.
 
-Enter runs what ends with a semicolon and opens a new line otherwise. Words, tables and columns complete with
-Tab; tables are drawn to the terminal's width, and a row too wide for it stands on lines of its own.
+Enter runs text that ends with a semicolon and opens a new line otherwise. Words, tables and columns complete
+with Tab; tables are drawn to the terminal's width, and a row too wide for it stands on lines of its own.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _starting(word: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class Prompt:
-    """Reads statements at a terminal and shows answers with the time they took."""
+    """Reads statements at a terminal and shows answers with their execution time."""
 
     def __init__(self, session: Session, form: Format, **terminal: Any) -> None:
         """Args:
@@ -112,14 +112,14 @@ class Prompt:
         )
 
     def run(self) -> None:
-        """Until the user leaves."""
+        """Runs statements until the user leaves."""
         output.say(_HELP)
         while (text := self._read()) is not None:
             if text.strip():
                 self._execute(text)
 
     def _read(self) -> str | None:
-        """One or more whole statements, empty when they were dropped, None at the end."""
+        """Reads one or more whole statements; empty when the user dropped them, None at the end."""
         try:
             # An exception in the terminal's event loop is a defect here, no reason to wait for Enter.
             text = self._lines.prompt(
@@ -172,7 +172,7 @@ class Prompt:
 
 
 def _is_unfinished() -> bool:
-    """Whether Enter opens another line."""
+    """Returns whether Enter opens another line."""
     text = get_app().current_buffer.text
     word = text.strip().rstrip(";").lower()
     if not word or word in _FAREWELLS or word in ("help", "\\h", "?") or word.endswith("\\g"):

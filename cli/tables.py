@@ -1,4 +1,4 @@
-"""`seqstore history` and `seqstore check`: what was loaded, and whether what is stored is sound."""
+"""`seqstore history` and `seqstore check`: the loads of a table, and whether its stored data is sound."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def begin(
     """Returns a load into a table, or a statement of a transaction.
 
     Args:
-        now: what CURRENT_TIMESTAMP is for the load.
+        now: the value of CURRENT_TIMESTAMP for the load.
         operation: for the history.
         label: None for one of its own, which begins with `label_prefix`.
 

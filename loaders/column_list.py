@@ -28,7 +28,7 @@ def parse_columns(text: str) -> ColumnList:
     """Reads the `columns` header (M1).
 
     Raises:
-        InvalidInputError: not a list of names and `name = expression`, or a name given twice.
+        InvalidInputError: not a list of names and `name = expression`, or a repeated name.
     """
     if not text:
         return ColumnList()

@@ -1,11 +1,11 @@
 """Parquet, ORC and Arrow bodies.
 
 Parquet and ORC keep their table of contents at the end, so the body is written to an unnamed temporary file
-first; Arrow streams and files are read as they come, a file by way of the same temporary file. Columns go by
-name (Q1), and bring their own types.
+first; Arrow streams and files are read in their order, a file by way of the same temporary file. Columns
+match by name (Q1), and have types of their own.
 
-Row groups and stripes are read piece by piece, so however large they are, memory is that of some pages of
-each column. A record batch of Arrow cannot be cut before it is read: it needs its whole memory.
+Row groups and stripes are read piece by piece, so the memory is that of some pages of each column, whatever
+their size. A record batch of Arrow cannot be cut before it is read: it needs its whole memory.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Names of columns, and within them, are texts: Arrow takes any bytes for one until it is looked at.
+    """Checks that the names of columns and nested fields are text.
+
+    Arrow accepts any bytes as a name and only decodes them on access.
 
     Raises:
         UnicodeDecodeError: one is no UTF-8.

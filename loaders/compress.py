@@ -82,7 +82,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _inflate(body: BinaryIO) -> Iterator[bytes]:
-    """zlib streams, or bare deflate when there is no zlib header; several in a row are one text."""
+    """Decompresses zlib streams, or bare deflate without a zlib header; consecutive streams form one text."""
     data = body.read(_PIECE_BYTES)
     while data:
         has_header = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0

@@ -103,7 +103,7 @@ class _Block:
 
 
 class CsvReader:
-    """Reads CSV; fields are text columns by the given names.
+    """Reads CSV; fields are text columns with the names of the caller.
 
     Args:
         body: plain bytes.
@@ -254,7 +254,7 @@ class CsvReader:
         )
 
     def _sort_out(self, block: _Block) -> tuple[Positions, list[BadRow], int]:
-        """Lines with the right number of fields, the first of the others, and how many those are (V2)."""
+        """Returns lines with the right number of fields, the first of the others, and their count (V2)."""
         starts, ends = block.lines
         separators = np.flatnonzero(block.bytes == ord(block.sentinel_bytes.separator))
         fields = np.searchsorted(separators, ends) - np.searchsorted(separators, starts) + 1

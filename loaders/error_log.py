@@ -1,6 +1,6 @@
-"""The rows a load left out, for its user: one line each, with the reason and the row as it came (LS11).
+"""The rows a load left out, for its user: one line each, with the reason and the unchanged row (LS11).
 
-A log keeps the first rows only, and a store the newest logs only: both are bounded whatever is loaded.
+A log keeps the first rows only, and a store the newest logs only, so both are bounded for every load.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ErrorLog:
 
 
 def log_path(data_dir: Path, name: str) -> Path:
-    """Returns the path of a log, which may be gone; the name must be one of a reply."""
+    """Returns the path of a log, which may not exist any more; the name must be one of a reply."""
     return data_dir / _FOLDER / name
 
 

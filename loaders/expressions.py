@@ -1,9 +1,9 @@
 """Expressions of load headers, evaluated by DuckDB over the rows of a batch.
 
-The text is read by the parser of the SQL front, checked, given Doris's meaning and rendered; nothing of it
-reaches DuckDB as it was written. Fields of CSV and JSON are text, and Doris computes with text that looks
-like numbers, so a text in the place of a number is converted, to NULL when it is none. What fails for a row
-gives NULL for that row.
+The parser of the SQL front reads the text, which is then checked, translated to Doris's meaning and rendered.
+Nothing of it reaches DuckDB as it was written. Fields of CSV and JSON are text, and Doris computes with text
+that looks like numbers. So a text in the place of a number is converted, to NULL when it is none. An
+expression that fails for a row is NULL for that row.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Field:
     Attributes:
         column: its name in the rows that are evaluated.
         type: of its values; None for unconverted text.
-        meaning: for such text, the type of the table's column of that name, which says as what number it is
-            read.
+        meaning: for such text, the type of the table's column of that name, which determines the number
+            type of the text.
     """
 
     column: str
@@ -209,7 +209,7 @@ class Evaluator:
         self._sql: str | None = None
 
     def __call__(self, rows: pa.Table) -> list[pa.Array]:
-        """One array for each expression, as long as the rows.
+        """Evaluates the expressions: one array for each, as long as the rows.
 
         Raises:
             InvalidInputError: DuckDB refuses the expression for these types.

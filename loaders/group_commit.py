@@ -54,7 +54,7 @@ class GroupCounts:
     _lock: threading.Lock = field(default_factory=new_lock)
 
     def tell(self, waits: Sequence[int]) -> None:
-        """A publish begins; for each of its loads, how many it has waited for."""
+        """Counts a publish that begins, and for each of its loads the publishes that it has waited for."""
         with self._lock:
             self.publishes += 1
             self.loads.update(waits)
@@ -214,7 +214,7 @@ def _publish(members: Sequence[_Member], begin: Callable[[], Load]) -> LoadResul
 
 
 def _joined(rows: Sequence[CheckedRows]) -> list[CheckedRows]:
-    """Rows in the same order, neighbours of one shape put together: one segment is cheaper than many."""
+    """Joins neighbours of one shape and keeps the order: one segment is cheaper than many."""
     runs: list[list[CheckedRows]] = []
     for each in rows:
         if not len(each):

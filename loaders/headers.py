@@ -76,7 +76,7 @@ class JsonOptions:
     """The options that cut JSON text into rows.
 
     Attributes:
-        paths: one JSON path for each field, empty when keys go by name.
+        paths: one JSON path for each field, empty when keys match by name.
         root: path of the part of each document that holds the rows, or empty (J6).
         strip_outer_array, by_line: J1, J2.
         num_as_string: J9.
@@ -96,14 +96,14 @@ class StreamLoadOptions:
     """The options of a stream load; `parse_headers` reads them.
 
     Attributes:
-        label: as given, or None.
+        label: as the client sent it, or None.
         format: one of `FORMATS`.
         compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
         columns, where, delete: expressions as written, or empty.
         preceding_filter: a condition on the unconverted fields; broker and routine loads have it.
         hidden_columns: fields at the end of each row that hold hidden columns (SL4).
         sequence: the field of the sequence (SL1), or None.
-        time_zone: a name that `types.cast.check_zone` gave back.
+        time_zone: a name that `types.cast.check_zone` returned.
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".
@@ -195,7 +195,7 @@ def _bad(message: str, header: str) -> InvalidInputError:
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:
-    """LH27: anything but `true` is false."""
+    """Parses a flag: any value but `true` is false (LH27)."""
     return given.get(name, "").lower() == "true"
 
 
@@ -271,7 +271,7 @@ def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """Header text as bytes: HTTP servers hand bytes over 127 on as surrogates."""
+    """Converts header text to bytes: HTTP servers pass bytes over 127 on as surrogates."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -379,7 +379,7 @@ def _group_commit(given: Mapping[str, str]) -> str:
 
 
 def _update_mode(given: Mapping[str, str]) -> str:
-    """P2: the mode beats `partial_columns`."""
+    """Parses the update mode; it has precedence over `partial_columns` (P2)."""
     text = given.get("unique_key_update_mode", "")
     if text and text.upper() not in UPDATE_MODES:
         raise _bad(
@@ -426,7 +426,7 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
 
 
 def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
-    """F4."""
+    """Checks that no header contradicts a flexible partial update (F4)."""
     if options.format != "json":
         raise _bad("flexible partial update only support json format as input file currently", "format")
     for name in _NOT_FLEXIBLE:

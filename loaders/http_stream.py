@@ -39,10 +39,10 @@ _HEAD_BYTES: Final = 1 << 20
 
 
 def table_of(sql: str) -> tuple[str, str]:
-    """Database and table a statement writes, for the check of privileges.
+    """Returns the database and table that a statement writes, for the check of privileges.
 
     Raises:
-        InvalidInputError: it is no such statement.
+        InvalidInputError: the statement is of another kind.
     """
     database, dot, table = _taken_apart(sql)["table"].replace("`", "").partition(".")
     if not dot:
@@ -61,7 +61,7 @@ def http_stream(
     """Loads a body by a statement; a user's mistake is a refusal, never an exception.
 
     Args:
-        headers: of the request; the properties of the statement come first.
+        headers: of the request; the properties of the statement have precedence.
         turn: see `stream_load`.
     """
     try:

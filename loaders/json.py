@@ -46,7 +46,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class JsonReader:
-    """Reads JSON; fields are text columns by the given names.
+    """Reads JSON; fields are text columns with the names of the caller.
 
     Args:
         body: plain bytes.
@@ -86,8 +86,8 @@ class JsonReader:
         """Reads to the end.
 
         Raises:
-            InvalidInputError: the document is no JSON or not of the shape the headers say (J2, J3), or is too
-                large.
+            InvalidInputError: the document is no JSON, has another shape than the headers declare (J2, J3),
+                or is too large.
         """
         before = 0
         for documents, lines in self._documents():
@@ -260,7 +260,7 @@ class JsonReader:
     # ------------------------------------------------------------------------------------------ fields
 
     def _fields(self, texts: pa.Array) -> tuple[pa.Table, dict[str, pa.BooleanArray], Mask]:
-        """Text columns, the rows that lack each watched field, and the rows that have any field."""
+        """Returns the text columns, the rows without each watched field, and the rows with any field."""
         if self._paths:
             spellings = [[path] for path in self._paths]
         else:
@@ -330,7 +330,7 @@ def _mask(flags: pa.BooleanArray) -> Mask:
 
 
 def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
-    """For each field the value at the first of its paths that there is, as text; one pass for all."""
+    """Extracts each field as text, from the first of its paths that is present; one pass for all fields."""
     plain = [path for paths in spellings for path in paths if "[*]" not in path]
     found: dict[str, pa.Array] = {}
     if plain:
@@ -357,7 +357,10 @@ def _missing(texts: pa.Array, paths: list[str]) -> pa.BooleanArray:
 
 
 def _has_any(texts: pa.Array, table: pa.Table, spellings: list[list[str]]) -> Mask:
-    """Rows with at least one of the fields (J8); rows whose fields are all NULL are looked at twice."""
+    """Marks the rows with at least one of the fields (J8).
+
+    A second pass checks rows whose fields are all NULL.
+    """
     has_value = np.zeros(len(texts), dtype=np.bool_)
     for column in table.columns:
         has_value |= _mask(pc.is_valid(column.combine_chunks()))

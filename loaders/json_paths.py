@@ -1,6 +1,6 @@
 """JSON paths as people write them for Doris, and as DuckDB reads them.
 
-`$.a.b[0]`, `$."a b"`, `$["a"]`, `$.a[*]`, `$` and `$.` for the root (J12). A path is taken apart and written
+`$.a.b[0]`, `$."a b"`, `$["a"]`, `$.a[*]`, `$` and `$.` for the root (J12). A path is parsed and written
 anew with every key in quotes, so nothing of the user's text reaches DuckDB as syntax.
 """
 

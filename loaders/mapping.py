@@ -153,7 +153,7 @@ class RowMapping:
     # ------------------------------------------------------------------------------------------ planning
 
     def _bind_derived(self) -> dict[str, int]:
-        """Derived columns by lower-case name, as indexes of bound expressions."""
+        """Binds the derived columns; returns the index of each bound expression by lower-case name."""
         bound: dict[str, int] = {}
         for name, tree in self._columns.derived.items():
 
@@ -251,7 +251,10 @@ class RowMapping:
         )
 
     def _check_supplied(self) -> None:
-        """M8, Q1: found before the first row is read. A tombstone needs its key only (D9)."""
+        """Checks before the first row is read that the load supplies every required column (M8, Q1).
+
+        A tombstone needs only its key (D9).
+        """
         is_delete = self._options.merge_type == "DELETE"
         for column in self._schema.key_columns if is_delete else self._schema.columns:
             if column.name.lower() not in self._by_name and not column.can_be_omitted:
@@ -262,7 +265,7 @@ class RowMapping:
                 )
 
     def _check_keys(self) -> None:
-        """P3."""
+        """Checks that a partial update lists all key columns (P3)."""
         for column in self._schema.key_columns:
             if column.name.lower() not in self._by_name and column.auto_increment is None:
                 raise InvalidInputError(
@@ -424,7 +427,7 @@ def _is_true(answers: pa.ChunkedArray) -> Mask:
 
 
 def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """JSON's true and false for a column of numbers."""
+    """Converts JSON's true and false to 1 and 0 for a column of numbers."""
     text = pc.if_else(pc.equal(text, "true"), "1", text)
     return pc.if_else(pc.equal(text, "false"), "0", text)
 

@@ -142,7 +142,7 @@ def refusal(headers: Mapping[str, str], error: Exception) -> StreamLoadReply:
 
 
 def _code(error: Exception) -> str:
-    """Doris's name for the kind of failure (LS6)."""
+    """Returns Doris's name for the kind of failure (LS6)."""
     if isinstance(error, LoadRejectedError) or getattr(error, "kind", "") == "data_quality":
         return "DATA_QUALITY_ERROR"
     if isinstance(error, UnavailableError) and error.kind == "timeout":

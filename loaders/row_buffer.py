@@ -40,7 +40,7 @@ class RowBuffer:
             self._bytes += mapped.rows.nbytes
 
     def __len__(self) -> int:
-        """Rows."""
+        """Returns the number of rows."""
         return self._rows
 
     @property

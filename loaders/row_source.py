@@ -1,7 +1,7 @@
 """From a body and its options to rows of the table: the reader, the fields, the mapping.
 
-The plan precedes the first byte, so that options that do not fit the table are refused early (Parquet, ORC
-and Arrow files have fields of their own, so their head is read).
+The plan precedes the first byte, so that options that do not fit the table are refused early. Parquet, ORC
+and Arrow files have fields of their own, so the plan reads their head.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Target:
     name: str
 
     def check_partitions(self, names: Sequence[str], clause: str = "partitions") -> None:
-        """LH8: a table without partitions has one, of its own name.
+        """Checks that the table has the named partitions (LH8).
+
+        A table without partitions has one, of its own name.
 
         Args:
             clause: the origin of the names, for errors.

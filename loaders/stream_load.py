@@ -53,7 +53,7 @@ def stream_load(
     Args:
         body: read to its end unless the load fails before.
         headers: of a Doris stream load, names in any case; others are ignored.
-        turn: held while the body is read, staged and planned, and given back before the commit, where loads
+        turn: held while the body is read, staged and planned, and released before the commit, where loads
             wait for each other anyway. For bodies that are at hand: others wait for their client.
 
     Returns:
@@ -81,7 +81,7 @@ def _header(headers: Mapping[str, str], wanted: str) -> str:
 
 @dataclass
 class _CountedBody:
-    """The body, counting what was read of it."""
+    """The body, which counts the bytes read."""
 
     inner: BinaryIO
     progress: Progress
@@ -121,7 +121,7 @@ class StreamLoad:
         self._bad: list[BadRow] = []
 
     def run(self, body: BinaryIO) -> None:
-        """Begin, plan, read and write, commit or pre-commit.
+        """Begins the load, plans it, reads and writes the rows, and commits or pre-commits.
 
         Raises:
             StoreError: nothing of the load is visible.
@@ -179,8 +179,11 @@ class StreamLoad:
         )
 
     def _may_group(self) -> bool:
-        """G8: a load with an outcome of its own (label, two phases, txn ids) is not grouped, nor is a partial
-        update, which reads history."""
+        """Returns whether the load may be grouped (G8).
+
+        A load with an outcome of its own (label, two phases, txn ids) runs alone. A partial update runs alone
+        because it reads history.
+        """
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
@@ -246,7 +249,7 @@ class StreamLoad:
             self._bad += batch.located(mapped.bad)
 
     def _log(self, log: ErrorLog) -> None:
-        """Bad rows were found step by step; the log has them in the order of the body."""
+        """Logs the bad rows in the order of the body; the steps of the load found them in another order."""
         for row in sorted(self._bad, key=lambda row: row.place.line):
             log.add(row)
         self._bad = []
@@ -254,7 +257,7 @@ class StreamLoad:
     # ------------------------------------------------------------------------------------------ limits
 
     def _check_ratio(self, log: ErrorLog) -> None:
-        """Y7: fails above the ratio, not at it."""
+        """Checks the share of filtered rows: a load fails above the ratio, not at it (Y7)."""
         filtered, total = self._progress.filtered, self._progress.filtered + self._progress.loaded
         if filtered <= total * self._options.max_filter_ratio:
             return

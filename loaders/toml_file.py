@@ -57,21 +57,21 @@ class TomlFile:
                 raise self.bad(f"unknown name {name!r}{where}; expected some of {', '.join(names)}")
 
     def text(self, given: Mapping[str, Any], name: str) -> str:
-        """Returns a text, empty when it is not given."""
+        """Returns a text, empty when the file lacks it."""
         value = given.get(name, "")
         if not isinstance(value, str):
             raise self.bad(f"{name}: expected a text, found {value!r}")
         return value
 
     def texts(self, given: Mapping[str, Any], name: str, where: str = "") -> tuple[str, ...]:
-        """Returns a list of texts, empty when it is not given."""
+        """Returns a list of texts, empty when the file lacks it."""
         value = given.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise self.bad(f"{name}{where}: expected a list of texts, found {value!r}")
         return tuple(value)
 
     def properties(self, given: Mapping[str, Any], name: str = "properties") -> dict[str, str]:
-        """Returns a table as properties: its values as texts, empty when it is not given."""
+        """Returns a table as properties: its values as texts, empty when the file lacks it."""
         found = given.get(name, {})
         if not isinstance(found, dict):
             raise self.bad(f"{name}: expected a table, found {found!r}")

@@ -10,7 +10,7 @@ spark_run.py        the same events through PySpark
 broker_run.py       the same events as files, by a broker load that is killed in the middle
 spark_job.py        that as a job of its own
 spark_process.py    which is started, and killed in the middle
-screen.py           what is printed
+screen.py           the printed output
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def wait_for(jobs: LoadJobs, job_id: int, is_so: Callable[[LoadJob], bool]) -> L
 
 
 def differing_aircraft(store: Store, stream: EventStream) -> int:
-    """Aircraft whose last event is not that of the events, or that only one side has."""
+    """Counts the aircraft whose last event differs from the event stream, or that only one side has."""
     table = store.table(f"{DATABASE}.{AIRCRAFT}")
     batches = pa.concat_tables([stream.rows(batch) for batch in range(stream.batch_count)])
     with duckdb.connect() as connection:

@@ -1,9 +1,9 @@
 """One feed of the demo; each runs in a process of its own (cli.demo.feeds_run).
 
-The feeds know a flight by its key and a few columns each: what the tower saw of departures and arrivals, and
-which aircraft the fleet office sent. A feed tells one flight in ten twice, first a guess and then what was
-true, and sends some rows again; then everything is shuffled, so a guess is often last. Its own time marks
-which is newer. Stream loads carry the batches, with the columns of the feed and no others.
+The feeds know a flight by its key and a few columns each: the departures and arrivals that the tower saw, and
+the aircraft that the fleet office sent. A feed reports one flight in ten twice, first a guess and then the
+truth, and sends some rows again. Then all rows are shuffled, so a guess is often last. The feed's own time
+marks the newer row. Stream loads carry the batches, with the columns of the feed and no others.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _guess(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def send(store: Store, rows: pa.Table, label: str) -> StreamLoadReply:
-    """One batch by stream load: its columns, and nothing of the others.
+    """Sends one batch by stream load: its own columns only.
 
     Raises:
         StoreError: the reply is not a success.

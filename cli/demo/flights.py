@@ -238,7 +238,7 @@ def event_stream(
 
 
 def events(flights: pa.Table) -> tuple[Ints, Ints, Ints]:
-    """Every event once: position of its flight, kind, time. The kinds follow each other in blocks."""
+    """Builds every event once: position of its flight, kind, time. The kinds follow each other in blocks."""
     count = flights.num_rows
     scheduled = flights["time_hour"].cast(pa.int64()).to_numpy() + _integers(flights, "minute") * 60
     departed = scheduled + _integers(flights, "dep_delay") * 60
@@ -288,14 +288,17 @@ def _integers(table: pa.Table, name: str) -> Ints:
 
 
 def to_csv(rows: pa.Table) -> memoryview:
-    r"""Tab-separated lines, NULL as \N, nothing quoted (no value here has a tab), made column by column."""
+    r"""Formats rows as tab-separated lines, column by column.
+
+    NULL is \N. No value is quoted, since no value here has a tab.
+    """
     texts = [column.cast(pa.string()).combine_chunks() for column in rows.columns]
     texts[-1] = pc.binary_join_element_wise(texts[-1], "\n", "")
     return _bytes(pc.binary_join_element_wise(*texts, "\t", null_handling="replace", null_replacement="\\N"))
 
 
 def to_json_lines(rows: pa.Table) -> memoryview:
-    """One JSON object per line."""
+    """Formats rows as one JSON object per line."""
     with duckdb.connect() as connection:
         connection.register("rows", rows)
         lines = connection.sql("SELECT to_json(rows) || chr(10) AS line FROM rows").to_arrow_table()

@@ -35,7 +35,7 @@ _STORY_COLUMNS: Final = ("event", "event_time", "dep_time", "arr_time")  # 80 co
 
 
 def run_flights(store: Store, stream: EventStream, screen: Screen) -> Table:
-    """Uploads every batch, shows what happened, compares the end with the source.
+    """Uploads every batch, shows the results, compares the end with the source.
 
     Returns:
         The table.
@@ -74,7 +74,7 @@ def explain(stream: EventStream, screen: Screen) -> None:
 
 
 def upload(store: Store, stream: EventStream, batch: int) -> None:
-    """One batch by stream load, under its own label.
+    """Uploads one batch by stream load, under its own label.
 
     Raises:
         StoreError: the reply is not a success.
@@ -157,7 +157,7 @@ def differing_rows(table: Table, keys: pa.Table) -> int:
 
 
 def show_story(table: Table, stream: EventStream, screen: Screen) -> None:
-    """One flight whose departure was reported after its arrival, version by version."""
+    """Shows one flight whose departure was reported after its arrival, version by version."""
     flight = flight_with_late_departure(stream)
     keys = stream.flights.slice(flight, 1).select(list(KEY))
     name = keys.to_pylist()[0]
@@ -179,7 +179,10 @@ def show_story(table: Table, stream: EventStream, screen: Screen) -> None:
 
 
 def flight_with_late_departure(stream: EventStream) -> int:
-    """The first flight scheduled, arrived and departed in three batches of that order; else any departed."""
+    """Finds the first flight scheduled, arrived and departed in three batches of that order.
+
+    Without such a flight the result is any departed one.
+    """
     first = np.full((4, stream.flights.num_rows), stream.batch_count)
     np.minimum.at(first, (stream.kind, stream.flight), stream.batch)
     scheduled, departed, arrived, _ = first
@@ -188,7 +191,7 @@ def flight_with_late_departure(stream: EventStream) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Clock times are no quantities: 1430, not 1,430; seconds are always 0."""
+    """Formats values as text: a clock time is no quantity (1430, not 1,430), and its seconds are always 0."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="minutes")
     return None if value is None else str(value)

@@ -61,7 +61,7 @@ def run_routine(store: Store, stream: EventStream, flights: int | None, screen: 
 
 
 def _arrive(store: Store, job_id: int, stream: EventStream, go: int, directory: Path) -> RoutineJob:
-    """Every third batch, in the reverse order of their names; then the job runs."""
+    """Adds every third batch, in the reverse order of their names, and runs the job."""
     for batch in range(go, stream.batch_count, _ARRIVALS):
         hidden = directory / f".{batch}"
         hidden.write_bytes(to_json_lines(stream.rows(batch)))

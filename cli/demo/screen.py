@@ -36,7 +36,7 @@ class Screen:
         self.console.print(f"\n[bold cyan]{escape(prompt)}[/bold cyan] {escape(text)}", soft_wrap=True)
 
     def block(self, text: str) -> None:
-        """Lines that must stay as they are."""
+        """Prints lines that must stay unchanged."""
         self.console.print(text, markup=False, soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -2,8 +2,8 @@
 
     python -m cli.demo.spark_job DATA_DIR db.table EVENTS CHECKPOINT MASTER [DRIVER_BYTES_MAX]
 
-It loads every event file there is, a version per epoch, and prints a line of JSON for each epoch when its
-rows are visible and before Spark notes it as done.
+It loads every event file, a version per epoch. For each epoch it prints a line of JSON when the rows are
+visible, before Spark records the epoch as done.
 """
 
 from __future__ import annotations

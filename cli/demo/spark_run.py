@@ -107,7 +107,7 @@ def run_until_killed(store: Store, table: str, events: Path, checkpoint: Path) -
 
 
 def show_epochs(table: Table, screen: Screen) -> None:
-    """One line an epoch."""
+    """Shows one line for each epoch."""
     loaded = [info for info in table.history() if info.label.startswith("spark-")]
     screen.table(
         ["epoch", "version", "rows", "superseded", "late", "ms in the store"],
@@ -176,8 +176,8 @@ def spark_session(
     """Yields a quiet session whose files stay under `directory`.
 
     Args:
-        master: as Spark writes it; executors in processes of their own are told where this process has its
-            modules from.
+        master: as Spark writes it; executors in processes of their own import modules from the paths of this
+            process.
         more: further settings.
     """
     (directory / "conf").mkdir()

@@ -30,7 +30,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Upload:
-    """Tab-separated lines for stream load, and what they show."""
+    """Tab-separated lines for stream load, and a remark on their effect."""
 
     lines: str
     remark: str

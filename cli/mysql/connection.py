@@ -1,9 +1,9 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
-1. The server greets with 20 random bytes; the client answers with its name, what it can do, and
+1. The server greets with 20 random bytes; the client answers with its name, its capabilities, and
    SHA1(password) hidden by those bytes. With TLS it first requests encryption. The server switches a client
    with another authentication method to this one.
-2. Each command runs in the connection's own session, so what one connection sets no other sees (W13).
+2. Each command runs in the connection's own session, so no other connection sees its variables (W13).
 3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
 
@@ -90,7 +90,7 @@ class Connection:
         self._session: Session | None = None
 
     def serve(self) -> None:
-        """Until the client leaves or breaks the protocol."""
+        """Serves the connection until the client leaves or breaks the protocol."""
         try:
             if self._greet():
                 self._channel = _resized(self._channel)
@@ -105,7 +105,7 @@ class Connection:
             self._channel.socket.close()  # with TLS it is another than was accepted
 
     def stop(self) -> None:
-        """Called from another thread: interrupts what runs and closes the connection."""
+        """Interrupts the running statement and closes the connection; another thread calls this."""
         if self._session is not None:
             self._session.interrupt()
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ class Connection:
     # ------------------------------------------------------------------------------------------ login
 
     def _greet(self) -> bool:
-        """Whether the client may stay."""
+        """Performs the handshake; returns whether the client is admitted."""
         self._channel.write(self._greeting())
         payload = self._channel.read()
         capabilities = int.from_bytes(payload[:4], "little")
@@ -182,7 +182,7 @@ class Connection:
         return False
 
     def _renew(self, database: str) -> None:
-        """A session with nothing set, in a database if one is named."""
+        """Starts a session without variables or prepared statements, in a database if one is named."""
         if self._session is not None:
             self._session.close()
         self._session = self._make_session(self._user, self.number)

@@ -1,7 +1,7 @@
 """Prepared statements: a text with `?`, whose values follow in the binary protocol.
 
-Values are put into the text as literals at the places of the `?` tokens; what the parser then sees is what
-it sees of any client.
+Values are put into the text as literals at the places of the `?` tokens, so the parser sees the same text as
+from any client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ class Prepared:
         return cls(text, tuple(place for place in places if text[place] == "?"))
 
     def filled(self, payload: Payload) -> str:
-        """The text with the values of an execution, whose payload stands behind the iteration count."""
+        """Returns the text with the values of an execution.
+
+        Args:
+            payload: of the execution, read up to and with the iteration count.
+        """
         literals = self._literals(payload) if self.places else []
         parts, end = [], 0
         for place, literal in zip(self.places, literals, strict=True):

@@ -40,7 +40,7 @@ _BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
 
 
 def number_and_state(error: StoreError) -> tuple[int, str]:
-    """Error number and SQL state."""
+    """Returns the error number and the SQL state of an error."""
     known = _BY_KIND.get(error.kind)
     if known is not None:
         return known

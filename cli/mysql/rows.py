@@ -5,8 +5,8 @@ A batch becomes one buffer of packets:
 1. Each column turns into byte strings, one a row: text with its length in front (text protocol), or numbers,
    dates and lengths as they are in memory (binary protocol).
 2. The columns are joined row by row; the binary protocol has a null bitmap in front.
-3. The packet headers, made from the rows' lengths, are joined in front, and the buffer below the joined array
-   is what is sent.
+3. The packet headers, made from the rows' lengths, are joined in front, and the connection sends the buffer
+   below the joined array.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def column_definition(field: pa.Field, database: str = "", table: str = "") -> b
 
 
 def _described(kind: pa.DataType) -> tuple[int, int, int, int, int]:
-    """Protocol type, width, decimals, flags, character set."""
+    """Returns protocol type, width, decimals, flags and character set of a column."""
     number = _NUMBERS.get(kind)
     flags = _BINARY_FLAG | _NUMBER_FLAG
     if number is not None:
@@ -130,7 +130,7 @@ def _moments(column: pa.Array) -> pa.Array:
 
 
 def _measured(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Byte strings and, to stand in front of them, their lengths; NULL has a length of its own."""
+    """Returns the encoded lengths and the byte strings, which follow them; NULL has a length of its own."""
     lengths = pc.binary_length(values).fill_null(0)
     counts = lengths.to_numpy()
     small = np.minimum(counts, 250)

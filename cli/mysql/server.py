@@ -1,7 +1,7 @@
 """The listening side: one thread accepts clients, and every client has a thread of its own.
 
-Threads, not an event loop: a session runs one statement at a time and blocks in DuckDB and in file reads,
-and a blocking `send` is all the back-pressure a slow reader needs.
+The server uses threads, not an event loop: a session runs one statement at a time and blocks in DuckDB and in
+file reads. A blocking `send` is enough back-pressure for a slow reader.
 """
 
 from __future__ import annotations

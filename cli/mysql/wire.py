@@ -60,7 +60,7 @@ class Channel:
         """Returns the next payload, after a flush of the written bytes.
 
         Raises:
-            ConnectionError: the client has gone.
+            ConnectionError: the client has disconnected.
             ProtocolError: the payload is larger than allowed.
         """
         self.flush()

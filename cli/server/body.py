@@ -1,9 +1,9 @@
 """An upload on its way from the event loop to the thread that loads it.
 
 The thread reads; the loop feeds. Between them lie at most `HELD_BYTES_MAX` bytes, so a load that is slower
-than its client makes the client wait (TCP does the rest). The loop is told when the first byte is wanted:
-until then a client that asked for `100 Continue` has sent none, and everything that can be refused was
-refused.
+than its client makes the client wait (TCP does the rest). The thread notifies the loop when it wants the
+first byte: until then a client that expects `100 Continue` has sent none, and every possible refusal was
+made.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ class BodyPipe:
         await self._has_room.wait()
 
     def end(self, *, is_cut: bool) -> None:
-        """Nothing follows. `is_cut`: the client left before it had sent everything (LR4)."""
+        """Marks the end of the body.
+
+        Args:
+            is_cut: the client left before it had sent everything (LR4).
+        """
         if is_cut or (self._announced is not None and self._received != self._announced):
             announced = "" if self._announced is None else f" of {self._announced}"
             self.fail(
@@ -95,7 +99,7 @@ class BodyPipe:
     # thread
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, all of them unless the body ends before.
+        """Reads `size` bytes, and fewer only at the end of the body.
 
         Raises:
             StoreError: the client stopped, sent too much or nothing for too long, or the server stops.
@@ -146,4 +150,4 @@ class BodyPipe:
         return True
 
     def close(self) -> None:
-        """The rest of the body is of no interest."""
+        """Ignores the rest of the body."""

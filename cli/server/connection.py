@@ -1,8 +1,7 @@
-"""HTTP connections whose every answer is JSON, also to requests that are no HTTP.
+"""HTTP connections whose replies are all JSON, also to requests that are no HTTP.
 
-Beyond aiohttp's own: a request that cannot be parsed is answered with a Status and a Message, and a client
-that closes its side in the middle of a body (a length that lies) still gets the answer it may be waiting
-for.
+Two cases extend aiohttp's connections. A request that cannot be parsed is answered with a Status and a
+Message. A client that closes its side in the middle of a body (of a wrong length) still receives its reply.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     PUT  /api/{db}/{table}/_stream_load                  one load (cli.server.stream_load_api)
     PUT  /api/_http_stream                               one load by an INSERT statement
     PUT  /api/{db}/_stream_load_2pc                      commits or aborts a pre-committed load
-    GET  /api/{db}/_load_info, /api/{db}/get_load_state  what became of a label
+    GET  /api/{db}/_load_info, /api/{db}/get_load_state  the state of a label
     GET  /api/_load_error_log?file=...                   rows that a load left out
     GET  /health, /api/health, /metrics, /api/fe_version_info, /api/backends, ...   for probes
     (cli.server.status_api)

@@ -23,8 +23,10 @@ _ARENAS: Final = 4
 
 
 def keep_little_freed_memory() -> None:
-    """Makes the process give large blocks back as soon as they are freed; of no effect without glibc. Large
-    loads release small ones (`runtime.freed_memory`)."""
+    """Makes the process return large blocks as soon as they are freed; of no effect without glibc.
+
+    Large loads release small ones (`runtime.freed_memory`).
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return

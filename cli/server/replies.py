@@ -9,7 +9,7 @@ from aiohttp import web
 
 
 def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> web.Response:
-    """Any value as JSON. Text of a header that is no Unicode is written as escapes."""
+    """Builds a reply with any value as JSON. Header text that is no Unicode is written as escapes."""
     try:
         body = json.dumps(values, ensure_ascii=False, indent=indent).encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
 """The services of a server: their start, stop and addresses.
 
-start               in order; one that cannot start stops those before it, and its error is the answer
-SIGTERM, SIGINT     services stop in reverse order, running work gets its time
-a second signal     work that still runs is given up
+start               in order; one that cannot start stops those before it, and its error is raised
+SIGTERM, SIGINT     services stop in reverse order, running work has time to end
+a second signal     work that still runs is abandoned
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_exposure(store: Store, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address."""
+    """Returns whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

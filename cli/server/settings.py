@@ -20,17 +20,18 @@ class ServerSettings:
 
     Attributes:
         host: address to listen on.
-        advertised_address: `host:port` that stream loads are sent on to with 307; empty for where they came.
+        advertised_address: `host:port` that stream loads are redirected to with 307; empty for the address of
+            the request.
         tls_certificate_file, tls_key_file: PEM files; both or none.
         concurrent_loads_max: loads that run at a time; the others wait.
-        body_idle_seconds: a client that sends nothing for this long is given up.
+        body_idle_seconds: the server ends an upload whose client sends nothing for this long.
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
         stop_seconds: time for running loads after a stop signal.
         mysql_connections_max: MySQL clients at a time; more are refused.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
-        maintenance_seconds: how often every table is looked at for compaction and old versions; 0 never.
+        maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
 
     host: str = "127.0.0.1"

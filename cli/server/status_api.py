@@ -41,7 +41,7 @@ class StatusApi:
     # ------------------------------------------------------------------------------------------ loads
 
     async def load_info(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/{db}/_load_info?label=...: how a load ended."""
+        """Serves GET /api/{db}/_load_info?label=...: the state of a load and the reason of its failure."""
         record = await asyncio.to_thread(self._labelled, user, names[0], request.query.get("label", ""))
         if isinstance(record, web.Response):
             return record
@@ -57,7 +57,10 @@ class StatusApi:
         return json_reply({"status": "OK", "msg": "Success", "jobInfo": info})
 
     async def load_state(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/{db}/get_load_state?label=...: the state of its transaction; UNKNOWN for a free label."""
+        """Serves GET /api/{db}/get_load_state?label=...: the state of its transaction.
+
+        The state of a free label is UNKNOWN.
+        """
         record = await asyncio.to_thread(self._labelled, user, names[0], request.query.get("label", ""))
         if isinstance(record, web.Response):
             return manager_reply("UNKNOWN") if record.status == 404 else record
@@ -71,7 +74,10 @@ class StatusApi:
         return record
 
     async def error_log(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/_load_error_log?file=...; its name cannot be guessed, so it needs no login (LS11)."""
+        """Serves GET /api/_load_error_log?file=...
+
+        The name of a log cannot be guessed, so the request needs no login (LS11).
+        """
         given = request.query.get("file", "")
         match = _LOG_NAME.fullmatch(given)
         path = log_path(self._store.path, match[1]) if match else None
@@ -85,33 +91,33 @@ class StatusApi:
     # ------------------------------------------------------------------------------------------ probes
 
     async def health(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /health: the catalog can be read."""
+        """Serves GET /health: checks that the catalog can be read."""
         await asyncio.to_thread(self._store.databases)
         return json_reply({"status": "OK", "msg": "To Be Added"})
 
     async def health_of_backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/health."""
+        """Serves GET /api/health."""
         return manager_reply({"online_backend_num": 1, "total_backend_num": 1})
 
     async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /metrics."""
+        """Serves GET /metrics."""
         accept = request.headers.get("Accept", "")
         body, content_type = await asyncio.to_thread(self._metrics.scrape, accept)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def bootstrap(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/bootstrap: whether the service is up."""
+        """Serves GET /api/bootstrap: whether the service is up."""
         data = {"replayedJournalId": 0, "queryPort": 0, "rpcPort": 0, "version": _version()}
         return manager_reply(data)
 
     async def backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/backends: where loads may be sent directly: here."""
+        """Serves GET /api/backends: the servers that accept loads directly, which is this one."""
         url = urlsplit(f"//{request.headers.get('Host')}" if request.headers.get("Host") else self.address)
         backend: dict[str, Any] = {"ip": url.hostname, "http_port": url.port or 80, "is_alive": True}
         return manager_reply({"backends": [backend]})
 
     async def version(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """GET /api/fe_version_info."""
+        """Serves GET /api/fe_version_info."""
         major, minor, patch = DORIS_VERSION
         info = {
             "dorisBuildVersionPrefix": "doris",

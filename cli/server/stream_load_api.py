@@ -1,13 +1,13 @@
-"""Stream load over HTTP: what happens between a request and `loaders.stream_load`.
+"""Stream load over HTTP: the steps between a request and `loaders.stream_load`.
 
-1. A client that waits for `100 Continue`, and one that sends no body at all, is sent on with 307 (LR1), to
-   the advertised address or back to where it came from; the mark in the new address ends this. Others are
-   served at once: they have sent the body already.
+1. A client that waits for `100 Continue`, and one that sends no body at all, is redirected with 307 (LR1), to
+   the advertised address or back to the address of the request; the mark in the new address ends this. Others
+   are served at once: they have sent the body already.
 2. The length must be announced, or the body be chunked (LR3).
 3. The load runs in a thread, which checks headers, user and table before it requests the body: the server
    sends `100 Continue` when the thread reads its first byte. Small bodies that are on their way anyway are
    read before a thread starts.
-4. The reply is 200 with a Status, whatever became of the load (LR2).
+4. The reply is 200 with a Status, whatever the outcome of the load (LR2).
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class StreamLoadApi:
             self._threads.shutdown(wait=False)
 
     async def stream_load(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
-        """PUT /api/{db}/{table}/_stream_load."""
+        """Serves PUT /api/{db}/{table}/_stream_load."""
         database, table = names
         load = partial(stream_load, self._store, database, table)
         return await self._load(request, user, lambda headers: database, load)
 
     async def http_stream(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
-        """PUT /api/_http_stream: a load by the statement in the header `sql` (LH26)."""
+        """Serves PUT /api/_http_stream: a load by the statement in the header `sql` (LH26)."""
 
         def load(body: BinaryIO, headers: Mapping[str, str], *, turn: Turn) -> StreamLoadReply:
             return http_stream(self._store, headers.get("sql", ""), body, headers, turn=turn)
@@ -87,7 +87,10 @@ class StreamLoadApi:
     async def end_transaction(
         self, request: web.BaseRequest, names: list[str], user: str
     ) -> web.StreamResponse:
-        """PUT /api/{db}/_stream_load_2pc, /api/{db}/{table}/_stream_load_2pc: the second phase (PC2)."""
+        """Serves PUT /api/{db}/_stream_load_2pc and /api/{db}/{table}/_stream_load_2pc.
+
+        This is the second phase of a load in two phases (PC2).
+        """
         if self._settings.advertised_address and _MARK not in request.query:
             return _moved(request, self._settings.advertised_address)
         headers = _first_headers(request)
@@ -165,7 +168,7 @@ class StreamLoadApi:
         return None if isinstance(body, BodyPipe) else self._turns
 
     def _check_length(self, request: web.BaseRequest) -> None:
-        """LR3, LR5."""
+        """Checks the headers of a request before its body is read (LR3, LR5)."""
         if self._is_stopping:
             raise _stopping()
         announced, is_chunked = request.content_length, _is_chunked(request)
@@ -236,7 +239,7 @@ def _must_move(request: web.BaseRequest, advertised: str) -> bool:
 
 
 def _moved(request: web.BaseRequest, advertised: str) -> web.Response:
-    """307: method, headers and body stay the same at the new address."""
+    """Redirects with 307: method, headers and body stay the same at the new address."""
     origin = f"{request.scheme}://{advertised}" if advertised else _origin(request)
     query = f"{request.rel_url.raw_query_string}&{_MARK}=1".lstrip("&")
     response = failure(

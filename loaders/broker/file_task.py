@@ -126,7 +126,7 @@ class FileTask:
         return self._write(done, buffer) if len(buffer) else done
 
     def _with_path_fields(self, batch: SourceBatch) -> SourceBatch:
-        """B7: fields of the path replace columns of the file with the same name."""
+        """Replaces columns of the file by the fields of its path with the same name (B7)."""
         if not self.file.path_fields:
             return batch
         taken = {name.lower() for name, _ in self.file.path_fields}
@@ -166,7 +166,7 @@ class FileTask:
 
 
 class _CountedBody:
-    """The file from its start to its end, counting what was read of it.
+    """A file, read from its start to its end, that counts the bytes read.
 
     It reports every few MB itself: a Parquet file is read as a whole before its first rows.
     """

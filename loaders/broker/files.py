@@ -42,7 +42,7 @@ class InputFile:
     """One file.
 
     Attributes:
-        uri: what it is known by: a local path, or a URI with all that opens it.
+        uri: its identity: a local path, or a URI with all parameters that open it.
         size: bytes.
         path_fields: fields of its path, in the order of COLUMNS FROM PATH AS.
         server: of a remote file, the URI without its path, which `pyarrow.fs` understands.
@@ -79,8 +79,8 @@ class _Address:
     Attributes:
         head: scheme, login and bucket.
         path: below the bucket.
-        query: parameters as they were given.
-        parameters: the same, each once: the read goes to the server that the check saw.
+        query: parameters as they were written.
+        parameters: the same, each once: the read uses the server that the check saw.
     """
 
     head: str
@@ -122,7 +122,9 @@ def without_login(uri: str) -> str:
 
 
 def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
-    """Files that the patterns of a description match (B6), each once, in the order of patterns and names.
+    """Finds the files that the patterns of a description match (B6).
+
+    Each file is listed once, in the order of patterns and names.
 
     Args:
         allowed: directories and URIs below which files may be read.
@@ -150,7 +152,10 @@ def find_files(description: DataDescription, allowed: Sequence[str]) -> list[Inp
 
 
 def _local_path(uri: str) -> str:
-    """`file:///a` as `/a`: what is on this host has one spelling, so that nothing slips through."""
+    """Converts `file:///a` to `/a`.
+
+    A file of this host has one spelling, so that no other spelling bypasses the allow-list.
+    """
     return unquote(urlsplit(uri).path) if uri.lower().startswith("file:") else uri
 
 
@@ -171,7 +176,10 @@ def _local(pattern: str) -> list[InputFile]:
 
 
 def _parts(uri: str) -> tuple[str, str]:
-    """A URI and its parameters: they begin at the last `?` that `name=` follows, others are of the path."""
+    """Splits a URI from its parameters.
+
+    Parameters begin at the last `?` before a `name=`; any other `?` belongs to the path.
+    """
     starts = [match.start() for match in re.finditer(r"\?(?=\w+=)", uri)]
     return (uri[: starts[-1]], uri[starts[-1] :]) if starts else (uri, "")
 
@@ -232,7 +240,7 @@ def _below(folder: str, path: str) -> str:
 
 
 def _split(pattern: str) -> tuple[str, list[str]]:
-    """The folder whose files are looked at, and the parts below it from the first with a wildcard on."""
+    """Splits a pattern into the folder to list and the parts below it, from the first with a wildcard on."""
     parts = pattern.split("/")
     plain = list(takewhile(lambda part: not _WILDCARD.search(_ESCAPED.sub("", part)), parts))
     folder = "/".join(_ESCAPED.sub(r"\1", part) for part in plain)
@@ -240,7 +248,9 @@ def _split(pattern: str) -> tuple[str, list[str]]:
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether a path is of a pattern, part by part: `*` does not cross a slash, `**` is any folders or none.
+    """Checks a path against a pattern, part by part.
+
+    `*` does not cross a slash; `**` matches any number of folders, including none.
 
     As on the local disk, `**` leaves out folders whose name begins with a dot.
     """
@@ -264,7 +274,7 @@ def _negated(found: re.Match[str]) -> str:
 
 
 def _braces(pattern: str) -> list[str]:
-    """`a{b,c}` as `ab` and `ac`."""
+    """Expands `a{b,c}` to `ab` and `ac`."""
     match = _BRACES.search(pattern)
     if match is None:
         return [pattern]
@@ -273,11 +283,11 @@ def _braces(pattern: str) -> list[str]:
 
 
 def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
-    """Checks every folder that a pattern could match, without a look at the files.
+    """Checks every folder that a pattern could match, without access to the files.
 
     Raises:
-        AccessDeniedError: a folder it would look into is not below any of the allowed ones.
-        InvalidInputError: `..` leads out of what its wildcards match.
+        AccessDeniedError: a folder that the pattern reads is not below any of the allowed ones.
+        InvalidInputError: `..` leads out of the folders that its wildcards match.
     """
     name = shown(_local_path(pattern))
     pattern = _rooted(pattern, allowed)
@@ -295,9 +305,10 @@ def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
 
 
 def check_allowed(uri: str, allowed: Sequence[str]) -> None:
-    """Whether a file, or what is below a directory, may be read.
+    """Checks that a file, or the content of a directory, may be read.
 
-    A bucket is that of one server: a URI with an endpoint is only below an allowed one with the same.
+    A bucket belongs to one server: a URI with an endpoint is only below an allowed URI with the same
+    endpoint.
 
     Raises:
         AccessDeniedError: it is not below any of the allowed ones.

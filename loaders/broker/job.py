@@ -34,7 +34,7 @@ class LoadJob(JobRecord):
         allowed: directories and URIs below which it may read.
         attempts: how often it was begun.
         files, files_done: files there are, and those staged already.
-        bytes_total, bytes_done: their sizes, and what was read of them.
+        bytes_total, bytes_done: their sizes, and the bytes read of them.
         loaded, filtered, unselected: rows; -1 while not counted.
         error: `type:...; msg:...` when cancelled (B14).
         is_cancelling: a user requested its end.

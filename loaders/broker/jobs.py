@@ -19,7 +19,7 @@ class LoadJobs(JobStore[LoadJob]):
         super().__init__(catalog, "broker", LoadJob)
 
     def all(self, database: str | None = None, name: str | None = None) -> dict[int, LoadJob]:
-        """Returns jobs by number, oldest first; those whose process is gone are cancelled first."""
+        """Returns jobs by number, oldest first; jobs whose process has ended are cancelled before."""
         found = super().all(database, name)
         for job_id, each in found.items():
             if each.is_abandoned:
@@ -64,7 +64,7 @@ class LoadJobs(JobStore[LoadJob]):
         return asked
 
     def may_start(self, job_id: int, running_max: int) -> bool:
-        """Whether a waiting job is the next one: by priority, then by age (B9)."""
+        """Returns whether a waiting job is the next one: by priority, then by age (B9)."""
         jobs = self.all()
         if sum(job.state in (LOADING, COMMITTED) for job in jobs.values()) >= running_max:
             return False

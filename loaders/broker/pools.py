@@ -1,8 +1,8 @@
 """The readers of a broker load's files: processes of this host, or Spark's executors.
 
-Spark starts in some ten seconds, so a load that a few processes can read in about that time does not go
-there. Either way a file that cannot be read just now is tried again, one that can never be loaded is not
-(B18). A job that is to end does not wait for its files: each ends at the next piece it reads.
+Spark starts in some ten seconds, so a few processes read any load that they can read in about that time.
+Both engines retry a file that cannot be read just now, but not one that can never be loaded (B18). A job that
+is to end does not wait for its files: each ends at the next piece it reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Watch(Protocol):
 
 
 def choose_engine(asked: str, size: int) -> str:
-    """`spark` or `local`.
+    """Chooses `spark` or `local` for files of a total size.
 
     Raises:
         InvalidInputError: the job requires Spark, which cannot run here.
@@ -158,7 +158,7 @@ def _begin_worker(counts: SynchronizedArray[int], stop: ctypes.c_bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """A process whose parent was killed would wait for tasks for ever."""
+    """Ends this process with its parent: without a parent it would wait for tasks for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -126,7 +126,7 @@ class BrokerLoad:
         return jobs.get(job_id)
 
     def tasks(self, files: Sequence[Sequence[InputFile]]) -> list[FileTask]:
-        """One task a file, in the order of descriptions and files."""
+        """Builds one task for each file, in the order of descriptions and files."""
         tasks = []
         for number, (description, found) in enumerate(zip(self.spec.descriptions, files, strict=True)):
             table = self.store.table(f"{self.spec.database}.{description.table}")
@@ -292,7 +292,7 @@ class _Running:
 
 
 def _error_text(error: BaseException) -> str:
-    """B14."""
+    """Returns the ErrorMsg of a failed job (B14)."""
     if isinstance(error, TimedOut):
         return f"type:TIMEOUT; msg:{error}"
     if isinstance(error, Cancelled):

@@ -23,14 +23,14 @@ def _progress(job: LoadJob) -> str:
 
 
 def _counts(job: LoadJob) -> str | None:
-    """B13."""
+    """Formats the row counts as EtlInfo (B13); None while they are unknown."""
     if job.loaded < 0:
         return None
     return f"unselected.rows={job.unselected}; dpp.abnorm.ALL={job.filtered}; dpp.norm.ALL={job.loaded}"
 
 
 def _task(job: LoadJob) -> str:
-    """B15."""
+    """Formats the settings of the job as TaskInfo (B15)."""
     spec = job.spec
     return (
         f"cluster:N/A; timeout(s):{spec.timeout_seconds}; max_filter_ratio:{spec.max_filter_ratio}; "
@@ -39,7 +39,7 @@ def _task(job: LoadJob) -> str:
 
 
 def _details(job: LoadJob) -> dict[str, Any]:
-    """B16."""
+    """Returns the JobDetails (B16)."""
     waiting = [] if job.has_ended else [f"pid {job.owner[0]}"]
     return {
         "Unfinished backends": {job.spec.label: waiting} if waiting else {},

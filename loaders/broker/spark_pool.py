@@ -63,7 +63,7 @@ class _SparkRun:
         self.watch(len(ended), sum(end for end in ended.values() if isinstance(end, int)))
 
     def _collect(self, ends: Accumulator[Ends], slices: int) -> None:
-        """The job, in the thread that its group belongs to."""
+        """Runs the Spark job in the thread that its job group belongs to."""
         context = self.spark.sparkContext
 
         def run(numbered: tuple[int, FileTask]) -> FileResult | None:
@@ -93,11 +93,11 @@ def run_on_spark(
 
     Args:
         parallelism: how many at once; 0 means as many as there are cores.
-        group: what Spark's pages show the job as; unique in the application.
+        group: name of the job on Spark's pages; unique in the application.
 
     Raises:
         StoreError: of a file that cannot be loaded.
-        UnavailableError: what Spark could not do.
+        UnavailableError: Spark failed; the message has the reason.
     """
     use_this_python()
     return _SparkRun(spark, tasks, group, watch).run(min(parallelism or len(tasks), len(tasks)))

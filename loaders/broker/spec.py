@@ -125,7 +125,10 @@ class LoadSpec:
         return int(self._given("load_parallelism") or 0)
 
     def _given(self, name: str) -> str:
-        """Without blanks. Jobs that were recorded before empty values were refused can still have one."""
+        """Returns a property without blanks at its ends.
+
+        The value can be empty in jobs that were recorded before empty values were refused.
+        """
         return self.properties.get(name, "").strip()
 
     def check(self) -> None:

@@ -37,7 +37,7 @@ class BrokerStatements(JobStatements):
         return Result(info=f"{{'label':'{spec.label}', 'status':'PENDING', 'jobId':'{job_id}'}}")
 
     def show(self, statement: sql.ShowLoad, database: str) -> Result:
-        """B12."""
+        """Runs SHOW LOAD (B12)."""
         wanted = statement.filter
         lines = [
             job_line(job_id, job)
@@ -50,7 +50,7 @@ class BrokerStatements(JobStatements):
         return text_rows(SHOW_COLUMNS, lines[statement.offset : end])
 
     def cancel(self, statement: sql.CancelLoad, database: str) -> Result:
-        """B17.
+        """Runs CANCEL LOAD (B17).
 
         Raises:
             NotFoundError, InvalidInputError: there is nothing to cancel.
@@ -67,7 +67,7 @@ class BrokerStatements(JobStatements):
 
 
 def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:
-    """NULL first; numbers by their value.
+    """Returns the sort key of a column: NULL first, numbers by their value.
 
     Raises:
         InvalidInputError: SHOW LOAD has no such column.

@@ -54,7 +54,7 @@ def submit(store: Store, spec: LoadSpec, allowed: Sequence[str], user: str) -> i
 
 
 def resume(store: Store) -> list[int]:
-    """Starts the jobs again whose process is gone before they ended; returns their numbers."""
+    """Starts the jobs again whose process ended before them; returns their numbers."""
     jobs = LoadJobs(store.catalog)
     resumed = []
     for job_id in jobs.abandoned():

@@ -42,7 +42,7 @@ def spec_fields(clauses: LoadClauses) -> dict[str, Any]:
 
 
 def matches_like(pattern: str, text: str) -> bool:
-    """Whether a text matches a LIKE pattern, case included."""
+    """Returns whether a text matches a LIKE pattern, with the same case."""
     parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 

@@ -59,7 +59,7 @@ class OneTable:
     """See the module.
 
     Args:
-        now: what CURRENT_TIMESTAMP is.
+        now: the value of CURRENT_TIMESTAMP.
         on_begun: called with the transaction's id.
     """
 
@@ -89,7 +89,7 @@ class ManyTables:
     """See the module.
 
     Args:
-        now: what CURRENT_TIMESTAMP is.
+        now: the value of CURRENT_TIMESTAMP.
         on_begun: called with the transaction's id, once there is a table.
     """
 

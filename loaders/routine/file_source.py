@@ -1,9 +1,9 @@
 """FROM FILES: the files that a pattern matches, each once, in the order of their names.
 
-The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. Which files those
-are is kept beside the job, in the transaction that publishes their rows; whatever else matches is still to
-come. A file counts as read by its name: what is appended to it later is not seen, so files should be put in
-place whole (written elsewhere, then renamed).
+The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. The names of
+these files are kept beside the job, in the transaction that publishes their rows; any other match is still to
+be read. A file counts as read by its name: later appended rows are not seen, so files should be put in place
+whole (written elsewhere, then renamed).
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class FileSource:
         self._read_before = read_before
 
     def identity(self) -> str:
-        """See `Source`: files are known by their names."""
+        """Implements `Source.identity`: always empty, because the names of files identify them."""
         return ""
 
     def bounds(self) -> dict[str, Bounds]:
-        """See `Source`."""
+        """Implements `Source.bounds`."""
         done, waiting = self._state()
         return {PARTITION: Bounds(0, done + len(waiting))}
 
     def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """See `Source`: from the first file."""
+        """Implements `Source.first_offsets`: a job begins at the first file."""
         return {name: bounds[name].earliest for name in partitions}
 
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
-        """See `Source`: one file each."""
+        """Implements `Source.pieces`: each piece is one file."""
         _, waiting = self._state()
         for span in spans:
             offsets = range(span.start, span.end)

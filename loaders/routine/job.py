@@ -4,8 +4,8 @@
     any of them ──STOP──▶ STOPPED (final)        any of them ──table dropped──▶ CANCELLED (final)
 
 Every method is a function from one record to the next; `RoutineJobs` stores the result. A task may commit
-only while the record lists it (R12). A pause, a time-out or a take-over by another process removes it from
-the list and so fences it.
+only while the record lists it (R12). A pause, a time-out or a new owner process removes it from the
+list and so fences it.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class RoutineJob(JobRecord):
         other_message: why the last task was aborted (R33).
         source_id: identity of the log that the offsets belong to, empty where the source has none.
         progress: next offset of each partition.
-        latest: end of each partition when it was last looked at.
+        latest: end of each partition at the last look-up.
         tasks: by id; the generation that may commit.
         wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
-        allowed: where files may be read beside what the settings allow.
+        allowed: where files may be read, besides the paths that the settings allow.
         auto_resumes: how often it resumed by itself since the last rows.
-        timeouts: tasks in a row that took too long; each doubles the time for the next.
+        timeouts: tasks in a row that ran too long; each doubles the time for the next.
     """
 
     final_states: ClassVar[frozenset[str]] = FINAL
@@ -200,11 +200,14 @@ class RoutineJob(JobRecord):
         return replace(self, state=state, ended_ms=ended)
 
     def paused(self, kind: str, reason: str) -> RoutineJob:
-        """R6, R33."""
+        """Returns the job as paused, without tasks and with the reason (R6, R33)."""
         return replace(self.to(PAUSED), tasks={}, paused_ms=now_ms(), pause_kind=kind, reason=reason)
 
     def resumed(self, *, by_itself: bool = False) -> RoutineJob:
-        """R6, R34. A job that was not paused is scheduled again; the error window continues (R16)."""
+        """Returns the job as resumed, without tasks (R6, R34).
+
+        A job that was not paused is scheduled again; the error window continues (R16).
+        """
         statistic = replace(self.statistic, error_rows_after_resumed=0)
         resumes = self.auto_resumes + 1 if by_itself else 0
         return replace(
@@ -222,11 +225,14 @@ class RoutineJob(JobRecord):
         return replace(self.to(STOPPED), tasks={}, reason="", owner=NO_OWNER)
 
     def cancelled(self, reason: str) -> RoutineJob:
-        """R8."""
+        """Returns the job as cancelled, without tasks or owner (R8)."""
         return replace(self.to(CANCELLED), tasks={}, reason=reason, owner=NO_OWNER)
 
     def taken_over(self, owner: Owner) -> RoutineJob:
-        """With another process to run it: tasks of the one before cannot commit any more (R12)."""
+        """Returns the job with another process as its owner.
+
+        Tasks of the previous owner cannot commit any more (R12).
+        """
         state = NEED_SCHEDULE if self.state == RUNNING else self.state
         return replace(self, state=state, owner=owner, tasks={})
 
@@ -252,7 +258,7 @@ class RoutineJob(JobRecord):
         )
 
     def started(self, task_id: str, txn_id: int) -> RoutineJob:
-        """R37."""
+        """Records the transaction and the start time of a task (R37)."""
         if task_id not in self.tasks:
             return self
         begun = replace(self.tasks[task_id], txn_id=txn_id, started_ms=now_ms())
@@ -318,7 +324,7 @@ def _counted(before: Statistic, batch: Batch) -> Statistic:
 
 
 def _within_budget(job: RoutineJob) -> RoutineJob:
-    """R16: the batch that broke the budget is kept, the job pauses after it."""
+    """Pauses a job that exceeds its error budget; the batch that exceeded it is kept (R16)."""
     limits, found = job.spec.limits, job.statistic
     is_over = found.window_error_rows > limits.errors_max or (
         found.window_rows > 0 and found.window_error_rows / found.window_rows > limits.error_ratio_max

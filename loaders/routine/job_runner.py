@@ -2,8 +2,9 @@
 
 A round:
 
-1. A job whose table or database is gone is cancelled (R8). A pause of the system ends after its time (R34).
-   This process takes over a job that no living process runs, which fences its earlier tasks (R12).
+1. A job whose table or database was dropped is cancelled (R8). A pause of the system ends after its time
+   (R34). This process becomes the owner of a job that no living process runs, which fences its earlier tasks
+   (R12).
 2. The source returns the bounds of its partitions. New partitions begin at the offsets of the job (R26) and
    are dealt to tasks (R9). An offset outside the bounds pauses the job, or is moved with a message where the
    job has a reset policy (R27). A source that does not answer pauses the job until it does (R34).
@@ -80,7 +81,7 @@ class JobRunner:
         self._source_of: object = None
 
     def look(self) -> RoutineJob:
-        """Step 1 of the module. A job that another living process runs is left as it is."""
+        """Performs step 1 of the module. A job that another living process runs stays unchanged."""
         job = self._jobs.get(self._job_id)
         if job.has_ended or not (job.owner == this_process() or job.is_abandoned):
             return job
@@ -94,11 +95,11 @@ class JobRunner:
         return job
 
     def is_ours(self, job: RoutineJob) -> bool:
-        """Whether this process is to run rounds of it."""
+        """Returns whether this process runs the rounds of a job."""
         return job.owner == this_process() and job.state in (NEED_SCHEDULE, RUNNING)
 
     def round(self) -> Round:
-        """See the module."""
+        """Runs one round: steps 1 to 3 of the module."""
         job = self.look()
         if not self.is_ours(job):
             return Round()
@@ -152,7 +153,7 @@ class JobRunner:
             source.close()
 
     def _scheduled(self, job: RoutineJob, source: Source, bounds: Mapping[str, Bounds]) -> RoutineJob:
-        """Step 2 of the module."""
+        """Performs step 2 of the module: offsets and tasks follow the bounds of the source."""
         identity = source.identity()
         job = self._with_valid_offsets(job, bounds, identity)
         divided = {name for task in job.tasks.values() for name in task.partitions}
@@ -194,7 +195,7 @@ class JobRunner:
     # ------------------------------------------------------------------------------------------ tasks
 
     def _run_tasks(self, job: RoutineJob, source: Source, wanted: Mapping[str, list[Span]]) -> Round:
-        """Step 3 of the module."""
+        """Performs step 3 of the module: runs the tasks side by side."""
         table = None if job.spec.is_multi else self._store.table_of_id(job.table_id)
         deadline = time.monotonic() + job.timeout_ms / 1000
         full: dict[str, bool] = {}

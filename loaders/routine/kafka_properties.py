@@ -32,7 +32,7 @@ class KafkaProperties:
         partitions: those that are read; empty means all, new ones too (R26).
         offsets: where partitions begin: a number, OFFSET_BEGINNING, OFFSET_END or a time; by partition.
         default_offset: where the others begin.
-        group_id: as given, or empty.
+        group_id: as the user set it, or empty.
         client: properties of the client, without `property.`.
     """
 
@@ -86,7 +86,7 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
 
 
 def with_group(job: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties with a group of the job's own where none is given (R24).
+    """Returns the properties with a group of the job's own where the user set none (R24).
 
     A group that was made here before is made anew: the connector keeps consumers by group and partition, with
     the settings they began with.
@@ -103,7 +103,7 @@ def shown(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def time_ms(offset: str, zone: str = "+00:00") -> int | None:
-    """Unix time of an offset that is a time, None of any other.
+    """Converts an offset that is a time to Unix time; returns None for any other offset.
 
     Args:
         zone: the job's, by name or as `+08:00`.

@@ -59,7 +59,7 @@ readers: Final = ThreadPoolExecutor(_READERS, thread_name_prefix="kafka reader")
 
 
 def kafka_session() -> SparkSession:
-    """See the module.
+    """Returns the Spark session that reads Kafka; the module describes the choice.
 
     Raises:
         UnavailableError: Spark cannot run here, or not with the connector.
@@ -117,7 +117,7 @@ def _with_packages() -> SparkSession:
 
 
 def _is_fetched(version: str) -> bool:
-    """Whether Ivy has the connector of a version, from an earlier start."""
+    """Returns whether Ivy has the connector of a version from an earlier start."""
     jar = f"{_CONNECTOR.replace(':', '_')}-{version}.jar"
     return any(Path.home().glob(f".ivy2*/jars/{jar}"))
 

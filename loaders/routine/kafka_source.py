@@ -1,9 +1,9 @@
 """FROM KAFKA: offset ranges of a topic, read as batches by Spark's own Kafka connector.
 
-Offsets are looked up with a Kafka admin client in Spark's JVM; nothing joins a group or commits. Messages are
-read by `spark.read.format("kafka")` over explicit ranges, committed ones only, and a range that is not there
-any more fails the read rather than shrink it. Transaction markers take offsets too, so a range may bring
-fewer messages than it has offsets. The next range is read while the rows of one are mapped.
+Offsets are looked up with a Kafka admin client in Spark's JVM; the source joins no group and commits nothing.
+`spark.read.format("kafka")` reads explicit ranges, committed messages only. A range that is not there any
+more fails the read rather than shrink it. Transaction markers occupy offsets too, so a range may have fewer
+messages than offsets. The next range is read while the rows of one are mapped.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class KafkaSource:
         self._admin_lock = threading.Lock()
 
     def identity(self) -> str:
-        """See `Source`: the topic's id, which a topic of the same name made later does not have."""
+        """Implements `Source.identity`: the topic's id, which differs for a later topic of the same name."""
         return self._topic_id
 
     def bounds(self) -> dict[str, Bounds]:
-        """See `Source`.
+        """Implements `Source.bounds`.
 
         Raises:
             InvalidInputError: the topic lacks a partition of the job (R25).
@@ -79,7 +79,7 @@ class KafkaSource:
         return readers.submit(self._bounds).result()
 
     def first_offsets(self, partitions: Sequence[str], bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """See `Source`."""
+        """Implements `Source.first_offsets`."""
         found: dict[str, int] = {}
         for name in partitions:
             given = self._given.offsets.get(int(name), self._given.default_offset)
@@ -97,7 +97,7 @@ class KafkaSource:
         return found
 
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
-        """See `Source`: ranges that fit the driver."""
+        """Implements `Source.pieces`: each piece is a range of offsets that fits the driver."""
         ahead: deque[Future[Piece]] = deque()
         try:
             for span in self._cut(spans):
@@ -111,7 +111,7 @@ class KafkaSource:
                 piece.cancel()
 
     def close(self) -> None:
-        """The session is shared; it ends with the process."""
+        """Closes the admin client. The session is shared and ends with the process."""
         with self._admin_lock:
             admin, self._admin = self._admin, None
         if admin is not None:

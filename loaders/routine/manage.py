@@ -78,8 +78,8 @@ def alter(
     """Changes a paused job (R29).
 
     Raises:
-        NotFoundError: there is no such job, or its table is gone.
-        InvalidInputError: it is not paused, or what is given cannot be changed.
+        NotFoundError: there is no such job, or its table was dropped.
+        InvalidInputError: it is not paused, or one of the arguments cannot be changed.
     """
     jobs = RoutineJobs(store.catalog)
     job_id, found = jobs.find(database, name)

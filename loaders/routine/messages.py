@@ -1,8 +1,8 @@
 """Messages as bodies of rows: a line each; in a job of many tables, grouped by the table they name.
 
-There a message is `table|data` (R3): what stands before the first `|` is the name of a table of the job's
-database, the rest is a row as the job's format has it. A message without a name is a bad row. Messages of one
-table keep their order.
+There a message is `table|data` (R3): the text before the first `|` is the name of a table of the job's
+database, the rest is a row in the job's format. A message without a name is a bad row. Messages of one table
+keep their order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bodies_of(
 
     Args:
         is_multi: they name their tables.
-        line_end: what ends a line of the bodies.
+        line_end: the bytes that end a line of the bodies.
     """
     texts = pc.fill_null(messages.cast(pa.large_binary()), b"")
     if not is_multi:

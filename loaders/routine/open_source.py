@@ -14,10 +14,10 @@ from seqstore.store.store import Store
 
 
 def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
-    """Opens it.
+    """Opens the source of a job.
 
     Raises:
-        StoreError: what the source needs is not there.
+        StoreError: the source lacks a requirement.
     """
     if job.spec.source == FILES:
         allowed = [*store.settings.load_paths, *job.allowed]

@@ -144,7 +144,7 @@ def _source_properties(job: RoutineJob) -> dict[str, str]:
 
 
 def _statistic(job: RoutineJob) -> dict[str, Any]:
-    """R31. Rates are over the time of the tasks."""
+    """Returns the Statistic of a job (R31). Rates refer to the execution time of the tasks."""
     found = job.statistic
     seconds = max(found.task_ms, 1) / 1000
     return {
@@ -164,7 +164,7 @@ def _statistic(job: RoutineJob) -> dict[str, Any]:
 
 
 def _consumed(offset: int) -> str:
-    """R32: the last one read; before the first there is none."""
+    """Returns the last offset read (R32); before the first there is none."""
     return str(offset - 1) if offset else "OFFSET_ZERO"
 
 

@@ -57,13 +57,13 @@ class RoutineSpec(RowsSpec):
         return not self.table
 
     def check(self, target: Target | None) -> None:
-        """Checks the specification without a look at the source.
+        """Checks the specification without access to the source.
 
         Args:
             target: None where it has many tables.
 
         Raises:
-            InvalidInputError: names what is at fault.
+            InvalidInputError: names the property or clause at fault.
         """
         if not _NAME.fullmatch(self.name):  # R2
             raise InvalidInputError(
@@ -93,14 +93,14 @@ class RoutineSpec(RowsSpec):
             )
 
     def _check_multi(self, mode: str) -> None:
-        """R3: columns and conditions would be those of one table."""
+        """Checks a multi-table load: it has no columns or conditions, which belong to one table (R3)."""
         if mode != "UPSERT":
             raise _bad("Partial update is not supported in multi-table load.")  # F27
         if self.columns or self.assignments or self.where or self.preceding_filter:
             raise _bad("Multi-table load does not support setting columns info")
 
     def _check_flexible(self, target: Target) -> None:
-        """F27."""
+        """Checks that no setting contradicts a flexible partial update (F27)."""
         check_flexible(target.schema)
         file_format = self.properties.get("format", "csv")
         if file_format.lower() != "json":

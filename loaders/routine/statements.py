@@ -34,7 +34,7 @@ class RoutineStatements(JobStatements):
         return Result()
 
     def alter_routine(self, statement: sql.AlterRoutineLoad, database: str) -> Result:
-        """R29."""
+        """Runs ALTER ROUTINE LOAD (R29)."""
         if statement.clauses != sql.LoadClauses():
             raise InvalidInputError(
                 "ALTER ROUTINE LOAD changes PROPERTIES and source properties; columns and conditions cannot "
@@ -52,7 +52,10 @@ class RoutineStatements(JobStatements):
         return Result()
 
     def control_routine(self, statement: sql.ControlRoutineLoad, database: str) -> Result:
-        """R5-R7. ALL means every job of the database that can be paused, or resumed."""
+        """Runs PAUSE, RESUME and STOP ROUTINE LOAD (R5-R7).
+
+        ALL means every job of the database that can be paused, or resumed.
+        """
         if statement.job is not None:
             manage.control(self._routine, database, statement.job.name, statement.action)
             return Result(affected_rows=1)
@@ -69,7 +72,7 @@ class RoutineStatements(JobStatements):
         return Result(affected_rows=len(names))
 
     def show_routine(self, statement: sql.ShowRoutineLoad, database: str) -> Result:
-        """R30, R37."""
+        """Runs SHOW ROUTINE LOAD, SHOW ROUTINE LOAD TASK and SHOW CREATE ROUTINE LOAD (R30, R37)."""
         name = statement.job.name if statement.job is not None else None
         if name is not None:
             self._routine.find(database, name)

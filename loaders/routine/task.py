@@ -57,7 +57,7 @@ class _TableRows:
         self._origins: list[tuple[int, str]] = []  # first buffered row of a body, and where it is from
 
     def begin(self, where: str) -> None:
-        """Rows from another place follow."""
+        """Marks the start of rows from another place."""
         self._origins.append((len(self.buffer), where))
 
     def write(self) -> None:
@@ -81,7 +81,7 @@ class TaskRun:
     Args:
         task_id: of the job's generation of tasks.
         table: None where the messages name their tables.
-        spans: what to read, at most.
+        spans: the offsets to read, at most.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Changes that the planner of a stream has computed, on their way to the tasks.
 
 A plan travels through the driver's JVM, whose memory a version of millions of rows would fill. So the first
-few megabytes of a batch travel with its plan, and the rest by files beside the table's segments, which tasks
-read wherever they run. The files belong to a load that is never published (segment.load_marker): they go when
-their batch is done, when the query ends, and at the latest when the application is gone.
+few megabytes of a batch travel with its plan. The rest is in files beside the table's segments, which tasks
+on every host can read. The files belong to a load that is never published (segment.load_marker): they are
+deleted when their batch is done, when the query ends, and at the latest after the end of the application.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ChangeShare(InputPartition):
         """Yields the changes.
 
         Raises:
-            CorruptionError: the file is gone: the query has ended.
+            CorruptionError: the file does not exist any more, because the query has ended.
         """
         stream = pa.py_buffer(self.data) if self.disk is None else self.disk.map(self.name)
         yield from pa.ipc.open_stream(stream)
@@ -80,7 +80,7 @@ class ChangeShares:
         self._files = [kept for kept in self._files if kept[0] > version]
 
     def close(self) -> None:
-        """The query has ended."""
+        """Deletes the files of all shares at the end of the query."""
         if self._has_begun:
             self._disk.delete(f"{self._directory}/{self._load.marker}")
             self._attempt.remove_files(self._disk, self._directory)

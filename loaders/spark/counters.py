@@ -43,12 +43,12 @@ class LoadCounters:
         self.rows = {name: context.accumulator(0) for name in NAMES}
 
     def count(self, figures: Mapping[str, VersionMetrics]) -> None:
-        """Adds what was published, by table."""
+        """Adds the published figures, by table."""
         for each in figures.values():
             self.add(each)
 
     def add(self, load: VersionMetrics | LoadResult) -> None:
-        """Adds what one load published on one table."""
+        """Adds the figures of one load on one table."""
         for name, accumulator in self.rows.items():
             accumulator.add(getattr(load, name))
         self.versions.add(1 if load.rows_total else 0)
@@ -59,10 +59,10 @@ class LoadCounters:
 
 
 def tell_load(log: logging.Logger, what: str, done: LoadResult, counters: LoadCounters | None) -> None:
-    """Logs what was published, and raises the counters if there are any.
+    """Logs a published load, and raises the counters if there are any.
 
     Args:
-        what: the table, and what of it.
+        what: the table, and the part of it.
     """
     log.info(
         "%s: %d rows, %d filtered, %d superseded, version %d",

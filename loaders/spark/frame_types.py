@@ -88,7 +88,7 @@ def _has_variant(kind: DataType) -> bool:
 
 
 def _refuse_unknown_fields(path: str, given: pa.DataType, stored: pa.DataType) -> None:
-    """Arrow drops fields that a struct is not to have, where a column would be refused."""
+    """Refuses fields that the stored struct lacks, as columns are refused; Arrow would drop them silently."""
     if _is_list(given) and _is_list(stored):
         _refuse_unknown_fields(path, given.value_type, stored.value_type)
     elif pa.types.is_map(given) and pa.types.is_map(stored):
@@ -111,7 +111,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def is_kept(kind: pa.DataType) -> bool:
-    """Whether Spark has the type a column is stored in."""
+    """Returns whether Spark has the type a column is stored in."""
     return bool(_spark_readable(kind) == kind)
 
 

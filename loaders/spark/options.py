@@ -14,13 +14,13 @@ partitions         write into these partitions only, separated by commas: rows o
                    mode overwrite replaces the rows of these alone
 label              write under this label; a second write with it is refused
 txnAppId, txnVersion  both or neither: skipped unless the version is larger than the last one of this id
-sequence           the frame's column that gives the hidden sequence
+sequence           the frame's column that holds the hidden sequence
 merge_type         APPEND, MERGE or DELETE
 max_filter_ratio   share of rows that may be rejected
 partial_columns    true: the frame's columns are written, the others kept
 unique_key_update_mode  UPSERT, UPDATE_FIXED_COLUMNS (as partial_columns) or UPDATE_FLEXIBLE_COLUMNS
-supplied_columns   with flexible columns, the frame's column (an array of names) that says what a row supplies
-partial_update_new_key_behavior  APPEND or ERROR: what a partial update does with new keys
+supplied_columns   with flexible columns, the frame's column (an array of names) that lists a row's columns
+partial_update_new_key_behavior  APPEND or ERROR: the effect of new keys in a partial update
 partial_update_ignore_null  true: NULL means keep
 staged_to          of the sink: leave the shares in this local directory instead of publishing them
 """
@@ -254,7 +254,7 @@ class SourceOptions:
 
 
 def local_path(given: str | Path) -> Path:
-    """Returns a directory that may be given as a `file:` URI, as for Spark's own sources.
+    """Returns the path of a directory that may be written as a `file:` URI, as for Spark's own sources.
 
     Raises:
         InvalidInputError: the URI names another host.

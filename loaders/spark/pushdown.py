@@ -1,8 +1,8 @@
 """Spark's pushed filters as Arrow expressions.
 
-Only filters with exactly the same meaning in both are pushed; Spark applies the others. Not pushed: floats
-(Spark sorts NaN above everything and calls it equal to itself), columns that Spark reads as strings but the
-store holds as decimals, nested fields, and `IN` lists with a NULL.
+Only filters with exactly the same meaning in both are pushed; Spark applies the others. Floats are not
+pushed: Spark sorts NaN above everything and treats it as equal to itself. Nor are columns that Spark reads as
+strings but the store holds as decimals, nested fields, and `IN` lists with a NULL.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def is_stopped(session: SparkSession) -> bool:
 
 
 def has_died(session: SparkSession) -> bool:
-    """Whether the JVM of a session ended without `stop`."""
+    """Returns whether the JVM of a session ended without `stop`."""
     driver = getattr(session.sparkContext._gateway, "proc", None)
     return driver is not None and driver.poll() is not None
 

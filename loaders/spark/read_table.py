@@ -1,9 +1,9 @@
 """A table as a frame of the requested columns, by the fastest correct route.
 
 Spark does not pass the columns of a query to a Python data source, so `format("seqstore")` reads the columns
-of its options. `read_table` names them. For a table with `storage_format = parquet`, and where the requested
-columns allow it, Spark reads the files of the version itself, with its own pruning of columns and row groups,
-and hidden rows are left out.
+of its options. `read_table` names them. For a table with `storage_format = parquet`, Spark reads the files of
+the version itself where the requested columns allow it. Spark then prunes columns and row groups, and leaves
+out hidden rows.
 
 1. Inline segments are small; their live rows travel with the plan.
 2. Every file is read under the frame's schema. The column of the delete sign marks tombstones.
@@ -59,7 +59,7 @@ def read_table(
 
     Args:
         columns: to read, in this order; None means all visible ones.
-        route: `native` has Spark read Parquet files itself, `source` goes through `format("seqstore")`,
+        route: `native` has Spark read Parquet files itself, `source` uses `format("seqstore")`,
             `auto` means the first where it is right.
 
     Raises:

@@ -22,8 +22,8 @@ def register(spark: SparkSession, counters: LoadCounters | None = None) -> None:
     """Makes `format("seqstore")` known to a session and lets filters reach it; see `loaders.spark.source`.
 
     Args:
-        counters: raised by what `df.write`, `writeStream` and broker loads on Spark publish from now on. None
-            keeps those that the application was given before.
+        counters: raised from now on by publishes of `df.write`, `writeStream` and broker loads on Spark. None
+            keeps the earlier counters of the application.
     """
     from seqstore.loaders.spark.source import SeqstoreSource  # its classes extend pyspark's
 

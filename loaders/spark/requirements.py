@@ -28,7 +28,10 @@ def missing_requirement() -> str | None:
 
 
 def java_version() -> int | None:
-    """Major version of the Java that pyspark would start: that of JAVA_HOME, else the first on the PATH."""
+    """Returns the major version of the Java that pyspark would start.
+
+    This is the Java of JAVA_HOME, else the first on the PATH.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None:

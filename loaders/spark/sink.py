@@ -74,7 +74,7 @@ class EpochReport:
         query_id, epoch: as Spark counts them.
         label: under which the rows were loaded.
         versions: of each table, the version that has them.
-        tables: what became of the rows of each table; None when an earlier run of the epoch had loaded them
+        tables: the outcome of the rows of each table; None when an earlier run of the epoch had loaded them
             already.
     """
 
@@ -123,19 +123,19 @@ def foreach_batch_sink(
     counters: LoadCounters | None = None,
     **load_options: Any,
 ) -> Callable[[DataFrame, int], EpochReport]:
-    """A function for `DataStreamWriter.foreachBatch` that loads every epoch into a table, or into several.
+    """Builds a function for `DataStreamWriter.foreachBatch` that loads every epoch into one or more tables.
 
     Args:
         path: the store's data directory, on the driver's host.
         table: `database.table`, or several of one database with a selection for each; they must exist.
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
-        counters: raised by what each epoch loaded.
+        counters: raised by the rows of each epoch.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
             loaders.spark.options for a load.
 
     Returns:
-        The function. Spark ignores what it returns; a caller that wraps it need not.
+        The function. Spark ignores its result; a caller that wraps it can use the result.
 
     Raises:
         InvalidInputError: an unknown load option, no size, no tables, or tables of several databases; when
@@ -182,7 +182,7 @@ def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
     """Returns the tables of a sink, each with its selection.
 
     Raises:
-        InvalidInputError: something else was given.
+        InvalidInputError: the argument is neither a name nor a mapping of names to selections.
     """
     if isinstance(table, str):
         return {table: Feed(lambda df: df)}
@@ -217,8 +217,10 @@ class _Part:
     def rows(
         self, df: DataFrame, path: Path, table: Table, bytes_max: int
     ) -> Iterator[pa.Table | StagedFrame]:
-        """The part's rows: brought to the driver, or staged. What was staged goes unless it is published
-        within the block."""
+        """Yields the part's rows, collected on the driver or staged.
+
+        Staged rows are deleted unless they are published within the block.
+        """
         frame = without_zones(self.select(df))
         written_schema(frame.schema, table.schema)  # what is refused there would load as something else
         if _needs_driver(table, frame) or estimated_bytes(frame) <= bytes_max:
@@ -322,11 +324,12 @@ def _label(query_id: str, epoch: int, tables: list[Table]) -> str:
 
 
 def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
-    """The versions an earlier run of the epoch made, None when there was none. One without rows made none on
-    any of several tables.
+    """Returns the versions that an earlier run of the epoch made, None without such a run.
+
+    A run without rows made no version of any of several tables.
 
     Raises:
-        LabelExistsError: one is running.
+        LabelExistsError: an earlier run has not ended.
     """
     table = tables[0]
     try:
@@ -342,7 +345,7 @@ def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
 
 
 def _outcome(tables: list[Table], label: str) -> tuple[dict[str, int], dict[str, VersionMetrics]]:
-    """Versions and metrics of what was just published; a table that got no row made no version."""
+    """Returns versions and metrics of the last publish; a table without rows has no new version."""
     versions, metrics = {}, {}
     for table in tables:
         made = [info for info in reversed(table.history()) if info.label == label]
@@ -364,6 +367,6 @@ def _described(df: DataFrame, text: str) -> Iterator[None]:
 
 
 def _needs_driver(table: Table, frame: DataFrame) -> bool:
-    """Whether rows need values that only the catalog reserves."""
+    """Returns whether rows need values that only the catalog reserves."""
     made = table.schema.auto_increment_column
     return made is not None and made.name.lower() not in (name.lower() for name in frame.columns)

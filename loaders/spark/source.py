@@ -7,14 +7,14 @@
 
 Reading: one process beside the driver plans the snapshot into shares (read.scan_task), an input partition
 each; executors open segment files, apply deletes and filters, and never see the catalog. The option `filter`
-prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for
-frames and views that are read by one query only: Spark 4.3 keeps what a source planned with the relation, so
-whatever else reads the same frame (a second action, the other side of a union) would get the rows of the
-filter that was pushed last.
+prunes by zone maps. Filters of the query itself do so too with `pushdown`, which is right for frames and
+views that are read by one query only: Spark 4.3 keeps the plan of a source with the relation. Any other read
+of the same frame (a second action, the other side of a union) would return the rows of the filter that was
+pushed last.
 
 Writing: executors check and stage their partition (load.write_task); the rows become visible in `commit`,
-which runs once, beside the driver, and publishes all shares as one version. What tasks have left that ran
-twice, or still run, is removed at commit or abort (segment.load_marker).
+which runs once, beside the driver, and publishes all shares as one version. Commit or abort removes the files
+of tasks that ran twice, or still run (segment.load_marker).
 
 Spark runs each of these in processes of their own, so every one opens the store by its path.
 """
@@ -75,11 +75,11 @@ class SeqstoreSource(DataSource):
 
     @classmethod
     def counting(cls, counters: LoadCounters | None) -> type[SeqstoreSource]:
-        """Returns the source, made to raise counters by what it publishes.
+        """Returns a class of the source that raises counters by the rows it publishes.
 
-        Spark makes sources from their class and passes them nothing but options, so it has to be a class that
-        holds them. It is made here, where no name leads to it: such classes travel by value, and what they
-        hold with them.
+        Spark makes sources from their class and passes them only options, so a class has to hold the
+        counters. The class is made here, where no name leads to it: such classes travel by value, with their
+        attributes.
         """
         if counters is None:
             return cls
@@ -171,7 +171,10 @@ class SnapshotReader(DataSourceReader):
 
 
 def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:
-    """The option filter. SQL is imported here: each of Spark's workers waits for what the module imports."""
+    """Parses the option filter.
+
+    The SQL packages are imported here because each of Spark's workers waits for the imports of the module.
+    """
     from seqstore.store.sql.parse.tokens import parse_tree
     from seqstore.store.sql.translate.scan_filter import scan_filter
 
@@ -193,10 +196,10 @@ class PushdownReader(SnapshotReader):
 
 
 def _refuse_other_columns(named: Sequence[str] | None, written: Sequence[str]) -> None:
-    """The option columns of a write: that of a view which is inserted into names what is written.
+    """Checks the option columns of a write: in an INSERT into a view it names the written columns.
 
     Raises:
-        InvalidInputError: it names others than the frame has, hidden ones aside.
+        InvalidInputError: the option names other columns than the frame has, hidden ones aside.
     """
     if named is not None and _visible(named) != _visible(written):
         raise InvalidInputError(
@@ -301,6 +304,9 @@ class VersionWriter(DataSourceArrowWriter):
         return any_partition_filter(table.schema, named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        """Ends the load.
+
+        Spark also aborts a write that may be committed: when the commit failed, or its process was lost.
+        """
         with Store.open(self._asked.path, create=False) as store:
             end_loads(store.table(self._asked.table), [self._task.load])

@@ -28,7 +28,7 @@ class StagedFrame:
     """Shares of one load; their publisher ends the load (`maintenance.recovery.ending`).
 
     Attributes:
-        task: what staged them.
+        task: the task that staged them.
         shares: of the tasks that Spark has accepted.
     """
 
@@ -36,12 +36,12 @@ class StagedFrame:
     shares: Sequence[StagedRows]
 
     def hand_over(self, directory: Path) -> None:
-        """To the process that called `stage_frame`."""
+        """Writes the frame to a directory for the process that called `stage_frame`."""
         (directory / HANDED_OVER).write_bytes(pickle.dumps(self))
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
-    """Stages what Spark hands a task; nothing where it hands nothing."""
+    """Stages the batches of a Spark task; without batches it stages nothing."""
     plain = map(local_times, batches)
     first = next(plain, None)
     if first is None:

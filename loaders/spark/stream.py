@@ -6,17 +6,17 @@ Reading, offsets are versions of a table:
    leaves them out and starts with the changes of that version.
 2. Every later batch has the changes of some versions (`change_feed`), at most `max_rows_per_batch` of them
    unless one version has more. Versions that change no data, such as compactions, bring nothing.
-3. A version that changes the schema the query was started with ends it, once everything before it was
-   delivered; the query that is started next goes on behind it, with the new schema, in which it also reads
-   what is older. A table that was made again ends it too.
+3. A version that changes the schema of the query ends the query, once everything before it was delivered. The
+   query that is started next continues behind it. It has the new schema, in which it also reads older rows. A
+   table that was made again ends the query too.
 
 Snapshot rows are read by executors; changes are computed beside the driver and travel to the tasks
 (loaders.spark.change_share).
 
-Writing, a batch becomes one version under a label of query id and batch number, so a batch that runs again is
-met by its label and skipped. The query id is read from the checkpoint; without one there is no stream. Spark
-makes a writer for the tasks of each batch, and another one that commits or aborts it: what the first began is
-found again by the query's id.
+Writing, a batch becomes one version under a label of query id and batch number. A batch that runs again finds
+its label and is skipped. The query id is read from the checkpoint; without one there is no stream. Spark
+makes a writer for the tasks of each batch, and another one that commits or aborts it. The second finds the
+loads of the first by the query's id.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return named if named.schema.equals(self._wanted) else named.cast(self._wanted)
 
     def commit(self, end: dict[str, int]) -> None:
-        """The batch is done. Which versions stay readable is decided by retention."""
+        """Deletes the shares of the batches that end here. Retention decides which versions stay readable."""
         if self._shares is not None:
             self._shares.done(end["version"])
 
@@ -270,7 +270,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
 
     Args:
         overwrite: a batch is all there is to be (outputMode complete).
-        counters: raised by what each batch loaded.
+        counters: raised by the rows of each batch.
 
     Raises:
         InvalidInputError: the columns do not fit the table, an option has no meaning for a stream, or there
@@ -338,7 +338,10 @@ class BatchWriter(DataSourceStreamArrowWriter):
             return load.commit(max_filter_ratio=asked.load.max_filter_ratio)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark also aborts what may have been committed: when the commit failed, or its process was lost."""
+        """Ends the loads of the batch.
+
+        Spark also aborts a batch that may be committed: when the commit failed, or its process was lost.
+        """
         shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
         with Store.open(self._asked.path, create=False) as store:
             table = store.table(self._asked.table)
