@@ -245,7 +245,7 @@ class RowChecker:
         return values
 
     def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
-        """NULLs of the AUTO_INCREMENT column replaced by new values (A6)."""
+        """Replaces NULLs of the AUTO_INCREMENT column by new values (A6)."""
         return pc.replace_with_mask(values, values.is_null(), self._new_ids(values.null_count))
 
     def _new_ids(self, count: int) -> pa.Array:

@@ -54,7 +54,7 @@ class FunctionRows:
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
-        """As `Snapshot.scan`."""
+        """Reads as `Snapshot.scan` does."""
         names = self._schema.names if columns is None else list(columns)
         unknown = [name for name in names if name not in self._schema.names]
         if unknown:
@@ -72,7 +72,7 @@ class FunctionRows:
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
     ) -> pa.Table:
-        """As `Snapshot.get`; rows of other keys may be among them."""
+        """Reads as `Snapshot.get` does; rows of other keys may be among them."""
         return self.scan(columns).read_all()
 
     def count(self) -> int:

@@ -93,14 +93,14 @@ class SystemSnapshot:
         hidden: bool = False,
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
-        """As `Snapshot.scan`."""
+        """Reads as `Snapshot.scan` does."""
         found = self._rows if filter is None else self._rows.filter(filter)
         return (found if columns is None else found.select(list(columns))).to_reader()
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
     ) -> pa.Table:
-        """As `Snapshot.get`; rows of other keys may be among them."""
+        """Reads as `Snapshot.get` does; rows of other keys may be among them."""
         return self.scan(columns).read_all()
 
     def count(self) -> int:
