@@ -256,7 +256,10 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
 
 
 def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
-    """Reads a separator as written; `\\x01` is hex throughout, `\\t`, `\\n`, `\\r` are the characters they name (LH3, LH4)."""
+    """Reads a separator as written (LH3, LH4).
+
+    A text such as `\\x01` is hex throughout; `\\t`, `\\n` and `\\r` are the characters they name.
+    """
     text = raw.get(name, "")
     if not text:
         return default
