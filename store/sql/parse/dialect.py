@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final
 
-from seqstore.store.sql.parse.sqlglot_adapter import Doris, DorisParser, TokenType, exp, version_keywords
+from seqstore.store.sql.parse.sqlglot_adapter import (
+    Doris,
+    DorisParser,
+    DorisTokenizer,
+    TokenType,
+    exp,
+    version_keywords,
+)
 
 PLAIN_FUNCTIONS: Final = frozenset(
     re.findall(
@@ -39,6 +46,17 @@ PLAIN_FUNCTIONS: Final = frozenset(
         """,
     )
 )
+# MySQL's escapes. sqlglot knows all of them since 30.22; older ones keep some backslashes.
+_ESCAPES: Final = {f"\\{char}": char for char in map(chr, range(32, 127))} | {
+    "\\0": "\0",
+    "\\b": "\b",
+    "\\n": "\n",
+    "\\r": "\r",
+    "\\t": "\t",
+    "\\Z": "\x1a",
+    "\\%": "\\%",
+    "\\_": "\\_",
+}
 _VERSION_PHRASES: Final[dict[tuple[str, ...], str]] = {("FOR", "TIME"): "TIMESTAMP"}
 _TYPE_WORDS: Final = {"DATETIMEV1": TokenType.DATETIME, "DATETIMEV2": TokenType.DATETIME,
                       "DATEV1": TokenType.DATE, "DATEV2": TokenType.DATE, "DECIMALV2": TokenType.DECIMAL,
@@ -113,11 +131,13 @@ class SqlParser(DorisParser):
 class SqlDialect(Doris):
     """The dialect for `read` of sqlglot's `parse_one`."""
 
-    class Tokenizer(Doris.Tokenizer):
+    UNESCAPED_SEQUENCES = _ESCAPES
+
+    class Tokenizer(DorisTokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
         # Without a token of its own PARTITIONS (p) is an alias with columns, and selects every partition.
         KEYWORDS: ClassVar = {
-            **Doris.Tokenizer.KEYWORDS,
+            **DorisTokenizer.KEYWORDS,
             **_TYPE_WORDS,
             **version_keywords(_VERSION_PHRASES),
             "PARTITIONS": TokenType.PARTITION,

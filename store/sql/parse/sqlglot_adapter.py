@@ -19,6 +19,7 @@ from sqlglot.tokens import Token, TokenType
 __all__ = [
     "Doris",
     "DorisParser",
+    "DorisTokenizer",
     "ErrorLevel",
     "ParseError",
     "SqlglotError",
@@ -37,6 +38,9 @@ else:
     _DorisParser = Doris.Parser
 
 
+_VERSION: Final = tuple(map(int, sqlglot.__version__.split(".")[:2]))
+
+
 class _Absent:
     """Stands for an expression class that the installed version never makes."""
 
@@ -51,6 +55,17 @@ def _expressions() -> SimpleNamespace:
 
 if not TYPE_CHECKING:
     exp: Final = _expressions()
+
+
+class DorisTokenizer(Doris.Tokenizer):
+    """sqlglot's tokenizer of Doris; before 28.10 it read backslashes of quoted names as escapes."""
+
+    if not TYPE_CHECKING and _VERSION < (28, 10):
+
+        def _scan_identifier(self, identifier_end: str) -> None:
+            self._advance()
+            name = self._extract_string(identifier_end, escapes={identifier_end}, raw_string=True)
+            self._add(TokenType.IDENTIFIER, name)
 
 
 class DorisParser(_DorisParser):
