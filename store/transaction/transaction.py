@@ -1,6 +1,6 @@
 """A transaction over several statements and tables of a database, atomic across them.
 
-    with catalog.transaction_record(label="2024-05-01") as tx:
+    with store.transaction(label="2024-05-01") as tx:
         orders = tx.table("shop.orders")
         total = orders.scan(["price"], pc.field("day") == day).read_all()
         orders.update({"state": "closed"}, where=pc.field("day") == day)

@@ -33,7 +33,7 @@ import pyarrow as pa, pyarrow.compute as pc
 from seqstore import Settings, Store
 settings = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
 store = Store.open(sys.argv[1], settings=settings)
-with catalog.transaction_record(label="once") as tx:
+with store.transaction(label="once") as tx:
     tx.table("db.t").update({"a": pc.field("a") + 1}, pc.field("k") == 1)
     tx.table("db.u").upsert(pa.table({"k": [1], "a": [1]}))
 """
@@ -42,7 +42,7 @@ import sys, time
 import pyarrow.compute as pc
 from seqstore import Settings, Store
 store = Store.open(sys.argv[1], settings=Settings(catalog_bytes_max=2**28, auto_compaction=0))
-with catalog.transaction_record() as tx:
+with store.transaction() as tx:
     tx.table("db.t").update({"a": 77}, pc.field("k") == 1)
     print("held", flush=True)
     time.sleep(600)

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -68,17 +69,40 @@ def _runs() -> list[ParameterSet]:
     return runs
 
 
-@pytest.mark.parametrize("page", _runs())
-def test_examples_print_what_the_page_shows(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    reader = Reader(tmp_path)
+def run_page(page: str, directory: Path) -> None:
+    """Runs the blocks of a page whose needs are met in a directory, which is the current one."""
+    reader = Reader(directory)
     for block in BLOCKS[page]:
         if block.file or (block.kind in RUNNABLE and (page, block.needs) not in UNMET):
             reader.run(block)
     unmet = [block for block in BLOCKS[page] if (page, block.needs) in UNMET]
     assert reader.runs + len(unmet) == sum(block.kind in RUNNABLE for block in BLOCKS[page])
+
+
+def run_page_in_new_process(page: str, directory: Path) -> None:
+    """Runs a page that starts Spark: its JVM keeps the directory in which the process started it."""
+    program = "import sys; from pathlib import Path; from tests.docs.test_examples import run_page; "
+    program += "run_page(sys.argv[1], Path.cwd())"
+    modules = os.pathsep.join([str(ROOT / ".package"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", program, page],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": modules},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", _runs())
+def test_examples_print_what_the_page_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (page, JAVA) in NAMED and (page, JAVA) not in UNMET:
+        run_page_in_new_process(page, tmp_path)
+        return
+    monkeypatch.chdir(tmp_path)
+    run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize(("page", "needs"), UNMET)
