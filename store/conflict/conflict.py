@@ -75,7 +75,7 @@ class Attempt:
         reads: None for a blind write.
         written: the keys it will write.
         row_level: False: keys count as their partitions.
-        changes_metadata: it must see everybody's rows (no ISO3).
+        changes_metadata: a metadata change depends on its reads, so no write is exempt (not ISO3).
         tables: how many tables its transaction writes or reads.
     """
 

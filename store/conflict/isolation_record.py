@@ -110,7 +110,7 @@ def _history_expired(table: VersionedTable, operation: str, record: dict[str, An
     return error_of(
         [Conflict(ConflictKind.APPEND, table.version, "", "", HISTORY_EXPIRED)],
         current,
-        f"{current.opening}, which is not kept any more, so nobody can tell what was changed since "
+        f"{current.opening}, which is not kept any more, so its conflicts cannot be found "
         f"{current.because(HISTORY_EXPIRED)}; abort it and run it again",
         kind=ConflictKind.APPEND,
     )

@@ -100,7 +100,7 @@ class StagingId:
         """
         if not disk.exists(f"{directory}/{self.marker}"):
             raise ClosedError(
-                f"{directory}: load {self.job} has ended, nobody takes these rows any more; begin another",
+                f"{directory}: load {self.job} has ended, its rows cannot be loaded any more; begin another",
                 kind="load_ended",
             )
 

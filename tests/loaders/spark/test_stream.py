@@ -343,7 +343,7 @@ def test_a_committer_whose_batch_was_ended_by_a_new_start_publishes_nothing(
     share = batch_writer(store, tmp_path / "checkpoint").write(large_share(0))
     late = batch_writer(store, tmp_path / "checkpoint")
     batch_writer(store, tmp_path / "checkpoint").abort([None], 7)
-    with pytest.raises(ClosedError, match="nobody takes these rows any more"):
+    with pytest.raises(ClosedError, match="its rows cannot be loaded any more"):
         late.commit([share], 7)
     assert table.version == 1
     assert files_of(table) == []
@@ -362,7 +362,7 @@ def test_a_batch_that_is_ended_while_it_is_committed_is_not_published(
         adopt(load, staged)
 
     monkeypatch.setattr(Load, "adopt", end_and_adopt)
-    with pytest.raises(ClosedError, match="nobody takes these rows any more"):
+    with pytest.raises(ClosedError, match="its rows cannot be loaded any more"):
         late.commit([share], 7)
     assert table.version == 1
 

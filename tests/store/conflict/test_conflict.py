@@ -1,4 +1,4 @@
-"""Every conflict tells who lost, who won, at which level and why (ISO12)."""
+"""Every conflict names both transactions, the isolation level and the reason (ISO12)."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def files(table: Table) -> list[str]:
 
 
 def test_a_load_that_has_not_begun_stages_nothing(table: Table) -> None:
-    with pytest.raises(ClosedError, match="has ended, nobody takes these rows any more"):
+    with pytest.raises(ClosedError, match="has ended, its rows cannot be loaded any more"):
         table.write_task().run(chunks(1))
     assert files(table) == []
 
