@@ -201,7 +201,7 @@ def test_merge_refuses(session: Session, clauses: str, message: str) -> None:
     ],
 )
 def test_merge_refuses_source_rows_that_contradict_each_other(session: Session, clauses: str) -> None:
-    """As Delta does; which of them should count nobody can tell."""
+    """Delta refuses them too: no rule prefers one of them."""
     run(session, "INSERT INTO s VALUES (11, 200)")
     before = rows(session)
     with pytest.raises(InvalidInputError, match="1 target row is matched by several source rows"):
