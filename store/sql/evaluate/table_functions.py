@@ -31,7 +31,7 @@ _HISTORY_COLUMNS: Final = (("version", "BIGINT"), ("time", "DATETIME(3)"), ("ope
 
 
 class FunctionRows:
-    """The rows of a table function, with the methods of a snapshot that queries use."""
+    """The rows of a table function or a system table, with the methods of a snapshot that queries use."""
 
     def __init__(self, name: str, schema: TableSchema, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._name = name

@@ -13,13 +13,13 @@ from functools import cache, partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.show_output import partition_counts
 from seqstore.store.sql.session.variables import Variables
@@ -67,63 +67,19 @@ def _schema(columns: str) -> TableSchema:
     return TableSchema(columns=tuple(made), key=(made[0].name,))
 
 
-class SystemSnapshot:
-    """The rows of one system table, with the methods of a snapshot that queries use."""
-
-    def __init__(self, table: _SystemTable, session: SessionView) -> None:
-        self._schema = table.schema
-        rows = list(table.rows(session))
-        values = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema.columns)
-        arrays = [pa.array(list(v), f.type) for v, f in zip(values, self.schema.arrow, strict=True)]
-        self._rows = pa.Table.from_arrays(arrays, schema=self.schema.arrow)
-
-    @property
-    def schema(self) -> TableSchema:
-        return self._schema
-
-    @property
-    def version(self) -> int:
-        return 1
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
-        *,
-        hidden: bool = False,
-        deleted: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Reads as `Snapshot.scan` does."""
-        found = self._rows if filter is None else self._rows.filter(filter)
-        return (found if columns is None else found.select(list(columns))).to_reader()
-
-    def get(
-        self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False, deleted: bool = False
-    ) -> pa.Table:
-        """Reads as `Snapshot.get` does; rows of other keys may be among them."""
-        return self.scan(columns).read_all()
-
-    def count(self) -> int:
-        """Counts the rows."""
-        return len(self._rows)
-
-    def close(self) -> None:
-        """Has no effect: a system table holds no version."""
-
-    def __enter__(self) -> SystemSnapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def open_system_table(name: str, session: SessionView) -> SystemSnapshot:
+def open_system_table(name: str, session: SessionView) -> FunctionRows:
     """Opens a table of `information_schema`; its name may be in upper or lower case.
 
     Raises:
         NotFoundError: no such table.
     """
-    return SystemSnapshot(_table(name), session)
+    table = _table(name)
+    fields = table.schema.arrow
+    rows = list(table.rows(session))
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    arrays = [pa.array(list(v), f.type) for v, f in zip(values, fields, strict=True)]
+    made = pa.Table.from_arrays(arrays, schema=fields)
+    return FunctionRows(f"{DATABASE}.{name}", table.schema, lambda: iter(made.to_batches()))
 
 
 def system_table_names() -> list[str]:
