@@ -6,6 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,21 +31,36 @@ def run_until_dead(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(directory.parent)])}
     if failpoint:
         environment["SEQSTORE_FAILPOINT"] = failpoint
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(directory), str(first)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    assert child.stdout.readline() == "ready\n", child.stderr.read()
-    told: list[str] = []
-    while not failpoint and len(told) < kill_after:
-        told.append(child.stdout.readline().strip())
-    if not failpoint:
-        child.send_signal(signal.SIGKILL)
-    rest, errors = child.communicate(timeout=_SECONDS_MAX)
-    assert child.returncode == -signal.SIGKILL, errors
-    return told + rest.split("\n")[:-1]
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, str(directory), str(first)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            text=True,
+        )
+        told: list[str] = []
+        # Every line comes from one buffer: communicate() reads the pipe, and would lose what the buffer holds.
+        with child, end_at_the_latest(child), child.stdout as output:  # type: ignore[union-attr]
+            ready = output.readline()
+            while ready and not failpoint and len(told) < kill_after:
+                told.append(output.readline())
+            if not failpoint:
+                child.send_signal(signal.SIGKILL)
+            told += output.readlines()
+        errors.seek(0)
+        assert ready == "ready\n", errors.read()
+        assert child.returncode == -signal.SIGKILL, errors.read()
+    # A line that the kill has cut off was not told.
+    return [line.rstrip("\n") for line in told if line.endswith("\n")]
+
+
+@contextmanager
+def end_at_the_latest(child: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends a child that never ends, by SIGTERM: its return code differs from that of a kill."""
+    timer = threading.Timer(_SECONDS_MAX, child.terminate)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
