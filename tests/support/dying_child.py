@@ -40,7 +40,7 @@ def run_until_dead(
             text=True,
         )
         told: list[str] = []
-        # Every line comes from one buffer: communicate() reads the pipe, and would lose what the buffer holds.
+        # Every line comes from one buffer: communicate() reads the pipe, and would lose what the buffer has.
         with child, end_at_the_latest(child), child.stdout as output:  # type: ignore[union-attr]
             ready = output.readline()
             while ready and not failpoint and len(told) < kill_after:
