@@ -44,7 +44,9 @@ def broker_load(
     ] = None,
     spark_master: Annotated[
         str | None,
-        typer.Option("--spark-master", metavar="URL", help="Where Spark runs; else as spark-submit says."),
+        typer.Option(
+            "--spark-master", metavar="URL", help="Where Spark runs; default: as spark-submit is configured."
+        ),
     ] = None,
 ) -> None:
     """Load files as a job describes, several tables at once, all or nothing."""

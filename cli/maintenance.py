@@ -29,7 +29,7 @@ def optimize(
 ) -> None:
     """Merge small segments and remove dead rows; no answer changes."""
     if purge and (full or zorder_by):
-        raise typer.BadParameter("--purge goes without --full and --zorder-by")
+        raise typer.BadParameter("--purge cannot be combined with --full or --zorder-by")
     columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
     with open_store(ctx) as store:
         for name in _names(store, tables):
@@ -52,7 +52,9 @@ def vacuum(
     retain_seconds: Annotated[
         int | None, typer.Option("--retain-seconds", min=0, help="Instead of the table's own retention.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the files that would be removed.")
+    ] = False,
 ) -> None:
     """Remove old versions, and the files that only they need."""
     with open_store(ctx) as store:

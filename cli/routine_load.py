@@ -47,11 +47,9 @@ def create(
 def start(
     ctx: typer.Context,
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[DB.JOB]...", help="Jobs to run; all when not given.")
+        list[str] | None, typer.Argument(metavar="[DB.JOB]...", help="Jobs to run; default: all.")
     ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when the sources have nothing more to give.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when the sources have no more rows.")] = False,
 ) -> None:
     """Run jobs here until a signal ends it. A job runs in one process at a time; others wait for that."""
     from seqstore.loaders.routine.jobs import RoutineJobs
@@ -126,9 +124,7 @@ def _control(ctx: typer.Context, action: str, job: str) -> None:
 @app.command("show")
 def show(
     ctx: typer.Context,
-    job: Annotated[
-        str | None, typer.Argument(metavar="[DB.JOB]", help="One job; all when not given.")
-    ] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[DB.JOB]", help="One job; default: all.")] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Stopped and cancelled ones too.")] = False,
     tasks: Annotated[bool, typer.Option("--tasks", help="Their tasks instead.")] = False,
     form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TABLE,

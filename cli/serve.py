@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def serve(
     ctx: typer.Context,
     http_port: Annotated[
-        int, typer.Option("--http-port", min=0, max=65535, help="Port of stream load; 0 takes a free one.")
+        int, typer.Option("--http-port", min=0, max=65535, help="Port of stream load; 0 picks a free one.")
     ] = 8030,
     mysql_port: Annotated[
         int, typer.Option("--mysql-port", min=0, max=65535, help="Port of the MySQL protocol; 0 a free one.")
     ] = 9030,
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on; 127.0.0.1 when not given.")
+        str | None, typer.Option("--host", help="Address to listen on; default: 127.0.0.1.")
     ] = None,
     advertise: Annotated[
         str | None,

@@ -23,7 +23,9 @@ def history(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            "--key", metavar="[COLUMN=]VALUE", help="Tell of one key instead; once for each key column."
+            "--key",
+            metavar="[COLUMN=]VALUE",
+            help="Show the history of one key instead; once for each key column.",
         ),
     ] = None,
 ) -> None:

@@ -68,7 +68,7 @@ class JsonReader:
         if options.paths and len(options.paths) != len(names):
             raise InvalidInputError(
                 f"jsonpaths has {len(options.paths)} paths for {len(names)} columns ({', '.join(names)}); "
-                "give as many of one as of the other",
+                "both must be equally many",
                 kind="bad_header",
             )
         self._body = body

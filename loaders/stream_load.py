@@ -273,7 +273,7 @@ class StreamLoad:
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             raise UnavailableError(
-                f"the load took longer than its timeout of {self._options.timeout_seconds} s; raise the "
+                f"the load ran longer than its timeout of {self._options.timeout_seconds} s; raise the "
                 "header timeout or send less at once",
                 kind="timeout",
             )

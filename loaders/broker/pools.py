@@ -82,8 +82,8 @@ def run_locally(tasks: Sequence[FileTask], processes: int, watch: Watch) -> list
             return _Pool(pool, tasks, counts, watch).run()
         except BrokenProcessPool as error:
             raise UnavailableError(
-                "a process that was reading files ended suddenly; is there enough memory? A smaller "
-                "load_parallelism takes less",
+                "a process that was reading files ended suddenly; memory may be short: a smaller "
+                "load_parallelism needs less",
                 kind="worker",
             ) from error
         except BaseException:

@@ -226,7 +226,7 @@ class _Running:
         if self._jobs.get(self._job_id).is_cancelling:
             raise Cancelled("user cancel")
         if time.monotonic() > self._deadline:
-            raise TimedOut(f"the load took longer than its timeout of {self._load.spec.timeout_seconds} s")
+            raise TimedOut(f"the load ran longer than its timeout of {self._load.spec.timeout_seconds} s")
 
     def _run(self, tasks: Sequence[FileTask], size: int) -> list[FileResult]:
         spec = self._load.spec

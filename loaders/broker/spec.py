@@ -204,8 +204,8 @@ class LoadSpec:
         for name in description.columns:
             if name.lower() in from_path:
                 raise InvalidInputError(
-                    f"{description.table}: column {name!r} comes from the path; take it off the list of "
-                    "columns of the file",
+                    f"{description.table}: column {name!r} is read from the path; remove it from the "
+                    "list of columns of the file",
                     kind="bad_load",
                 )
 

@@ -135,8 +135,8 @@ class ManyTables:
             table = self._transaction.table(f"{database}.{name}")
         except NotFoundError as error:
             raise NotFoundError(
-                f"a message is for the table {name[:200]!r}, which is not in database {database}; make the "
-                f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets behind the message",
+                f"a message is for the table {name[:200]!r}, which is not in database {database}; create the "
+                f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets after the message",
                 kind="unknown_table",
             ) from error
         if not self._opened:

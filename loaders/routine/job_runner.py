@@ -213,7 +213,7 @@ class JobRunner:
         for task_id, thread in threads.items():
             thread.join(max(deadline - time.monotonic(), 0))
             if thread.is_alive():
-                reason = f"the task took longer than {job.timeout_ms // 1000} s and was replaced"
+                reason = f"the task ran longer than {job.timeout_ms // 1000} s and was replaced"
                 self._abort(task_id, reason, timed_out=True)
         done = dict(full)
         return Round(len(done), len(threads) - len(done), any(done.values()))

@@ -68,7 +68,7 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
         if value.startswith("FILE:"):  # R25
             raise _bad(
                 f"File {value.removeprefix('FILE:')} does not exist in db {database_id} with catalog: kafka; "
-                f"CREATE FILE keeps none here, so give property.{name} the path of a file of this host"
+                f"CREATE FILE stores none here; set property.{name} the path of a file of this host"
             )
     policy = client.get("auto.offset.reset", "earliest").lower()
     if policy not in ("earliest", "latest", "error", "none"):

@@ -111,7 +111,7 @@ def _with_packages() -> SparkSession:
             _log.warning("Spark does not start with %s:%s: %s", _CONNECTOR, found, error)
     raise UnavailableError(
         f"FROM KAFKA: Spark does not start with {_CONNECTOR} in version {' or '.join(versions)}; its log "
-        f"above says why. {CONNECTOR_VARIABLE} names another version, SPARK_CONF_DIR another configuration",
+        f"has the reason. {CONNECTOR_VARIABLE} names another version, SPARK_CONF_DIR another configuration",
         kind="no_spark",
     )
 

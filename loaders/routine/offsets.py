@@ -56,11 +56,11 @@ def recreated_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> OffsetTr
     """Describes a log that was deleted and created again: every offset belongs to the deleted one."""
     policy = _reset_policy(job)
     reason = (
-        f"the topic was deleted and made anew after it was read up to {dict(job.progress)}: offsets of one "
-        "say nothing of the other"
+        f"the topic was deleted and created again after it was read up to {dict(job.progress)}: offsets "
+        "of the deleted topic do not apply to the new one"
     )
     if not policy:
-        return OffsetTrouble(f"{reason}{_remedy(job)}; give an offset for every partition")
+        return OffsetTrouble(f"{reason}{_remedy(job)}; state an offset for every partition")
     moved = {name: _reset(found, policy) for name, found in bounds.items()}
     return OffsetTrouble(f"{reason}; moved to {moved}, for property.auto.offset.reset is {policy}", moved)
 

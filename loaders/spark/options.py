@@ -226,7 +226,7 @@ class SourceOptions:
                 )
         if "version" in given and "versionasof" in given:
             raise InvalidInputError(
-                "options version and versionAsOf are the same; give one", kind="bad_option"
+                "options version and versionAsOf are the same; set one", kind="bad_option"
             )
         version = given.get("version", given.get("versionasof"))
         app = (given.get("txnappid"), _optional_integer("txnversion", given, least=0))

@@ -96,7 +96,7 @@ def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> st
         return f"{hidden[0]} is a hidden column"
     taken = [name for name in projection.names if name.lower() in _TAKEN]
     if taken:
-        return f"the name {taken[0]} is taken by what tells rows apart"
+        return f"the name {taken[0]} is used for the column that identifies rows"
     foreign = [field.name for field in projection.arrow if not is_kept(field.type)]
     if foreign:
         return f"Spark has no type for {foreign[0]}"

@@ -203,7 +203,7 @@ def _refuse_other_columns(named: Sequence[str] | None, written: Sequence[str]) -
     """
     if named is not None and _visible(named) != _visible(written):
         raise InvalidInputError(
-            f"option columns says what to read, not what to write: it names {', '.join(named)}, the frame "
+            f"option columns selects columns of a read, not of a write: it has {', '.join(named)}, the frame "
             f"has {', '.join(written)}; select the columns of the frame",
             kind="bad_option",
         )

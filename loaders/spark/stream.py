@@ -136,7 +136,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first > newest + 1:
             raise InvalidInputError(
                 f"starting_version {first}: the newest version of {self._asked.table} is {newest}; name one "
-                f"up to {newest + 1}, which starts the stream at what comes next",
+                f"up to {newest + 1}, which starts the stream at the version after it",
                 kind="bad_option",
             )
 
@@ -286,12 +286,12 @@ class BatchWriter(DataSourceStreamArrowWriter):
         overwrite: bool = False,
         counters: LoadCounters | None = None,
     ) -> None:
-        asked.refuse_others(STREAM_WRITE, "writeStream, whose batches have labels of their own")
+        asked.refuse_others(STREAM_WRITE, "writeStream, which labels each batch itself")
         if overwrite:
             asked.load.refuse_overwriting(asked.table)
             if asked.partitions:
                 raise InvalidInputError(
-                    "option partitions: a batch of outputMode complete takes the place of the whole table",
+                    "option partitions: a batch of outputMode complete replaces the whole table",
                     kind="bad_option",
                 )
         self._asked = asked

@@ -117,7 +117,7 @@ class Accounts:
         """
         if name == ROOT:
             raise InvalidInputError(
-                "user 'root' cannot be dropped; give it a password instead", kind="bad_user"
+                "user 'root' cannot be dropped; set a password for it instead", kind="bad_user"
             )
         with self._catalog.write() as tx:
             if _find(tx, name) is not None:

@@ -78,8 +78,8 @@ class IdSource:
             first = self._start if found is None else int(found)
             if first > _VALUE_MAX - count:
                 raise UnavailableError(
-                    f"column {self.column.name!r}: AUTO_INCREMENT has given out the values of a BIGINT; "
-                    "give values yourself",
+                    f"column {self.column.name!r}: AUTO_INCREMENT has used all values of a BIGINT; "
+                    "state the values in the rows",
                     kind="auto_increment_used_up",
                     column=self.column.name,
                 )

@@ -127,7 +127,7 @@ class CommitQueue:
                 error
                 if isinstance(error, StoreError)
                 else UnavailableError(
-                    f"the commit shared with another writer was given up: {error!r}", kind="commit"
+                    f"the commit shared with another writer was aborted: {error!r}", kind="commit"
                 )
             )
             for follower in followers:

@@ -132,7 +132,7 @@ class RowChecker:
             for canonical in self._roles(name):
                 if canonical in given:
                     raise InvalidInputError(
-                        f"{self.table}: column {name!r} is given twice; name each column once",
+                        f"{self.table}: column {name!r} is named twice; name each column once",
                         kind="duplicate_column",
                         column=name,
                     )

@@ -196,7 +196,7 @@ def set_properties(given: Mapping[str, str]) -> Change:
         fixed = [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
         if fixed or props.STORAGE_FORMAT in plain:
             raise InvalidInputError(
-                f"property {(fixed or [props.STORAGE_FORMAT])[0]!r} is given when a table is made",
+                f"property {(fixed or [props.STORAGE_FORMAT])[0]!r} can only be set by CREATE TABLE",
                 kind="bad_property",
             )
         parsed = props.parse_properties(plain)
@@ -221,7 +221,7 @@ def unset_properties(names: Sequence[str]) -> Change:
         fixed = [name for name in names if name in group_properties(schema.groups)]
         if fixed:
             raise InvalidInputError(
-                f"property {fixed[0]!r} is given when a table is made", kind="bad_property"
+                f"property {fixed[0]!r} can only be set by CREATE TABLE", kind="bad_property"
             )
         kept = {name: value for name, value in schema.properties.items() if name not in names}
         return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))

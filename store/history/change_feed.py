@@ -56,7 +56,7 @@ def changes(table: VersionedTable, first: int, last: int | None = None) -> pa.Re
     first = max(first, 2)  # version 1 is the creation
     if last < first - 1:
         raise InvalidInputError(
-            f"changes of versions {first} to {last}: the first is behind the last", kind="bad_range"
+            f"changes of versions {first} to {last}: the first is above the last", kind="bad_range"
         )
     before, lease = table.hold(first - 1)
     schema = _widest(table, before.schema.revision, table.state(last).schema)

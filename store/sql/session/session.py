@@ -214,7 +214,7 @@ class Session:
             InvalidInputError: there is none.
         """
         if self.database is None:
-            raise InvalidInputError("No database selected; say USE db, or db.table", kind="no_database")
+            raise InvalidInputError("No database selected; run USE db, or write db.table", kind="no_database")
         return self.database
 
     def visible_databases(self) -> list[str]:

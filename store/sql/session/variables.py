@@ -105,8 +105,8 @@ class Variables:
         name = _canonical(name)
         if is_global and name in (TXN_APP_ID, TXN_VERSION):
             raise InvalidInputError(
-                f"Variable '{name}' belongs to one session: writers that share a pair take each other's "
-                "writes for their own",
+                f"Variable '{name}' belongs to one session: writers that share a pair regard each "
+                "other's writes as their own",
                 kind="bad_variable",
             )
         values = self._shared if is_global else self._own

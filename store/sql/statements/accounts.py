@@ -74,7 +74,7 @@ def _parse_identified(stream: TokenStream) -> str:
         return ""
     stream.need("BY")
     if stream.word() == "PASSWORD":
-        stream.refuse("a password that is hashed already is not taken; give the password itself")
+        stream.refuse("a hashed password is not accepted; state the password itself")
     return stream.string("a password")
 
 
@@ -142,7 +142,7 @@ def _parse_privileges(stream: TokenStream, preposition: str) -> tuple[str, tuple
     if len(parts) == 3:  # catalog.database.table
         parts = parts[1:]
     if len(parts) == 2 and parts[1] != ALL_DATABASES:
-        stream.refuse("privileges are given on whole databases: GRANT ... ON db.*")
+        stream.refuse("privileges are granted on whole databases: GRANT ... ON db.*")
     stream.need(preposition)
     return _parse_user(stream), tuple(found), parts[0]
 

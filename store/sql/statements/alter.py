@@ -135,7 +135,7 @@ def _parse_enable(stream: TokenStream) -> Change:
 
 
 _REFUSED: Final = {
-    "ORDER": "ORDER BY is not supported: the order of columns says nothing about storage here",
+    "ORDER": "ORDER BY is not supported: the order of columns has no effect on storage",
     "REPLACE": "ALTER TABLE ... REPLACE is not supported; INSERT OVERWRITE replaces rows at once",
 }
 _CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {

@@ -20,7 +20,7 @@ _REASONS: Final[dict[str, str]] = {
     **dict.fromkeys(("CREATE INDEX", "DROP INDEX", "BUILD INDEX"), _NO_INDEXES),
     **dict.fromkeys(("ANALYZE", "SHOW COLUMN STATS", "SHOW TABLE STATS"), _NO_STATISTICS),
     **dict.fromkeys(("PREPARE", "EXECUTE", "DEALLOCATE"),
-                    "prepared statements come from the client's protocol, not as SQL text"),
+                    "prepared statements are supported in the client's protocol, not as SQL text"),
     **dict.fromkeys(("LOCK", "UNLOCK"), "tables are not locked: every statement reads one version"),
     **dict.fromkeys(("CREATE CATALOG", "DROP CATALOG", "SWITCH"), "there is one catalog, internal"),
     **dict.fromkeys(("CREATE FUNCTION", "DROP FUNCTION"), "functions cannot be added"),

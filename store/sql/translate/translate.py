@@ -91,7 +91,7 @@ def check(tree: exp.Expr) -> None:
             raise unknown_function(f"{node.this.name}.{node.expression.name}")
     for select in tree.find_all(exp.Select):
         if not select.expressions:
-            raise InvalidInputError("expected something to select behind SELECT", kind="syntax")
+            raise InvalidInputError("expected a select list after SELECT", kind="syntax")
         if select.args.get("into") or select.args.get("locks"):
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
 

@@ -117,7 +117,7 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
         if f"{table.database}.{table.name}" == opened.name:
             return target
         raise InvalidInputError(
-            f"a merge from Python reads its table and the rows given, not {table.name!r}; say it in SQL",
+            f"a merge from Python reads its table and the given rows, not {table.name!r}; write it in SQL",
             kind="not_supported",
         )
 

@@ -167,7 +167,7 @@ def test_b7_a_field_that_goes_by_its_position_is_not_of_the_path(
     store: Store, files: Path, suffix: str, properties: dict[str, str]
 ) -> None:
     paths = (f"{files}/N=7/x.{suffix}",)
-    message = "plain: column 'n' comes from the path; take it off the list"
+    message = "plain: column 'n' is read from the path; remove it from the list"
     with pytest.raises(InvalidInputError, match=message):
         load(
             store,
@@ -243,7 +243,7 @@ def test_b9_a_job_that_takes_longer_than_its_timeout_is_cancelled(store: Store, 
     job = load(store, files, "plain", properties={"timeout": "1"})
     assert (job.state, job.error) == (
         CANCELLED,
-        "type:TIMEOUT; msg:the load took longer than its timeout of 1 s",
+        "type:TIMEOUT; msg:the load ran longer than its timeout of 1 s",
     )
     assert job_line(1, job)[SHOW_COLUMNS.index("EtlInfo")] is None  # B13: it has not counted
 

@@ -280,7 +280,7 @@ def test_a_log_that_was_made_anew_is_not_read_on(store: Store) -> None:
     job.log.lines = {"0": ["4,0", "5,0", "6,0"], "1": ["7,0", "8,0"]}
     job.runner.round()
     assert job.now.state == "PAUSED"
-    assert "deleted and made anew" in job.now.reason
+    assert "deleted and created again" in job.now.reason
     assert "an offset for every partition" in job.now.reason
     alter = 'ALTER ROUTINE LOAD FOR job FROM KAFKA ("kafka_partitions" = "{}", "kafka_offsets" = "{}")'
     job.ask(alter.format("0", "1"))
@@ -301,7 +301,7 @@ def test_a_reset_policy_begins_with_a_log_that_was_made_anew_and_says_so(store: 
     job.log.id, job.log.lines = "second", {"0": ["3,0", "4,0"]}
     job.runner.round()
     assert [k for k, _ in job.rows] == [1, 2, 3, 4]
-    assert "deleted and made anew" in job.now.other_message
+    assert "deleted and created again" in job.now.other_message
     assert job.now.progress == {"0": 2}
 
 

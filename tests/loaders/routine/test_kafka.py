@@ -190,7 +190,8 @@ def test_a_topic_that_is_deleted_pauses_and_one_made_anew_is_not_read_on(job: Jo
     job.topic.make_again()
     job.topic.put(["3,1", "4,1", "5,1"])
     wait_until(
-        lambda: "made anew" in job.server.show(job.name)["ReasonOfStateChanged"], "the new topic to be seen"
+        lambda: "created again" in job.server.show(job.name)["ReasonOfStateChanged"],
+        "the new topic to be seen",
     )
     job.server.ask(
         f'ALTER ROUTINE LOAD FOR {job.name} FROM KAFKA ("kafka_partitions" = "0", '

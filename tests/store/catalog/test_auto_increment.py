@@ -72,7 +72,7 @@ def test_a_start_of_zero_is_taken(store: Store) -> None:
 def test_values_of_a_bigint_are_used_up(store: Store) -> None:
     table = make(store, start=2**63 - 15)
     table.upsert(pa.table({"k": [1]}))
-    with pytest.raises(UnavailableError, match="has given out the values of a BIGINT"):
+    with pytest.raises(UnavailableError, match="has used all values of a BIGINT"):
         table.upsert(pa.table({"k": list(range(10))}))
     assert rows_of(table) == [(1, 2**63 - 15, None, None)]
 

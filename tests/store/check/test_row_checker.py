@@ -86,11 +86,11 @@ def test_positions_of_rejected_rows_count_through_the_data_of_a_write(store: Sto
 
 COLUMN_ERRORS: list[tuple[list[str], str, str]] = [
     (["k", "v", "x"], "unknown_column", "unknown column 'x'; the table has k, v, w"),
-    (["k", "v", "V"], "duplicate_column", "column 'V' is given twice"),
-    (["k", "v", "v"], "duplicate_column", "column 'v' is given twice"),
+    (["k", "v", "V"], "duplicate_column", "column 'V' is named twice"),
+    (["k", "v", "v"], "duplicate_column", "column 'v' is named twice"),
     (["v"], "missing_column", "key column 'k' is missing"),
     (["k"], "missing_column", "column 'v' is missing; it is NOT NULL and has no default"),
-    (["k", "v", "__DELETE_SIGN__", "__DORIS_DELETE_SIGN__"], "duplicate_column", "is given twice"),
+    (["k", "v", "__DELETE_SIGN__", "__DORIS_DELETE_SIGN__"], "duplicate_column", "is named twice"),
     (["k", "v", "__SEQUENCE_COL__"], "no_sequence", "There is no sequence column in the table t"),
 ]
 

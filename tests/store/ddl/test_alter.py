@@ -99,7 +99,7 @@ def test_columns_become_wider(session: Session) -> None:
         ("ADD COLUMN v INT NULL", "already exists"),
         ("SET ('delta.isolationLevel' = 'x')", "expected Serializable or WriteSerializable"),
         ("SET ('delta.isolationLevel' = 'SnapshotIsolation')", "expected Serializable or WriteSerializable"),
-        ("SET ('function_column.sequence_col' = 'n')", "is given when a table is made"),
+        ("SET ('function_column.sequence_col' = 'n')", "can only be set by CREATE TABLE"),
         ("UNSET TBLPROPERTIES ('delta.appendOnly')", "is not set"),
         ("DROP FEATURE appendOnly", "has no feature"),
         ("SET ('delta.feature.teleport' = 'supported')", "table feature 'teleport' is not known"),

@@ -90,7 +90,7 @@ def test_update_from_several_matches_takes_the_largest_and_says_so(session: Sess
     done = run(session, "UPDATE t SET a = s.a FROM s WHERE s.k > 10 AND t.k = 1")
     assert done.affected_rows == 1
     assert done.warnings == (
-        "1 row was matched by several rows that assign different values; of those the largest were taken",
+        "1 row was matched by several rows that assign different values; the largest of those was assigned",
     )
     assert rows(session)[0] == (1, 0, 300, 0)
 

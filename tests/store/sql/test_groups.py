@@ -192,8 +192,8 @@ def test_new_columns_bring_a_group_of_their_own(rows: Run) -> None:
         ("add column (f int) properties('sequence_mapping.s3' = 'f')", "does not exist in schema"),
         ("rename column c to cc", "cannot be renamed"),
         ("modify column s1 bigint null", "cannot be changed"),
-        ("set ('sequence_mapping.s1' = 'c')", "is given when a table is made"),
-        ("unset tblproperties ('sequence_mapping.s1')", "is given when a table is made"),
+        ("set ('sequence_mapping.s1' = 'c')", "can only be set by CREATE TABLE"),
+        ("unset tblproperties ('sequence_mapping.s1')", "can only be set by CREATE TABLE"),
     ],
 )
 def test_a_mapping_cannot_be_changed_once_made(rows: Run, change: str, message: str) -> None:

@@ -84,7 +84,7 @@ def test_what_cannot_be_merged_is_refused(store: Store, table: Table) -> None:
         table.merge(GIVEN, ["k"]).execute()
     with pytest.raises(InvalidInputError, match="Only the last matched clause"):
         table.merge(GIVEN, ["k"]).when_matched_delete().when_matched_update_all().execute()
-    with pytest.raises(InvalidInputError, match="say it in SQL"):
+    with pytest.raises(InvalidInputError, match="write it in SQL"):
         table.merge(GIVEN, "t.k = (SELECT max(k) FROM u)").when_matched_delete().execute()
     with pytest.raises(InvalidInputError, match="columns to match by"):
         table.merge(GIVEN, [])
