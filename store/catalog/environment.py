@@ -4,8 +4,8 @@ Opening:
 
 1. A directory that has other files and no catalog is refused, and so is a store that lost its catalog.
 2. A data file shorter than its own header states is read through once: LMDB maps it, and an access to a
-   missing page would end the process. Pages that were freed before they were ever written may be missing, so
-   the file is lengthened for the read; if a record is lost, it is cut again and the catalog is damaged.
+   missing page would end the process. Pages that were freed before they were ever written may be missing.
+   If no other page is (catalog.page_check), the file is lengthened and every record is read.
 3. Another format number than this program's is refused.
 
 A commit has two parts, so that processes wait for each other's disk half as long. LMDB writes a transaction's
@@ -34,6 +34,7 @@ from typing import Any, Final
 import lmdb
 
 from seqstore.store.catalog.commit_group import CommitQueue
+from seqstore.store.catalog.page_check import check_pages
 from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
     CommitUnknownError,
@@ -337,15 +338,18 @@ def _check_length(env: lmdb.Environment, path: Path) -> None:
     except OSError as error:
         raise UnavailableError(f"{file}: cannot be opened: {error}", kind="catalog") from error
     try:
+        check_pages(env, descriptor)
         os.posix_fallocate(descriptor, 0, needed)  # never shortens the file of a concurrent writer
         try:
             _read_all(env)
-        except (lmdb.Error, StoreError, ValueError) as error:
+        except BaseException:
             os.ftruncate(descriptor, found)
-            raise CorruptionError(
-                f"{file}: expected {needed} bytes, found {found}; it was cut, restore it from a copy",
-                path=str(file),
-            ) from error
+            raise
+    except (lmdb.Error, StoreError, ValueError) as error:
+        raise CorruptionError(
+            f"{file}: expected {needed} bytes, found {found}; it was cut, restore it from a copy ({error})",
+            path=str(file),
+        ) from error
     finally:
         os.close(descriptor)
 

@@ -134,6 +134,33 @@ def test_a_cut_catalog_is_told(tmp_path: Path) -> None:
         assert told == expected, part
 
 
+def test_a_catalog_cut_behind_any_page_ends_no_process(tmp_path: Path) -> None:
+    """LMDB ends the process at a page of zeros that should be part of a tree."""
+    filled(tmp_path / "data")
+    whole = (tmp_path / "data" / "catalog" / "data.mdb").read_bytes()
+    pages = len(whole) // 4096
+    for number in range(2, pages):
+        (tmp_path / f"cut{number}" / "catalog").mkdir(parents=True)
+        (tmp_path / f"cut{number}" / "catalog" / "data.mdb").write_bytes(whole[: number * 4096])
+        (tmp_path / f"cut{number}" / "tables").symlink_to(tmp_path / "data" / "tables")
+    outcomes = run(
+        tmp_path / "data",
+        f"""
+outcomes = []
+for number in range(2, {pages}):
+    try:
+        with Store.open(sys.argv[1] + f"/../cut{{number}}", settings=Settings(auto_compaction=0)) as cut:
+            outcomes.append(str(len(rows_of(cut.table("db.t")))))
+    except StoreError as error:
+        outcomes.append(type(error).__name__)
+print(*outcomes)
+""",
+    ).split()
+    assert len(outcomes) == pages - 2
+    assert set(outcomes) <= {"CorruptionError", "50"}
+    assert "CorruptionError" in outcomes
+
+
 def test_an_emptied_catalog_is_not_a_new_store(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "data", settings=Settings(inline_bytes_max=1))
     store.create_database("db")
