@@ -45,33 +45,19 @@ class Condition:
     @property
     def expression(self) -> pc.Expression:
         """The condition as a filter of a scan."""
-        field = pc.field(self.column)
-        if self.operator == "in":
-            return field.isin(self._choices)
-        if self.operator == "is null":
-            return field.is_null()
-        if self.operator == "is not null":
-            return field.is_valid()
-        value = self.values[0]
-        return {
-            "=": field == value,
-            "!=": field != value,
-            "<": field < value,
-            "<=": field <= value,
-            ">": field > value,
-            ">=": field >= value,
-        }[self.operator]
+        return self.holds(pc.field(self.column))
 
-    @property
-    def _choices(self) -> pa.Array:
-        return pa.array([value.as_py() for value in self.values], self.values[0].type)
+    def holds(self, values: pa.Array | pc.Expression) -> Any:
+        """Returns for which values the condition is true; for the others the result is false or NULL.
 
-    def holds(self, values: pa.Array) -> pa.BooleanArray:
-        """Returns for which values the condition is true; for the others the result is false or NULL."""
+        Returns:
+            A boolean array of an array, an expression of an expression.
+        """
         if self.operator == "in":
-            return pc.is_in(values, value_set=self._choices)
+            choices = pa.array([value.as_py() for value in self.values], self.values[0].type)
+            return pc.is_in(values, value_set=choices)
         if self.operator == "is null":
-            return pc.is_null(values)
+            return pc.is_null(values, nan_is_null=False)
         if self.operator == "is not null":
             return pc.is_valid(values)
         return _COMPARE[self.operator](values, self.values[0])
