@@ -15,7 +15,7 @@ import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.ddl.alter import Altered, Change, alter
+from seqstore.store.ddl.alter import Altered, alter, schema_change
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.maintenance.compaction import purge
 from seqstore.store.schema.table_schema import TableSchema
@@ -60,11 +60,9 @@ def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion
     return write_iceberg(table)
 
 
-def _with_feature(name: str) -> Change:
-    def change(schema: TableSchema) -> Altered:
-        others = [feature for feature in _FEATURES.values() if feature != name and feature in schema.features]
-        kept = [feature for feature in schema.features if feature not in (name, *others)]
-        changed = replace(schema, features=(*kept, name))
-        return Altered(changed, (), (f"+{name}", *(f"-{other}" for other in others)))
-
-    return change
+@schema_change
+def _with_feature(schema: TableSchema, name: str) -> Altered:
+    others = [feature for feature in _FEATURES.values() if feature != name and feature in schema.features]
+    kept = [feature for feature in schema.features if feature not in (name, *others)]
+    changed = replace(schema, features=(*kept, name))
+    return Altered(changed, (), (f"+{name}", *(f"-{other}" for other in others)))
