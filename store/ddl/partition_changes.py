@@ -30,8 +30,7 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.partitioning import Partition
-from seqstore.store.schema.partitions import checked as check_partitioning
-from seqstore.store.schema.partitions import partition_filter, partitioned
+from seqstore.store.schema.partitions import check_partitioning, partition_filter, partitioned
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from seqstore.store.schema.declaration import (
 )
 from seqstore.store.schema.features import features_of, protocol_of
 from seqstore.store.schema.isolation_level import IsolationLevel
-from seqstore.store.schema.partitioning import Partitioning
-from seqstore.store.schema.partitions import checked as check_partitioning
+from seqstore.store.schema.partitioning import Partitioning, check_bounds
 from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
 
 
@@ -108,7 +107,15 @@ class TableSchema:
         )
         if partitioning is None:
             return made
-        return replace(made, partitioning=check_partitioning(made, partitioning))
+        for name in partitioning.columns:
+            if made.column(name).name not in key:
+                raise InvalidInputError(
+                    f"partition column {name!r} must be a key column; the key is {', '.join(key)}",
+                    kind="bad_partition",
+                )
+        return replace(
+            made, partitioning=check_bounds([made.column(n) for n in partitioning.columns], partitioning)
+        )
 
     @classmethod
     def from_arrow(
