@@ -33,17 +33,7 @@ ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
 PARTITION_COLUMNS: Final = "partition_columns"
 
-
 STORAGE_FORMATS: Final = ("arrow", "parquet")
-_COMPRESSIONS: Final = {
-    "NONE": "none",
-    "NO_COMPRESSION": "none",
-    "DEFAULT_COMPRESSION": "default",
-    "DEFAULT": "default",
-    "LZ4": "lz4",
-    "LZ4F": "lz4",
-    "ZSTD": "zstd",
-}
 _CARRIED: Final = frozenset(
     [
         "replication_num",
@@ -76,13 +66,24 @@ _REFUSED: Final = {
 }
 
 
-def _boolean(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered not in ("true", "false"):
-        raise InvalidInputError(
-            f"property {name!r}: expected true or false, found {value!r}", kind="bad_property"
-        )
-    return lowered
+_Parser = Callable[[str, str], str]  # of name and value; returns the stored value
+
+
+def _one_of(expected: str, spellings: Mapping[str, str]) -> _Parser:
+    """Returns the parser of a property with few values: by their spelling in lower case, the stored value."""
+
+    def parse(name: str, value: str) -> str:
+        stored = spellings.get(value.lower())
+        if stored is None:
+            raise InvalidInputError(
+                f"property {name!r}: expected {expected}, found {value!r}", kind="bad_property"
+            )
+        return stored
+
+    return parse
+
+
+_boolean: Final = _one_of("true or false", {"true": "true", "false": "false"})
 
 
 def _merge_on_write(name: str, value: str) -> str:
@@ -94,27 +95,6 @@ def _merge_on_write(name: str, value: str) -> str:
     return "true"
 
 
-def _storage_format(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered in ("v2", "v3", "default"):  # Doris's own layouts mean the default here
-        return "arrow"
-    if lowered not in STORAGE_FORMATS:
-        raise InvalidInputError(
-            f"property {name!r}: expected one of {', '.join(STORAGE_FORMATS)}, found {value!r}",
-            kind="bad_property",
-        )
-    return lowered
-
-
-def _compression(name: str, value: str) -> str:
-    known = _COMPRESSIONS.get(value.upper())
-    if known is None:
-        raise InvalidInputError(
-            f"property {name!r}: expected none, lz4 or zstd, found {value!r}", kind="bad_property"
-        )
-    return known
-
-
 def _count(name: str, value: str) -> str:
     if not value.isascii() or not value.isdigit():
         raise InvalidInputError(
@@ -123,36 +103,38 @@ def _count(name: str, value: str) -> str:
     return str(int(value))
 
 
-def _too_late(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered not in ("count", "error"):
-        raise InvalidInputError(
-            f"property {name!r}: expected count or error, found {value!r}", kind="bad_property"
-        )
-    return lowered
-
-
-def _isolation_level(_name: str, value: str) -> str:
-    return str(parse_isolation_level(value))
-
-
 def _text(_name: str, value: str) -> str:
     return value
 
 
-_OURS: Final[dict[str, Callable[[str, str], str]]] = {
+_OURS: Final[dict[str, _Parser]] = {
     SEQUENCE_COL: _text,
     SEQUENCE_TYPE: _text,
-    STORAGE_FORMAT: _storage_format,
-    COMPRESSION: _compression,
+    STORAGE_FORMAT: _one_of(
+        f"one of {', '.join(STORAGE_FORMATS)}",
+        # Doris's own layouts mean the default here
+        {"v2": "arrow", "v3": "arrow", "default": "arrow", **{name: name for name in STORAGE_FORMATS}},
+    ),
+    COMPRESSION: _one_of(
+        "none, lz4 or zstd",
+        {
+            "none": "none",
+            "no_compression": "none",
+            "default_compression": "default",
+            "default": "default",
+            "lz4": "lz4",
+            "lz4f": "lz4",
+            "zstd": "zstd",
+        },
+    ),
     NO_AUTO_COMPACTION: _boolean,
     COMPACTION_SEGMENTS: _count,
     COMPACTION_DELETED: _count,
     COMPACTION_PACE: _count,
     VERSION_RETENTION: _count,
     TOMBSTONE_RETENTION: _count,
-    TOO_LATE_ROWS: _too_late,
-    ISOLATION_LEVEL: _isolation_level,
+    TOO_LATE_ROWS: _one_of("count or error", {"count": "count", "error": "error"}),
+    ISOLATION_LEVEL: lambda _name, value: str(parse_isolation_level(value)),
     ROW_LEVEL: _boolean,
     APPEND_ONLY: _boolean,
     PARTITION_COLUMNS: _text,
