@@ -136,7 +136,7 @@ def _concat_masks(masks: Sequence[pa.BooleanArray | None], pieces: Sequence[Cast
         return None
     return pa.concat_arrays(
         [
-            pa.array(np.zeros(len(piece.values), dtype=np.bool_)) if mask is None else mask
+            pa.repeat(False, len(piece.values)) if mask is None else mask
             for mask, piece in zip(masks, pieces, strict=True)
         ]
     )

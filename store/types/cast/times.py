@@ -11,6 +11,7 @@ Digits beyond the precision of DATETIME(p) are rounded half up and carry.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 from zoneinfo import available_timezones
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.arrow_versions import local_time
-from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, outcome
+from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, masked, outcome
 from seqstore.store.types.column_types import ColumnType
 
 _MICROS: Final = pa.timestamp("us")
@@ -55,15 +56,15 @@ Numbers = npt.NDArray[np.int64]
 def to_date(source: pa.Array, _to: ColumnType, zone: str) -> Cast | None:
     """Casts to DATE and drops the time of day. None when no value of the source type is a date."""
     if pa.types.is_date32(source.type):
-        return _checked_days(source, source)
+        return _checked_days(source)
     if pa.types.is_string(source.type):
         return by_slices(
             source,
             [lambda text: text.cast(pa.date32()), lambda text: _days(_reshaped(text))],
-            lambda text: _as_days(text, _moments_of_text(text, 6, zone)),
+            lambda text: _as_days(_moments_of_text(text, 6, zone)),
         )
     moments = to_datetime(source, ColumnType("DATETIME", (6,)), zone)
-    return None if moments is None else _as_days(source, moments)
+    return None if moments is None else _as_days(moments)
 
 
 def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
@@ -74,7 +75,7 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
             source,
             [
                 lambda text: _rounded(text.cast(_MICROS), digits),
-                lambda text: _rounded(_zoned(text, zone), digits),
+                lambda text: _rounded(local_time(text.cast(pa.timestamp("us", "UTC")), zone), digits),
                 lambda text: _rounded(_reshaped(text), digits),
             ],
             lambda text: _moments_of_text(text, digits, zone),
@@ -127,10 +128,6 @@ def _reshaped(text: pa.Array) -> pa.Array:
     return dashed.cast(_MICROS)
 
 
-def _zoned(text: pa.Array, zone: str) -> pa.Array:
-    return local_time(text.cast(pa.timestamp("us", "UTC")), zone)
-
-
 def _rounded(moments: pa.Array, digits: int) -> pa.Array:
     """Rounds microseconds half up to `digits`; refuses results beyond the year 9999."""
     if digits == 6:
@@ -142,7 +139,7 @@ def _rounded(moments: pa.Array, digits: int) -> pa.Array:
     values = (values + step // 2) // step * step
     if len(values) and values.max() >= _END:
         raise pa.ArrowInvalid("after year 9999")
-    return _moments(values, moments)
+    return _moments(values, np.asarray(pc.is_null(moments)))
 
 
 def _days(moments: pa.Array) -> pa.Array:
@@ -151,36 +148,24 @@ def _days(moments: pa.Array) -> pa.Array:
 
 def _integers(moments: pa.Array) -> Numbers:
     """Returns the 64-bit values of an array, 0 where NULL."""
-    filled = pc.fill_null(moments.cast(pa.int64()), 0)
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(pc.fill_null(moments.cast(pa.int64()), 0), dtype=np.int64)
 
 
-def _moments(values: Numbers, like: pa.Array) -> pa.Array:
-    null = np.asarray(pc.is_null(like).to_numpy(zero_copy_only=False)) if like.null_count else None
+def _moments(values: Numbers, null: Mask) -> pa.Array:
     return pa.array(values, pa.int64(), mask=null).cast(_MICROS)
 
 
 # ----------------------------------------------------------------------------------- Arrow moments and digits
 
 
-def _checked(source: pa.Array, moments: pa.Array) -> Cast:
-    values = _integers(moments)
-    fits = (values >= _FIRST) & (values < _END)
-    if fits.all():
-        return Cast(moments)
-    return outcome(source, pc.if_else(pa.array(fits), moments, pa.scalar(None, _MICROS)))
-
-
-def _checked_days(source: pa.Array, days: pa.Array) -> Cast:
-    values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+def _checked_days(days: pa.Array) -> Cast:
+    values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0), dtype=np.int64)
     fits = (values >= _FIRST // _DAY) & (values < _END // _DAY)
-    if fits.all():
-        return Cast(days)
-    return outcome(source, pc.if_else(pa.array(fits), days, pa.scalar(None, pa.date32())))
+    return Cast(days) if fits.all() else outcome(days, masked(days, fits))
 
 
-def _as_days(source: pa.Array, moments: Cast) -> Cast:
-    return Cast(_days(moments.values), moments.failed, moments.out_of_range)
+def _as_days(moments: Cast) -> Cast:
+    return replace(moments, values=_days(moments.values))
 
 
 def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
@@ -195,8 +180,7 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
     factor = 10**6 // per_second
     fits = (values >= _FIRST // factor) & (values < _END // factor)
     scaled = np.where(fits, values, 0) * factor
-    null = ~fits | np.asarray(pc.is_null(local).to_numpy(zero_copy_only=False))
-    return outcome(source, pa.array(scaled, pa.int64(), mask=null).cast(_MICROS))
+    return outcome(source, _moments(scaled, ~fits | np.asarray(pc.is_null(local))))
 
 
 def _from_digits(source: pa.Array, digits: int, zone: str) -> Cast:
@@ -216,12 +200,11 @@ def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
     fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
     found = {name: _either(parts, fourteen, name) for name in "ymdhisf"}
     zones = _joined(pc.struct_field(parts, "zone"), pc.struct_field(fourteen, "zone"))
-    matched = np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)).to_numpy(zero_copy_only=False))
     values, valid = _assemble(found, digits)
-    valid &= matched
+    valid &= np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)))
     values, valid = _move_zones(values, valid, zones, zone)
     valid &= (values >= _FIRST) & (values < _END)
-    return outcome(text, pa.array(np.where(valid, values, 0), pa.int64(), mask=~valid).cast(_MICROS))
+    return outcome(text, _moments(np.where(valid, values, 0), ~valid))
 
 
 def _joined(*options: pa.Array) -> pa.Array:
@@ -236,14 +219,13 @@ def _either(parts: pa.Array, fourteen: pa.Array, name: str) -> pa.Array:
 
 
 def _number(text: pa.Array) -> Numbers:
-    filled = pc.if_else(pc.equal(text, ""), "0", text)
-    return np.asarray(filled.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    return np.asarray(pc.if_else(pc.equal(text, ""), "0", text).cast(pa.int64()))
 
 
 def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
     year, month, day = (_number(found[name]) for name in "ymd")
     hour, minute, second = (_number(found[name]) for name in "his")
-    short = np.asarray(pc.equal(pc.binary_length(found["y"]), 2).to_numpy(zero_copy_only=False))
+    short = np.asarray(pc.equal(pc.binary_length(found["y"]), 2))
     year = np.where(short, np.where(year < 70, 2000 + year, 1900 + year), year)
     months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
@@ -264,12 +246,13 @@ def _move_zones(values: Numbers, valid: Mask, zones: pa.Array, target: str) -> t
     names = coded.dictionary.to_pylist()
     if names in ([], [""]):
         return values, valid
-    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    codes = np.asarray(coded.indices)
     for code, name in enumerate(names):
         if name == "":
             continue
         rows = np.flatnonzero((codes == code) & valid)
-        source = _source_zone(name)
+        offset = _offset_minutes(name)
+        source = _zone_names().get(name.lower()) if offset is None else offset
         if source is None:
             valid[rows] = False
         elif len(rows):
@@ -286,13 +269,7 @@ def _relocated(values: Numbers, source: int | str, target: str) -> Numbers:
     else:
         local = pa.array(values, pa.int64()).cast(_MICROS)
         instants = pc.assume_timezone(local, source, ambiguous="earliest", nonexistent="latest")
-    moved = local_time(instants, target)
-    return np.asarray(moved.cast(pa.int64()).to_numpy(zero_copy_only=False))
-
-
-def _source_zone(name: str) -> int | str | None:
-    offset = _offset_minutes(name)
-    return offset if offset is not None else _zone_names().get(name.lower())
+    return np.asarray(local_time(instants, target).cast(pa.int64()))
 
 
 def _offset_minutes(name: str) -> int | None:
