@@ -8,9 +8,9 @@ LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -150,7 +150,8 @@ def parse_type(text: str) -> ColumnType:
     """
     parser = _TypeParser(text)
     parsed = parser.type()
-    parser.expect_end()
+    if parser.peek():
+        raise parser.error(f"unexpected {parser.peek()!r} after the type")
     return parsed
 
 
@@ -204,22 +205,21 @@ def _decimal(precision: int, scale: int, text: str) -> ColumnType:
     return ColumnType("DECIMAL", (precision, scale))
 
 
+_Item = TypeVar("_Item")
+
+
 class _TypeParser:
     """Parses `NAME [ ( int, .. ) ] [ < type, .. > ]` by recursive descent."""
 
-    _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`)|(\d+)|([<>(),:*]))")
+    _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`|\d+|[<>(),:*])|(?P<strange>\S.*))", re.DOTALL)
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[str] = []
-        position = 0
-        stripped = text.rstrip()
-        while position < len(stripped):
-            match = self._TOKEN.match(stripped, position)
-            if match is None:
-                raise self.error(f"unexpected {stripped[position:].lstrip()[:10]!r}")
-            self.tokens.append(match.group().strip())
-            position = match.end()
+        for match in self._TOKEN.finditer(text.rstrip()):
+            if match["strange"]:
+                raise self.error(f"unexpected {match['strange'][:10]!r}")
+            self.tokens.append(match[1])
         self.at = 0
 
     def error(self, detail: str) -> InvalidInputError:
@@ -238,9 +238,13 @@ class _TypeParser:
         if found != wanted:
             raise self.error(f"expected {wanted!r}, found {found or 'the end'!r}")
 
-    def expect_end(self) -> None:
-        if self.peek():
-            raise self.error(f"unexpected {self.peek()!r} after the type")
+    def listed(self, item: Callable[[], _Item], end: str) -> list[_Item]:
+        found = [item()]
+        while self.peek() == ",":
+            self.take()
+            found.append(item())
+        self.expect(end)
+        return found
 
     def type(self) -> ColumnType:
         name = self.take().upper()
@@ -254,29 +258,25 @@ class _TypeParser:
         return self.scalar(name, self.params())
 
     def params(self) -> list[int]:
-        values: list[int] = []
         if self.peek() != "(":
-            return values
+            return []
         self.take()
-        while True:
-            token = self.take()
-            if token == "*":
-                token = str(_VARCHAR_BYTES_MAX)  # VARCHAR(*) is Doris for "the longest"
-            if not token.isdigit():
-                raise self.error(f"expected a number, found {token or 'the end'!r}")
-            values.append(int(token))
-            if self.peek() != ",":
-                break
-            self.take()
-        self.expect(")")
-        return values
+        return self.listed(self.number, ")")
+
+    def number(self) -> int:
+        token = self.take()
+        if token == "*":
+            return _VARCHAR_BYTES_MAX  # VARCHAR(*) is Doris for "the longest"
+        if not token.isdigit():
+            raise self.error(f"expected a number, found {token or 'the end'!r}")
+        return int(token)
 
     def scalar(self, name: str, params: list[int]) -> ColumnType:
         if name == "DECIMAL":
             if len(params) > 2:
                 raise self.error("DECIMAL takes precision and scale")
-            precision, scale = [*params, *(38, 9)[len(params) :]] if params != [] else [38, 9]
-            return _decimal(precision, 0 if len(params) == 1 else scale, self.text)
+            precision, scale = [*params, 0][:2] if params else (38, 9)
+            return _decimal(precision, scale, self.text)
         if name == "DATETIME":
             digits = params[0] if params else 0
             if len(params) > 1 or digits > 6:
@@ -288,25 +288,20 @@ class _TypeParser:
             if len(params) > 1 or not 1 <= length <= limit:
                 raise self.error(f"{name} takes a length of 1 to {limit} bytes")
             return ColumnType(name, (length,))
-        if name in INTEGER_RANGES:
-            return ColumnType(name)  # INT(11) is MySQL's display width: parsed and ignored
-        if params:
+        if params and name not in INTEGER_RANGES:  # INT(11) is MySQL's display width: parsed and ignored
             raise self.error(f"{name} takes no parameters")
         return ColumnType(name)
 
     def nested(self, name: str) -> ColumnType:
-        self.expect("<")
         names: list[str] = []
-        children: list[ColumnType] = []
-        while True:
-            if name == "STRUCT":
-                names.append(self.take().strip("`"))
-                self.expect(":")
-            children.append(self.type())
-            if self.peek() != ",":
-                break
-            self.take()
-        self.expect(">")
+
+        def field() -> ColumnType:
+            names.append(self.take().strip("`"))
+            self.expect(":")
+            return self.type()
+
+        self.expect("<")
+        children = self.listed(field if name == "STRUCT" else self.type, ">")
         if len(children) != {"ARRAY": 1, "MAP": 2}.get(name, len(children)):
             raise self.error(f"{name} takes {'one type' if name == 'ARRAY' else 'two types'}")
         if len(set(names)) != len(names):
