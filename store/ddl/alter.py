@@ -25,7 +25,7 @@ from seqstore.store.catalog.transaction_record import TransactionRecord, Transac
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import Isolation, schema_error
 from seqstore.store.conflict.read_set import Predicate
-from seqstore.store.errors import AlreadyExistsError, InvalidInputError
+from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.read.snapshot import Snapshot
@@ -201,9 +201,7 @@ def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
     features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
     for name in features:
         if given[FEATURE_PREFIX + name] != "supported":
-            raise InvalidInputError(
-                f"property {FEATURE_PREFIX + name!r}: expected supported", kind="bad_property"
-            )
+            raise bad_property(f"property {FEATURE_PREFIX + name!r}: expected supported")
     features += [
         feature
         for feature, name in PROPERTY_OF.items()
@@ -226,7 +224,7 @@ def unset_properties(schema: TableSchema, names: Sequence[str]) -> Altered:
     """Resets properties to their defaults."""
     missing = [name for name in names if name not in schema.properties]
     if missing:
-        raise InvalidInputError(f"property {missing[0]!r} is not set", kind="bad_property")
+        raise bad_property(f"property {missing[0]!r} is not set")
     _refuse_fixed([name for name in names if name in group_properties(schema.groups)])
     kept = {name: value for name, value in schema.properties.items() if name not in names}
     return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
@@ -234,7 +232,7 @@ def unset_properties(schema: TableSchema, names: Sequence[str]) -> Altered:
 
 def _refuse_fixed(names: Sequence[str]) -> None:
     if names:
-        raise InvalidInputError(f"property {names[0]!r} is given when a table is made", kind="bad_property")
+        raise bad_property(f"property {names[0]!r} is given when a table is made")
 
 
 @schema_change
@@ -255,11 +253,9 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
     """Adds a hidden sequence to a table; existing rows have NULL, the smallest (SD8-SD10)."""
     declared = properties.get(props.SEQUENCE_TYPE)
     if declared is None or len(properties) > 1:
-        raise InvalidInputError("unknown sequence column type", kind="bad_property")
+        raise bad_property("unknown sequence column type")
     if schema.has_sequence or schema.groups:
-        raise InvalidInputError(
-            f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without", kind="bad_property"
-        )
+        raise bad_property(f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without")
     made = TableSchema.create(
         schema.columns[: len(schema.key)], schema.key, properties={props.SEQUENCE_TYPE: declared}
     )
@@ -276,8 +272,6 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
 def enable_flexible_updates(schema: TableSchema) -> Altered:
     """Enables flexible updates by loads (F3); existing rows need no change."""
     if schema.properties.get(props.SKIP_BITMAP) == "true":
-        raise InvalidInputError(
-            "the table has enabled update flexible columns feature already.", kind="bad_property"
-        )
+        raise bad_property("the table has enabled update flexible columns feature already.")
     changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})
     return Altered(changed, ("the properties",))

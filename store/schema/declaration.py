@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, default_scalar, hidden_name
 from seqstore.store.types.column_types import ColumnType, parse_type
@@ -82,9 +82,7 @@ def check_sequence(
     """Returns the mapped column or the hidden type (SD1-SD5); errors have Doris's own texts."""
     mapped, declared = properties.get(props.SEQUENCE_COL), properties.get(props.SEQUENCE_TYPE)
     if mapped and declared:
-        raise InvalidInputError(
-            "The sequence_col and sequence_type cannot be set at the same time", kind="bad_property"
-        )
+        raise bad_property("The sequence_col and sequence_type cannot be set at the same time")
     if declared:
         sequence_type = parse_type(declared)
         if not sequence_type.can_be_sequence:
@@ -98,13 +96,9 @@ def check_sequence(
     if column is None:
         raise InvalidInputError(f"The specified sequence column[{mapped}] not exists", kind="unknown_column")
     if not column.type.can_be_sequence:
-        raise InvalidInputError(
-            "Sequence type only support integer types and date types", kind="bad_property"
-        )
+        raise bad_property("Sequence type only support integer types and date types")
     if column.name in key:
-        raise InvalidInputError(
-            f"The sequence column[{column.name}] cannot be a key column", kind="bad_property"
-        )
+        raise bad_property(f"The sequence column[{column.name}] cannot be a key column")
     properties[props.SEQUENCE_COL] = column.name
     return column.name, column.type
 

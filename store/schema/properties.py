@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import bad_property
 from seqstore.store.schema import column_groups as groups
 from seqstore.store.schema.isolation_level import parse_isolation_level
 
@@ -75,9 +75,7 @@ def _one_of(expected: str, spellings: Mapping[str, str]) -> _Parser:
     def parse(name: str, value: str) -> str:
         stored = spellings.get(value.lower())
         if stored is None:
-            raise InvalidInputError(
-                f"property {name!r}: expected {expected}, found {value!r}", kind="bad_property"
-            )
+            raise bad_property(f"property {name!r}: expected {expected}, found {value!r}")
         return stored
 
     return parse
@@ -88,18 +86,15 @@ _boolean: Final = _one_of("true or false", {"true": "true", "false": "false"})
 
 def _merge_on_write(name: str, value: str) -> str:
     if _boolean(name, value) == "false":
-        raise InvalidInputError(
-            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true",
-            kind="bad_property",
+        raise bad_property(
+            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true"
         )
     return "true"
 
 
 def _count(name: str, value: str) -> str:
     if not value.isascii() or not value.isdigit():
-        raise InvalidInputError(
-            f"property {name!r}: expected a whole number from 0, found {value!r}", kind="bad_property"
-        )
+        raise bad_property(f"property {name!r}: expected a whole number from 0, found {value!r}")
     return str(int(value))
 
 
@@ -156,7 +151,7 @@ def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
         elif name in _CARRIED or name.startswith(groups.PREFIX):
             parsed[name] = str(value)
         else:
-            raise InvalidInputError(_refusal(name), kind="bad_property")
+            raise bad_property(_refusal(name))
     return parsed
 
 

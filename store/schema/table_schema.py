@@ -254,8 +254,11 @@ class TableSchema:
         """Returns some columns as an Arrow schema, hidden ones by their canonical names."""
         if list(names) == self.names:
             return self.arrow
-        hidden = {field.name: field for field in self.hidden_fields()}
-        return pa.schema([hidden.get(name) or self.arrow.field(name) for name in names])
+        return pa.schema([self._fields[name] for name in names])
+
+    @cached_property
+    def _fields(self) -> dict[str, pa.Field]:
+        return {field.name: field for field in [*self.arrow, *self.hidden_fields()]}
 
     @cached_property
     def _stored(self) -> dict[tuple[str, ...], pa.Schema]:
@@ -265,8 +268,7 @@ class TableSchema:
         """Returns the visible columns followed by some hidden ones, as segments store them."""
         known = self._stored.get(hidden)
         if known is None:
-            fields = {field.name: field for field in self.hidden_fields()}
-            known = self._stored[hidden] = pa.schema([*self.arrow, *(fields[name] for name in hidden)])
+            known = self._stored[hidden] = self.arrow_of([*self.names, *hidden])
         return known
 
     def to_record(self) -> dict[str, Any]:
