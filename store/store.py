@@ -30,7 +30,7 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
-from seqstore.store.iceberg.location import iceberg_directory
+from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
@@ -170,10 +170,7 @@ class Store:
                 table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
-            table_id = records.find_table(tx, database, table_name)
-            assert table_id is not None
-            record = tx.get("tables", records.table_key(table_id))
-        return self._handle(table_id, database, record)
+        return self.table(name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a table, its rows and its history.
@@ -403,21 +400,21 @@ class Store:
     def _open_disk(self, segments: str | None) -> Disk:
         with self.catalog.read() as tx:
             known = tx.get("meta", b"segments")
-        if segments is not None and known != segments:
+        if segments not in (None, known):
             with self.catalog.write() as tx:
                 known = tx.get("meta", b"segments")
                 if known is None and not list(tx.items("tables")):
                     tx.put("meta", b"segments", segments)
                     known = segments
-        if segments is not None and known != segments:
-            raise InvalidInputError(
-                f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
-                "the place is chosen when the store is made",
-                kind="bad_uri",
-            )
-        return (
-            Disk(self.path) if known is None else ObjectDisk(known, self.path, self.settings.cache_bytes_max)
-        )
+            if known != segments:
+                raise InvalidInputError(
+                    f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
+                    "the place is chosen when the store is made",
+                    kind="bad_uri",
+                )
+        if known is None:
+            return Disk(self.path)
+        return ObjectDisk(known, self.path, self.settings.cache_bytes_max)
 
     def _read(self) -> Any:
         self._check_open()

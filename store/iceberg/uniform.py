@@ -57,7 +57,12 @@ def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion
     purge(table)
     change = _with_feature(_FEATURES[compatibility])
     alter(table, [change], expected_revision=schema.revision, operation=_OPERATION)
-    return write_iceberg(table)
+    return write_iceberg(table, iceberg_directory(table.loader.directory))
+
+
+def iceberg_directory(directory: str) -> str:
+    """Returns the path, below the data directory, of the Iceberg table of the table with that directory."""
+    return f"iceberg/{directory.rpartition('/')[2]}"
 
 
 @schema_change
