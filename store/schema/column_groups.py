@@ -59,23 +59,18 @@ def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict
     declared = {name: value for name, value in properties.items() if name.startswith(PREFIX)}
     if not declared:
         return ()
-    _check_combinations(properties)
-    groups = tuple(_parse_group(name, value, columns, key) for name, value in declared.items())
-    check_cover(groups, columns, key)
-    for name in declared:
-        del properties[name]
-    properties.update(group_properties(groups))
-    return groups
-
-
-def _check_combinations(properties: Mapping[str, str]) -> None:
-    """Checks SM2."""
     if any(name.startswith("function_column.sequence_") for name in properties):
         raise bad_property("column group sequence and sequence column can't apply to both")
     if properties.get("light_schema_change", "true").lower() == "false":
         raise bad_property(
             "sequence mapping needs light_schema_change; leave the property out or set it to true"
         )
+    groups = tuple(_parse_group(name, value, columns, key) for name, value in declared.items())
+    check_cover(groups, columns, key)
+    for name in declared:
+        del properties[name]
+    properties.update(group_properties(groups))
+    return groups
 
 
 def _parse_group(name: str, value: str, columns: Sequence[Column], key: Sequence[str]) -> ColumnGroup:

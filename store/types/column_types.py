@@ -174,12 +174,6 @@ def type_from_arrow(arrow: pa.DataType) -> ColumnType:
         return ColumnType({8: "SMALLINT", 16: "INT", 32: "BIGINT", 64: "LARGEINT"}[arrow.bit_width])
     if pa.types.is_dictionary(arrow):
         return type_from_arrow(arrow.value_type)
-    if pa.types.is_nested(arrow):
-        return _nested_from_arrow(arrow)
-    raise _no_type_for(arrow)
-
-
-def _nested_from_arrow(arrow: pa.DataType) -> ColumnType:
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return ColumnType("ARRAY", children=(type_from_arrow(arrow.value_type),))
     if pa.types.is_map(arrow):
@@ -188,11 +182,7 @@ def _nested_from_arrow(arrow: pa.DataType) -> ColumnType:
         fields = [arrow.field(i) for i in range(arrow.num_fields)]
         children = tuple(type_from_arrow(f.type) for f in fields)
         return ColumnType("STRUCT", children=children, names=tuple(f.name for f in fields))
-    raise _no_type_for(arrow)
-
-
-def _no_type_for(arrow: pa.DataType) -> InvalidInputError:
-    return InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
+    raise InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
 
 
 def _decimal(precision: int, scale: int, text: str) -> ColumnType:

@@ -81,7 +81,9 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
             lambda text: _moments_of_text(text, digits, zone),
         )
     if pa.types.is_integer(kind):
-        return _from_digits(source, digits, zone)
+        # numbers such as 20240501, 20240501192030 and 240501
+        moments = by_slices(source.cast(pa.string()), [], lambda text: _moments_of_text(text, digits, zone))
+        return outcome(source, moments.values)
     if pa.types.is_date(kind):
         is_short = pa.types.is_date32(kind)  # either way wide enough for every day
         local = source.cast(pa.timestamp("s")) if is_short else source.view(pa.timestamp("ms"))
@@ -183,13 +185,6 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
     return outcome(source, _moments(scaled, ~fits | np.asarray(pc.is_null(local))))
 
 
-def _from_digits(source: pa.Array, digits: int, zone: str) -> Cast:
-    """Casts numbers such as 20240501, 20240501192030 and 240501."""
-    text = source.cast(pa.string())
-    moments = by_slices(text, [], lambda piece: _moments_of_text(piece, digits, zone))
-    return outcome(source, moments.values)
-
-
 # ------------------------------------------------------------------------------------------ the row-wise cast
 
 
@@ -198,7 +193,10 @@ def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
     fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
-    found = {name: _either(parts, fourteen, name) for name in "ymdhisf"}
+    found = {
+        name: _joined(*(pc.struct_field(parts, name + n) for n in "12"), pc.struct_field(fourteen, name))
+        for name in "ymdhisf"
+    }
     zones = _joined(pc.struct_field(parts, "zone"), pc.struct_field(fourteen, "zone"))
     values, valid = _assemble(found, digits)
     valid &= np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)))
@@ -211,11 +209,6 @@ def _joined(*options: pa.Array) -> pa.Array:
     """Concatenates options of which at most one is not empty."""
     filled = [pc.fill_null(option, "") for option in options]
     return pc.binary_join_element_wise(*filled, "")
-
-
-def _either(parts: pa.Array, fourteen: pa.Array, name: str) -> pa.Array:
-    names = [field.name for field in parts.type if field.name in (f"{name}1", f"{name}2")]
-    return _joined(*(pc.struct_field(parts, n) for n in names), pc.struct_field(fourteen, name))
 
 
 def _number(text: pa.Array) -> Numbers:
