@@ -16,14 +16,12 @@ from seqstore.store.history.change_feed import changes
 from seqstore.store.history.key_history import KeyEvent, key_history
 from seqstore.store.load.loadable_table import LoadableTable
 from seqstore.store.maintenance.compaction import CompactionResult, optimize, purge
-from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.integrity import check_table
 from seqstore.store.maintenance.restore import restore
 from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
-from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
 from seqstore.store.transaction.merge_builder import MergeBuilder
 from seqstore.store.transaction.statement import delete_where, run_statement, update
@@ -130,11 +128,6 @@ class Table(LoadableTable):
         """
         with self.catalog.write() as tx:
             refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
-
-    @internal
-    def policy(self, schema: TableSchema) -> MaintenancePolicy:
-        """Returns how the table is to be maintained, by its properties under a schema revision."""
-        return MaintenancePolicy.of(schema, self.settings)
 
     def optimize(
         self, where: pc.Expression | None = None, *, zorder_by: Sequence[str] = (), full: bool = False

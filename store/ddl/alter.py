@@ -32,6 +32,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
 from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.declaration import check_sequence
 from seqstore.store.schema.features import KNOWN_FEATURES, require_writable
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -256,12 +257,10 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
         raise bad_property("unknown sequence column type")
     if schema.has_sequence or schema.groups:
         raise bad_property(f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without")
-    made = TableSchema.create(
-        schema.columns[: len(schema.key)], schema.key, properties={props.SEQUENCE_TYPE: declared}
-    )
+    _, sequence_type = check_sequence(schema.columns, schema.key, {props.SEQUENCE_TYPE: declared})
     changed = replace(
         schema,
-        sequence_type=made.sequence_type,
+        sequence_type=sequence_type,
         properties={**schema.properties, props.SEQUENCE_TYPE: declared},
         features=(*schema.features, "sequenceLoad"),
     )

@@ -18,6 +18,8 @@ from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, Default, default_scalar, hidden_name
 from seqstore.store.schema.column_groups import (
     group_properties,
+    refuse_rename,
+    refuse_type_change,
     with_added,
     without_column,
 )
@@ -118,12 +120,7 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
     columns.
     """
     column = schema.column(name)
-    if schema.groups:  # SM2
-        raise InvalidInputError(
-            f"column {column.name!r} cannot be renamed: the table has sequence mapping",
-            kind="bad_alter",
-            column=column.name,
-        )
+    refuse_rename(schema.groups, column.name)
     _refuse_constrained(schema, column)
     check_name(new_name, "column")
     if schema.find(new_name) not in (None, column):
@@ -206,7 +203,9 @@ def modify_column(
     """
     column = schema.column(name)
     if str(kind) != str(column.type):
-        _refuse_sequence(schema, column)
+        if column.name == schema.sequence_column:
+            raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
+        refuse_type_change(schema.groups, column.name)
     is_key = column.name in schema.key
     if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
         raise InvalidInputError(
@@ -227,18 +226,6 @@ def modify_column(
     changed = replace(column, type=kind, nullable=may_be_null, comment=text)
     columns = tuple(changed if c.id == column.id else c for c in schema.columns)
     return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
-
-
-def _refuse_sequence(schema: TableSchema, column: Column) -> None:
-    """Enforces SM1: the type of a sequence never changes."""
-    if column.name == schema.sequence_column:
-        raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
-    if any(group is not None and column.name in group.sequence for group in schema.groups):
-        raise InvalidInputError(
-            f"the type of sequence mapping column[{column.name}] cannot be changed",
-            kind="bad_alter",
-            column=column.name,
-        )
 
 
 def _refuse_constrained(schema: TableSchema, column: Column) -> None:

@@ -55,10 +55,10 @@ def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
     The result is never too small. It has all columns if the expression refers to columns by position or its
     text cannot be decoded.
     """
-    text = text_of(expression)
-    if text is None or _BY_PLACE in text:
+    found = columns_of(expression, names)
+    if found is None:
         return list(names)
-    return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    return [name for name in found if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(expression))]
 
 
 def pack(expression: pc.Expression) -> bytes:

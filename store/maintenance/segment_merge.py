@@ -39,7 +39,7 @@ from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.segment import Segment, SegmentContent, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.stager import Stager, key_order, rows_per_batch
-from seqstore.store.types.zero_values import empty_values
+from seqstore.store.types.column_types import empty_values
 
 _GONE: Final = -1
 _OUTPUT_SHIFT: Final = 32

@@ -179,6 +179,32 @@ def group_properties(groups: Groups) -> dict[str, str]:
     return {group.property_name: ",".join(group.cells) for group in groups if group is not None}
 
 
+def refuse_rename(groups: Groups, name: str) -> None:
+    """Enforces SM2: columns of tables with groups keep their names.
+
+    Raises:
+        InvalidInputError: the table has groups.
+    """
+    if groups:
+        raise InvalidInputError(
+            f"column {name!r} cannot be renamed: the table has sequence mapping",
+            kind="bad_alter",
+            column=name,
+        )
+
+
+def refuse_type_change(groups: Groups, name: str) -> None:
+    """Enforces SM1: the type of a sequence never changes.
+
+    Raises:
+        InvalidInputError: the column orders others.
+    """
+    if any(group is not None and name in group.sequence for group in groups):
+        raise InvalidInputError(
+            f"the type of sequence mapping column[{name}] cannot be changed", kind="bad_alter", column=name
+        )
+
+
 def replaced_with(groups: Groups, names: Collection[str]) -> list[str]:
     """Returns the columns that must be written with some columns: the rest of their groups."""
     return [

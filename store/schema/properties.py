@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Final
 
-from seqstore.store.errors import bad_property
+from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema import column_groups as groups
-from seqstore.store.schema.isolation_level import parse_isolation_level
 
 SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
@@ -64,6 +64,36 @@ _REFUSED: Final = {
     "dynamic_partition.": "partitions are not created by a schedule here; add them by ALTER TABLE",
     "binlog.": "there is no binlog; read the change feed instead",
 }
+
+
+class IsolationLevel(StrEnum):
+    """An isolation level, with its name in Delta Lake."""
+
+    SERIALIZABLE = "Serializable"
+    WRITE_SERIALIZABLE = "WriteSerializable"
+
+
+_BY_NAME = {level.lower(): level for level in IsolationLevel}
+
+
+def parse_isolation_level(level: str) -> IsolationLevel:
+    """Returns an isolation level, read without regard to case.
+
+    Raises:
+        InvalidInputError: any other name, `SnapshotIsolation` included, which is internal.
+    """
+    known = _BY_NAME.get(level.lower())
+    if known is None:
+        raise InvalidInputError(
+            f"isolation level {level!r}: expected Serializable or WriteSerializable",
+            kind="DELTA_INVALID_ISOLATION_LEVEL",
+        )
+    return known
+
+
+def stricter(one: IsolationLevel, other: IsolationLevel) -> IsolationLevel:
+    """Returns the level of two that allows fewer histories."""
+    return IsolationLevel.SERIALIZABLE if IsolationLevel.SERIALIZABLE in (one, other) else one
 
 
 _Parser = Callable[[str, str], str]  # of name and value; returns the stored value

@@ -33,8 +33,8 @@ from seqstore.store.schema.declaration import (
     check_sequence,
 )
 from seqstore.store.schema.features import features_of, protocol_of
-from seqstore.store.schema.isolation_level import IsolationLevel
 from seqstore.store.schema.partitioning import Partitioning, check_bounds
+from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
 
 

@@ -1,8 +1,10 @@
-"""Column types: Doris spellings, their Arrow types, their limits.
+"""Column types: Doris spellings, their Arrow types, their limits, their zero values.
 
 `_SCALARS` has one row per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
 STRUCT take types. The Doris names DECIMALV3, DATEV2, DATETIMEV2, JSONB and TEXT parse to the plain names.
 LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
+The NOT NULL cells of a tombstone hold zero values (D10): 0, false, the epoch, an empty string, list or map, a
+struct of NULLs.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.lazy import cached_property
@@ -319,3 +323,24 @@ def is_wider(old: ColumnType, new: ColumnType) -> bool:
         return False
     limit = new.byte_length_max
     return limit is None or old.byte_length_max is None or limit >= old.byte_length_max
+
+
+def fill_zero_values(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
+    """Sets some cells to the zero value of their type."""
+    return pc.if_else(where, zero_value(values.type), values)
+
+
+def zero_value(arrow: pa.DataType) -> pa.Scalar:
+    """Returns the zero value of an Arrow type."""
+    if pa.types.is_nested(arrow):
+        return pa.scalar({} if pa.types.is_struct(arrow) else [], arrow)
+    if pa.types.is_string(arrow):
+        return pa.scalar("")
+    if pa.types.is_decimal(arrow):
+        return pa.scalar(Decimal(0), arrow)
+    return pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)
+
+
+def empty_values(field: pa.Field, rows: int) -> pa.Array:
+    """Returns cells without meaning: NULL, or the zero value where the column is NOT NULL."""
+    return pa.nulls(rows, field.type) if field.nullable else pa.repeat(zero_value(field.type), rows)

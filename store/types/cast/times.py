@@ -41,12 +41,13 @@ _TIME_PARTS: Final = (
     r"(?:(?P<h1>\d{1,2})(?::(?P<i1>\d{1,2})(?::(?P<s1>\d{1,2})(?:\.(?P<f1>\d*))?)?)?"
     r"|(?P<h2>\d{2})(?P<i2>\d{2})(?:(?P<s2>\d{2})(?:\.(?P<f2>\d*))?)?)"
 )
-_ZONE_PART: Final = r"\s*(?P<zone>[+-]\d[\d:]*|[A-Za-z][^\s]*)?"
-_MOMENT_TEXT: Final = rf"^{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART})?$"
-_DIGITS_TEXT: Final = (
-    r"^(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})(?P<h>\d{2})(?P<i>\d{2})(?P<s>\d{2})(?:\.(?P<f>\d*))?"
-    + _ZONE_PART
-    + "$"
+_ZONE_PART: Final = r"\s*(?P<zone{}>[+-]\d[\d:]*|[A-Za-z][^\s]*)?"
+_FOURTEEN_DIGITS: Final = (
+    r"(?P<y3>\d{4})(?P<m3>\d{2})(?P<d3>\d{2})(?P<h3>\d{2})(?P<i3>\d{2})(?P<s3>\d{2})(?:\.(?P<f3>\d*))?"
+    + _ZONE_PART.format(2)
+)
+_MOMENT_TEXT: Final = (
+    rf"^(?:{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART.format(1)})?|{_FOURTEEN_DIGITS})$"
 )
 _FIXED_ZONES: Final = {"Z": 0, "UTC": 0, "GMT": 0, "ZULU": 0, "CST": 8 * 60}
 
@@ -192,22 +193,16 @@ def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
     """Parses text with one regular expression and assembles the numbers in NumPy."""
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
-    fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
-    found = {
-        name: _joined(*(pc.struct_field(parts, name + n) for n in "12"), pc.struct_field(fourteen, name))
-        for name in "ymdhisf"
-    }
-    zones = _joined(pc.struct_field(parts, "zone"), pc.struct_field(fourteen, "zone"))
-    values, valid = _assemble(found, digits)
-    valid &= np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)))
-    values, valid = _move_zones(values, valid, zones, zone)
+    values, valid = _assemble({name: _joined(parts, name, "123") for name in "ymdhisf"}, digits)
+    valid &= np.asarray(pc.is_valid(parts))
+    values, valid = _move_zones(values, valid, _joined(parts, "zone", "12"), zone)
     valid &= (values >= _FIRST) & (values < _END)
     return outcome(text, _moments(np.where(valid, values, 0), ~valid))
 
 
-def _joined(*options: pa.Array) -> pa.Array:
-    """Concatenates options of which at most one is not empty."""
-    filled = [pc.fill_null(option, "") for option in options]
+def _joined(parts: pa.Array, name: str, numbers: str) -> pa.Array:
+    """Returns the one group of those of a name that matched, else an empty text."""
+    filled = [pc.fill_null(pc.struct_field(parts, name + number), "") for number in numbers]
     return pc.binary_join_element_wise(*filled, "")
 
 
