@@ -59,6 +59,7 @@ class Store:
         path: the data directory.
         settings: sizes and times it works with.
         accounts: its users.
+        maintainer: the threads that compact tables after loads.
     """
 
     def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
@@ -68,7 +69,7 @@ class Store:
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
-        self._maintainer = Maintainer()
+        self.maintainer = Maintainer()
         self._lock = new_lock()
         self._is_open = True
         sweep_prepared(self.catalog, self.disk)
@@ -210,7 +211,7 @@ class Store:
                 loader = StateLoader(table_id, record["directory"], self.disk)
                 name = f"{record['database']}.{record['name']}"
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
-                table.maintainer = self._maintainer
+                table.maintainer = self.maintainer
                 self._tables[table_id] = table
             return table
 
@@ -371,7 +372,7 @@ class Store:
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
         self._is_open = False
-        self._maintainer.close()
+        self.maintainer.close()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Compacts every table by its policy, removes old versions, and aborts pre-committed
@@ -390,12 +391,7 @@ class Store:
         with self._read() as tx:
             records_of = [unpack(raw) for _, raw in tx.items("tables")]
         names = [f"{record['database']}.{record['name']}" for record in records_of]
-        return self._maintainer.maintain_all(names, self.table, is_cancelled)
-
-    @property
-    def maintainer(self) -> Maintainer:
-        """The threads that compact tables after loads."""
-        return self._maintainer
+        return self.maintainer.maintain_all(names, self.table, is_cancelled)
 
     def _open_disk(self, segments: str | None) -> Disk:
         with self.catalog.read() as tx:

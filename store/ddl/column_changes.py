@@ -52,7 +52,11 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
             kind="bad_default",
         )
     default_scalar(column, datetime.now())
-    added = replace(column, id=_next_id(schema), initial=_frozen(column))
+    initial = column.default
+    if initial is not None and initial.is_current_time:  # evaluated once for the rows that are there
+        now = datetime.now().replace(microsecond=0)
+        initial = Default("constant", str(default_scalar(column, now).as_py()))
+    added = replace(column, id=_next_id(schema), initial=initial)
     place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
     if place < len(schema.key):
         raise InvalidInputError(
@@ -239,12 +243,3 @@ def _refuse_constrained(schema: TableSchema, column: Column) -> None:
 
 def _next_id(schema: TableSchema) -> int:
     return max(schema.next_column_id, *(column.id + 1 for column in schema.columns))
-
-
-def _frozen(column: Column) -> Default | None:
-    """Returns the default of a new column for older rows: a default that is the current time is evaluated
-    once.
-    """
-    if column.default is None or not column.default.is_current_time:
-        return column.default
-    return Default("constant", str(default_scalar(column, datetime.now().replace(microsecond=0)).as_py()))

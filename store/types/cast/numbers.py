@@ -25,7 +25,7 @@ from seqstore.store.types.cast.outcome import (
     merge_masks,
     outcome,
 )
-from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
 _INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
 _NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -295,10 +295,8 @@ def to_boolean(source: pa.Array, _to: ColumnType) -> Cast | None:
     kind = source.type
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(pa.bool_())], _booleans_of_text)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return Cast(pc.not_equal(source, pa.scalar(0, kind)))
-    if pa.types.is_decimal(kind):
-        return Cast(pc.not_equal(source, pa.scalar(Decimal(0), kind)))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return Cast(pc.not_equal(source, zero_value(kind)))
     return None
 
 
