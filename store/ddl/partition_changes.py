@@ -29,8 +29,8 @@ from seqstore.store.publish.write_parts import refuse_changes
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable
-from seqstore.store.schema.partitioning import Partition
-from seqstore.store.schema.partitions import check_partitioning, partition_filter, partitioned
+from seqstore.store.schema.partitioning import Partition, check_bounds
+from seqstore.store.schema.partitions import partition_filter, partitioned
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _add(schema: TableSchema, name: str, partitions: Sequence[Partition], if_not
         taken = next(partition.name for partition in partitions if partition not in missing)
         raise AlreadyExistsError(f"Duplicate partition name {taken}", kind="partition_exists")
     before = partitioned(schema, name)
-    after = check_partitioning(schema, replace(before, partitions=(*before.partitions, *missing)))
+    after = check_bounds(schema.column, replace(before, partitions=(*before.partitions, *missing)))
     changes = tuple(f"partition {partition.name} (added)" for partition in missing)
     return Altered(replace(schema, partitioning=after), changes)
 
@@ -128,5 +128,5 @@ def _without(schema: TableSchema, partition: Partition) -> Altered:
     left = tuple(p for p in partitioning.partitions if p.name != partition.name) if partitioning else ()
     if partitioning is None or len(left) == len(partitioning.partitions):
         raise NotFoundError(f"partition {partition.name!r} was dropped meanwhile", kind="unknown_partition")
-    after = check_partitioning(schema, replace(partitioning, partitions=left))
+    after = check_bounds(schema.column, replace(partitioning, partitions=left))
     return Altered(replace(schema, partitioning=after), (f"partition {partition.name} (dropped)",))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -197,11 +197,11 @@ def _order(columns: Sequence[Column], bound: Bound | None, *, is_low: bool) -> l
     ]
 
 
-def check_bounds(columns: Sequence[Column], partitioning: Partitioning) -> Partitioning:
+def check_bounds(find: Callable[[str], Column], partitioning: Partitioning) -> Partitioning:
     """Checks partitions and returns them in order; LESS THAN starts at the end of the partition before.
 
     Args:
-        columns: those of the partitioning.
+        find: returns a column of the table by its name.
 
     Raises:
         InvalidInputError: a bound of another type, an empty or overlapping partition.
@@ -212,6 +212,7 @@ def check_bounds(columns: Sequence[Column], partitioning: Partitioning) -> Parti
         if name in names[:i]:
             raise AlreadyExistsError(f"partition {name!r} exists already", kind="partition_exists")
     check = _checked_ranges if partitioning.method == RANGE else _checked_lists
+    columns = [find(name) for name in partitioning.columns]
     return replace(partitioning, partitions=tuple(check(columns, partitioning.partitions)))
 
 

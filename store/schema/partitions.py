@@ -29,17 +29,11 @@ from seqstore.store.schema.partitioning import (
     Partition,
     Partitioning,
     bounds_filter,
-    check_bounds,
     ordered,
     values_filter,
 )
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import try_cast
-
-
-def check_partitioning(schema: TableSchema, partitioning: Partitioning) -> Partitioning:
-    """Returns a partitioning of a table's columns, checked as by `check_bounds`."""
-    return check_bounds([schema.column(name) for name in partitioning.columns], partitioning)
 
 
 def partition_filter(schema: TableSchema, partition: Partition) -> pc.Expression:

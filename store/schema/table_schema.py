@@ -113,9 +113,7 @@ class TableSchema:
                     f"partition column {name!r} must be a key column; the key is {', '.join(key)}",
                     kind="bad_partition",
                 )
-        return replace(
-            made, partitioning=check_bounds([made.column(n) for n in partitioning.columns], partitioning)
-        )
+        return replace(made, partitioning=check_bounds(made.column, partitioning))
 
     @classmethod
     def from_arrow(

@@ -315,14 +315,11 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 
 def is_wider(old: ColumnType, new: ColumnType) -> bool:
     """Returns whether every value of the old type is a value of the new type."""
-    if old.name == new.name:
-        if old.name in ("CHAR", "VARCHAR"):
-            return (new.byte_length_max or 0) >= (old.byte_length_max or 0)
-        return str(old) == str(new)
-    if new.name not in _WIDER.get(old.name, ()):
+    if old.name != new.name and new.name not in _WIDER.get(old.name, ()):
         return False
-    limit = new.byte_length_max
-    return limit is None or old.byte_length_max is None or limit >= old.byte_length_max
+    if old.byte_length_max is not None and new.byte_length_max is not None:
+        return new.byte_length_max >= old.byte_length_max
+    return old.name != new.name or old.sql == new.sql
 
 
 def fill_zero_values(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
