@@ -73,13 +73,9 @@ class Table(LoadableTable):
             on: SQL in which `t` is the table and `s` the rows, or names of columns that must be equal.
             target_alias, source_alias: other names for `t` and `s`.
         """
+        execute = partial(run_statement, self)
         return MergeBuilder(
-            self.name,
-            source,
-            on,
-            target_alias=target_alias,
-            source_alias=source_alias,
-            execute=partial(run_statement, self),
+            self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute
         )
 
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:

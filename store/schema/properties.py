@@ -32,8 +32,6 @@ SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
 PARTITION_COLUMNS: Final = "partition_columns"
-
-STORAGE_FORMATS: Final = ("arrow", "parquet")
 _CARRIED: Final = frozenset(
     [
         "replication_num",
@@ -136,9 +134,9 @@ _OURS: Final[dict[str, _Parser]] = {
     SEQUENCE_COL: _text,
     SEQUENCE_TYPE: _text,
     STORAGE_FORMAT: _one_of(
-        f"one of {', '.join(STORAGE_FORMATS)}",
+        "one of arrow, parquet",
         # Doris's own layouts mean the default here
-        {"v2": "arrow", "v3": "arrow", "default": "arrow", **{name: name for name in STORAGE_FORMATS}},
+        {"v2": "arrow", "v3": "arrow", "default": "arrow", "arrow": "arrow", "parquet": "parquet"},
     ),
     COMPRESSION: _one_of(
         "none, lz4 or zstd",

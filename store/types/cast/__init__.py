@@ -106,11 +106,8 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
 def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Returns one plain array: no chunks, dictionaries, run-ends, extensions, views or 64-bit offsets."""
     if isinstance(array, pa.ChunkedArray):
-        array = (
-            array.chunk(0)
-            if array.num_chunks == 1
-            else pa.concat_arrays(array.chunks or [pa.array([], array.type)])
-        )
+        chunks = array.chunks or [pa.array([], array.type)]
+        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return _flat(array.storage)

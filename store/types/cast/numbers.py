@@ -45,18 +45,17 @@ def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
     """Casts to TINYINT up to LARGEINT. None when no value of the source type is an integer."""
     source = _as_number(source)
     kind = source.type
+    exact = [lambda values: values.cast(to.arrow)]
     if pa.types.is_string(kind):
         return by_slices(
             source, [lambda text: _plain_integers(text, to)], lambda text: _integers_of_text(text, to)
         )
     if pa.types.is_integer(kind):
-        return by_slices(
-            source, [lambda values: values.cast(to.arrow)], lambda values: _fit_integer(values, to)
-        )
+        return by_slices(source, exact, lambda values: _fit_integer(values, to))
     if pa.types.is_floating(kind):
         # Arrow casts floats without a fraction and refuses the others
-        direct = [] if to.name == "LARGEINT" else [lambda values: values.cast(to.arrow)]
-        return by_slices(source.cast(pa.float64()), direct, lambda values: _integers_of_floats(values, to))
+        exact = [] if to.name == "LARGEINT" else exact
+        return by_slices(source.cast(pa.float64()), exact, lambda values: _integers_of_floats(values, to))
     if pa.types.is_decimal(kind):
         whole = pc.trunc(source.cast(pa.decimal256(_WIDE_PRECISION, kind.scale)))
         return _fit_integer(whole.cast(pa.decimal256(_WIDE_PRECISION, 0)), to)
@@ -154,6 +153,7 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
     (Y4).
     """
     kind, arrow = source.type, to.arrow
+    exact = [lambda values: values.cast(arrow)]
     if pa.types.is_string(kind):
         return by_slices(
             source,
@@ -163,17 +163,9 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return _fit_decimal(_as_number(source).cast(pa.decimal256(20, 0)), to)
     if pa.types.is_floating(kind):
-        return by_slices(
-            source.cast(pa.float64()),
-            [lambda values: values.cast(arrow)],
-            lambda values: _decimals_of_floats(values, to),
-        )
+        return by_slices(source.cast(pa.float64()), exact, lambda values: _decimals_of_floats(values, to))
     if pa.types.is_decimal(kind):
-        return by_slices(
-            source,
-            [lambda values: values.cast(arrow)],
-            lambda values: _fit_decimal(values.cast(pa.decimal256(kind.precision, kind.scale)), to),
-        )
+        return by_slices(source, exact, lambda values: _fit_decimal(values, to))
     return None
 
 
