@@ -233,7 +233,7 @@ def unset_properties(schema: TableSchema, names: Sequence[str]) -> Altered:
 
 def _refuse_fixed(names: Sequence[str]) -> None:
     if names:
-        raise bad_property(f"property {names[0]!r} is given when a table is made")
+        raise bad_property(f"property {names[0]!r} can only be set by CREATE TABLE")
 
 
 @schema_change

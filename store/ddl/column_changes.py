@@ -60,7 +60,7 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
     place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
     if place < len(schema.key):
         raise InvalidInputError(
-            f"column {column.name!r}: value columns stand behind the key columns", kind="bad_column"
+            f"column {column.name!r}: value columns follow the key columns", kind="bad_column"
         )
     columns = (*schema.columns[:place], added, *schema.columns[place:])
     changed = replace(schema, columns=columns, next_column_id=added.id + 1)
