@@ -43,9 +43,7 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
     if schema.find(column.name) is not None:
         raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
     if column.auto_increment is not None:
-        raise InvalidInputError(
-            f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made", kind="bad_column"
-        )
+        raise _bad_column(f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made")
     if not column.nullable and column.default is None:
         raise InvalidInputError(
             f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
@@ -59,9 +57,7 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
     added = replace(column, id=_next_id(schema), initial=initial)
     place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
     if place < len(schema.key):
-        raise InvalidInputError(
-            f"column {column.name!r}: value columns follow the key columns", kind="bad_column"
-        )
+        raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
     columns = (*schema.columns[:place], added, *schema.columns[place:])
     changed = replace(schema, columns=columns, next_column_id=added.id + 1)
     return Altered(changed, (f"column {column.name} (added)",))
@@ -92,7 +88,7 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
     if column.name in schema.key:
         raise InvalidInputError(f"key column {column.name!r} cannot be dropped", kind="key_column")
     if len(schema.columns) == len(schema.key):
-        raise InvalidInputError(f"column {column.name!r} is the last one", kind="bad_column")
+        raise _bad_column(f"column {column.name!r} is the last one")
     _refuse_constrained(schema, column)
     if column.name in schema.partition_columns:
         raise InvalidInputError(
@@ -184,11 +180,9 @@ def _refuse_other_values(column: Column, declared: Column) -> None:
             kind="bad_default",
         )
     if declared.auto_increment is not None and declared.auto_increment != column.auto_increment:
-        raise InvalidInputError(f"Can not change AUTO_INCREMENT: column {column.name}", kind="bad_column")
+        raise _bad_column(f"Can not change AUTO_INCREMENT: column {column.name}")
     if declared.on_update_current_timestamp and not column.on_update_current_timestamp:
-        raise InvalidInputError(
-            f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}", kind="bad_column"
-        )
+        raise _bad_column(f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}")
 
 
 @schema_change
@@ -219,17 +213,17 @@ def modify_column(
         )
     may_be_null = column.nullable if nullable is None else nullable
     if column.nullable and not may_be_null:
-        raise InvalidInputError(
-            f"Can not change from nullable to non-nullable: column {column.name}", kind="bad_column"
-        )
+        raise _bad_column(f"Can not change from nullable to non-nullable: column {column.name}")
     if is_key and may_be_null != column.nullable:
-        raise InvalidInputError(
-            f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
-        )
+        raise _bad_column(f"column {column.name!r}: a key column keeps its NULLs as they are")
     text = column.comment if comment is None else comment
     changed = replace(column, type=kind, nullable=may_be_null, comment=text)
     columns = tuple(changed if c.id == column.id else c for c in schema.columns)
     return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
+
+
+def _bad_column(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_column")
 
 
 def _refuse_constrained(schema: TableSchema, column: Column) -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_TESTS: Final[dict[str, Callable[..., Any]]] = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+    "is null": partial(pc.is_null, nan_is_null=False),
+    "is not null": pc.is_valid,
 }
 
 
@@ -56,11 +59,7 @@ class Condition:
         if self.operator == "in":
             choices = pa.array([value.as_py() for value in self.values], self.values[0].type)
             return pc.is_in(values, value_set=choices)
-        if self.operator == "is null":
-            return pc.is_null(values, nan_is_null=False)
-        if self.operator == "is not null":
-            return pc.is_valid(values)
-        return _COMPARE[self.operator](values, self.values[0])
+        return _TESTS[self.operator](values, *self.values)
 
     def always_holds(self, low: pa.Array, high: pa.Array, has_nulls: pa.BooleanArray) -> pa.BooleanArray:
         """Returns for which batches the bounds prove the condition for every row; NULL means no proof.

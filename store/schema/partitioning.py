@@ -117,14 +117,10 @@ class Partitioning:
         if record is None:
             return None
         partitions = tuple(
-            Partition(name, _bound(low), _bound(high), tuple(tuple(value) for value in values))
+            Partition(name, low and tuple(low), high and tuple(high), tuple(map(tuple, values)))
             for name, low, high, values in record["partitions"]
         )
         return cls(record["method"], tuple(record["columns"]), partitions, record["auto"], record["unit"])
-
-
-def _bound(stored: Sequence[str | None] | None) -> Bound | None:
-    return None if stored is None else tuple(stored)
 
 
 def bounds_filter(columns: Sequence[Column], partition: Partition) -> pc.Expression:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
 from typing import Any, Final
 
 import duckdb
@@ -188,13 +189,13 @@ def _map(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
 def _struct(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
     """Casts a STRUCT. Fields match by name without regard to case; a field missing in the source is NULL."""
     present = {field.name.lower(): part for field, part in zip(source.type, source.flatten(), strict=True)}
-    children: list[pa.Array] = []
-    failed: pa.BooleanArray | None = None
-    beyond: pa.BooleanArray | None = None
-    for name, child_type in zip(to.names, to.children, strict=True):
-        part = present.get(name.lower())
-        child = cast(pa.nulls(len(source)) if part is None else part, child_type)
-        children.append(child.values)
-        failed, beyond = merge_masks(failed, child.failed), merge_masks(beyond, child.out_of_range)
-    values = pa.StructArray.from_arrays(children, fields=list(to.arrow), mask=_null_mask(source))
-    return Cast(values, failed, beyond)
+    nothing = pa.nulls(len(source))
+    children = [
+        cast(present.get(name.lower(), nothing), child_type)
+        for name, child_type in zip(to.names, to.children, strict=True)
+    ]
+    values = pa.StructArray.from_arrays(
+        [child.values for child in children], fields=list(to.arrow), mask=_null_mask(source)
+    )
+    failed = reduce(merge_masks, [child.failed for child in children])
+    return Cast(values, failed, reduce(merge_masks, [child.out_of_range for child in children]))
