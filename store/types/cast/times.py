@@ -217,7 +217,7 @@ def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
     year = np.where(short, np.where(year < 70, 2000 + year, 1900 + year), year)
     months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
-    length = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    length = (months + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - first
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
     valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
     # seven digits suffice: the first dropped digit decides whether to round up
