@@ -9,10 +9,9 @@ statements   one module a family of statements: their words, a parse and a run f
 """
 
 from seqstore.store.sql.result import Result
-from seqstore.store.sql.session.parser import parse
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.statement_kind import all_kinds
+from seqstore.store.sql.session.statement_kind import all_kinds, parse
 
 all_kinds()  # imports the statements, which stand above sessions
 

@@ -15,6 +15,12 @@ _LIST_ENDS: Final = re.findall(
 )
 
 
+def parse_select(stream: TokenStream) -> Query:
+    """Parses a statement that is a query; its first word is part of the query."""
+    stream.at = 0
+    return parse_query(stream)
+
+
 def parse_query(stream: TokenStream) -> Query:
     first = stream.at
     tree = stream.rest()

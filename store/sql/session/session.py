@@ -21,9 +21,8 @@ from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
-from seqstore.store.sql.session.parser import parse
 from seqstore.store.sql.session.server_context import ServerContext
-from seqstore.store.sql.session.statement_kind import kind_of
+from seqstore.store.sql.session.statement_kind import kind_of, parse
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version

@@ -1,4 +1,4 @@
-"""Kinds of statements, and the search for the kind of a text.
+"""Kinds of statements, and the parse of a text by the kind that the first words of each statement name.
 
 1. Every module of `sql.statements` is one family of statements and lists its kinds in `KINDS`. A new family
    needs only a new module there.
@@ -14,14 +14,17 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Generic, TypeVar
 
-from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.parse.statement_values import Query
+from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result
 
 S = TypeVar("S")
 C = TypeVar("C")  # the session, whose module imports this one
+# Programs repeat short queries, whose parsing is slower than their evaluation.
+_REMEMBERED_LENGTH_MAX: Final = 2000
 _KINDS: Final = "seqstore.store.sql.statements"
 
 
@@ -71,15 +74,6 @@ def _by_statement() -> dict[type, StatementKind[Any, Any]]:
     return {kind.statement: kind for kind in all_kinds()}
 
 
-def find_kind(stream: TokenStream) -> StatementKind[Any, Any] | None:
-    """Finds the kind that a stream starts with and steps over its words; None for an unknown one."""
-    for words, kind in _by_first_word().get(stream.word(), ()):
-        if len(words) == 1 or _matches(stream, words):
-            stream.at += words.index("*") if "*" in words else len(words)
-            return kind
-    return None
-
-
 def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
     ahead = 0
     for word in words:
@@ -96,14 +90,7 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
     return True
 
 
-def continuations(first: str) -> list[str]:
-    """Lists the words that may follow a first one, for errors: TABLES, DATABASES .. behind SHOW."""
-    found = _by_first_word().get(first, ())
-    return sorted({words[1] for words, kind in found if len(words) > 1 and not kind.is_refused})
-
-
-def first_words() -> list[str]:
-    """Lists every word that may start a statement."""
+def _first_words() -> list[str]:
     found = _by_first_word().items()
     return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
 
@@ -111,3 +98,41 @@ def first_words() -> list[str]:
 def kind_of(statement: object) -> StatementKind[Any, Any] | None:
     """Returns the kind of a parsed statement."""
     return _by_statement().get(type(statement))
+
+
+def parse(text: str) -> list[Any]:
+    """Reads a text of statements that are separated by semicolons.
+
+    Raises:
+        InvalidInputError: names line and column, with the expected words or the unsupported clause.
+    """
+    if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
+        remembered = _parsed_query(text)
+        if remembered is not None:
+            return [remembered]
+    return [parse_statement(stream) for stream in split_statements(text)]
+
+
+@lru_cache(maxsize=512)
+def _parsed_query(text: str) -> Query | None:
+    """Parses a text that is one query, None for any other text; callers must not change the shared tree."""
+    streams = split_statements(text)
+    statement = parse_statement(streams[0]) if len(streams) == 1 else None
+    return statement if isinstance(statement, Query) else None
+
+
+def parse_statement(stream: TokenStream) -> Any:
+    """Reads one statement to its end, as a value of the class that its kind names."""
+    kinds = _by_first_word().get(stream.word(), ())
+    for words, kind in kinds:
+        if len(words) == 1 or _matches(stream, words):
+            stream.at += words.index("*") if "*" in words else len(words)
+            statement = kind.parse(stream)
+            stream.need_end()
+            return statement
+    following = sorted({words[1] for words, kind in kinds if len(words) > 1 and not kind.is_refused})
+    if not following:
+        known = _first_words()
+        stream.fail(f"a statement such as SELECT ({', '.join(known[:-1])} or {known[-1]})")
+    stream.at += 1
+    stream.fail(" or ".join(following))

@@ -1,4 +1,4 @@
-"""OPTIMIZE, VACUUM, RESTORE TABLE and DESCRIBE HISTORY."""
+"""OPTIMIZE, REORG, VACUUM, RESTORE TABLE and DESCRIBE HISTORY."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.history.history_rows import history_table
+from seqstore.store.iceberg.uniform import upgrade_uniform
 from seqstore.store.maintenance.compaction import CompactionResult
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
@@ -173,9 +174,39 @@ def _history(statement: DescribeHistory, session: Session) -> Result:
     return Result(history_table(table, newest_first=True).slice(0, statement.limit))
 
 
+@dataclass(frozen=True)
+class Reorg:
+    """`iceberg_compatibility` is None for PURGE."""
+
+    table: TableName
+    iceberg_compatibility: int | None = None
+
+
+def _parse_reorg(stream: TokenStream) -> Reorg:
+    table = parse_table_name(stream)
+    stream.need("APPLY", "(")
+    if not stream.take("UPGRADE"):
+        stream.need("PURGE", ")")
+        return Reorg(table)
+    stream.need("UNIFORM", "(", "ICEBERG_COMPAT_VERSION", "=")
+    compatibility = stream.integer("a version")
+    stream.need(")", ")")
+    return Reorg(table, compatibility)
+
+
+def _reorg(statement: Reorg, session: Session) -> Result:
+    table = session.table(statement.table)
+    if statement.iceberg_compatibility is None:
+        return compacted(table.purge())
+    written = upgrade_uniform(table, statement.iceberg_compatibility)
+    metrics = {name: [getattr(written, name)] for name in ("version", "files", "rows", "bytes")}
+    return Result(pa.table({**metrics, "metadata": [str(written.metadata)]}))
+
+
 KINDS: Final = (
     StatementKind(("OPTIMIZE",), Optimize, _parse_optimize, _optimize),
     StatementKind(("VACUUM",), Vacuum, _parse_vacuum, _vacuum),
     StatementKind(("RESTORE TABLE", "RESTORE"), Restore, _parse_restore, _restore),
     StatementKind(("DESC HISTORY", "DESCRIBE HISTORY"), DescribeHistory, _parse_history, _history),
+    StatementKind(("REORG TABLE",), Reorg, _parse_reorg, _reorg),
 )

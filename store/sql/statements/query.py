@@ -1,20 +1,36 @@
-"""SELECT."""
+"""SELECT, and EXPLAIN: the columns, segments, batches and rows that a statement will read and write.
+
+A statement that writes is explained in a transaction that is never committed. Each of its queries is
+explained and returns no rows, so that it writes none.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
-from seqstore.store.sql.parse.query_parser import parse_query
-from seqstore.store.sql.parse.statement_values import Query
+import pyarrow as pa
+
+from seqstore.store.conflict.isolation import Isolation, level_of
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import hidden_name
+from seqstore.store.sql.evaluate.select import QueryContext, explain_query
+from seqstore.store.sql.parse.query_parser import parse_select
+from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, Query
 from seqstore.store.sql.parse.tokens import TokenStream
-from seqstore.store.sql.result import Result
+from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.statement_kind import StatementKind
-
-
-def _parse(stream: TokenStream) -> Query:
-    stream.at = 0  # the first word is part of the query
-    return parse_query(stream)
+from seqstore.store.sql.session.statement_kind import StatementKind, kind_of, parse_statement
+from seqstore.store.sql.write.changed_rows import OpenQuery
+from seqstore.store.sql.write.merge_into import clause_match
+from seqstore.store.sql.write.row_change import fallback_reason, run_change
+from seqstore.store.table import Table
+from seqstore.store.transaction.transaction import Transaction
+from seqstore.store.transaction.transaction_options import TransactionOptions
+from seqstore.store.transaction.transaction_table import TransactionTable
 
 
 def _query(statement: Query, session: Session) -> Result:
@@ -22,4 +38,124 @@ def _query(statement: Query, session: Session) -> Result:
         return Result(reader.read_all())
 
 
-KINDS: Final = (StatementKind(("SELECT", "WITH", "("), Query, _parse, _query),)
+_LEVELS: Final = ("VERBOSE", "GRAPH", "PARSED", "ANALYZED", "REWRITTEN", "LOGICAL", "PHYSICAL", "SHAPE",
+                  "ALL")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explain:
+    """`statement` is the statement behind EXPLAIN."""
+
+    statement: Any
+
+
+def _parse_explain(stream: TokenStream) -> Explain:
+    stream.take_one_of(*_LEVELS)
+    stream.take("PLAN")
+    # The explained statement has a stream of its own, with the offsets of the whole text.
+    inner = TokenStream(stream.text, stream.tokens[stream.at :], stream.end)
+    if not inner.tokens:
+        stream.fail("a statement to explain")
+    statement = parse_statement(inner)
+    stream.at = len(stream.tokens)
+    return Explain(statement)
+
+
+def _explain(statement: Explain, session: Session) -> Result:
+    explained = statement.statement
+    if isinstance(explained, Query):
+        with session.query_context() as context:
+            lines = explain_query(explained, context)
+    elif isinstance(explained, Insert):
+        lines = _explain_insert(explained, session)
+    elif isinstance(explained, DmlStatement):
+        lines = _explain_dml(explained, session)
+    else:
+        kind = kind_of(explained)
+        name = kind.starts[0] if kind is not None else type(explained).__name__
+        raise InvalidInputError(
+            f"EXPLAIN takes SELECT, INSERT, UPDATE, DELETE or MERGE INTO, found {name}", kind="not_supported"
+        )
+    return text_rows(["Explain String"], [(line,) for line in lines])
+
+
+def _explain_insert(statement: Insert, session: Session) -> list[str]:
+    """Describes the target of an INSERT and the reads of its query."""
+    name = session.full_name(statement.table)
+    session.require("LOAD", name)  # readers without it must not see the plan of a write
+    schema = session.store.table(name).schema
+    lines = [f"WRITE {name}"]
+    columns = [
+        schema.column(name).name for name in statement.columns or schema.names if not hidden_name(name)
+    ]
+    lines.append(f"  insert: {', '.join(columns)}")
+    if statement.is_overwrite:
+        names = ", ".join(statement.partitions)
+        lines.append(f"  replaces: {f'partitions {names}' if names else 'all rows'}")
+    if statement.query is None:
+        return [*lines, f"  rows: {len(statement.rows or ())} from VALUES"]
+    with session.query_context() as context:
+        return lines + explain_query(statement.query, context)
+
+
+def _explain_dml(statement: DmlStatement, session: Session) -> list[str]:
+    """Describes the reads of an UPDATE, DELETE or MERGE, and the writes of its clauses."""
+    name = session.full_name(statement.table)
+    session.require("LOAD", name)
+    table = session.store.table(name)
+    read: list[str] = []
+    with _opened(table, statement.operation) as opened, session.query_context(opened) as context:
+        run_change(statement, opened, _explaining(context, read))
+        lines = [f"WRITE {table.name} VERSION {opened.version + 1} OR LATER", *_writes(statement.tree)]
+        reason = fallback_reason(statement.tree, opened.schema)
+    conflicts = f"with any change of the table ({reason})" if reason else "row by row"
+    return [*lines, f"  conflicts: {conflicts}", *read]
+
+
+@contextmanager
+def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
+    """Opens a table as a transaction sees it; that transaction never begins."""
+    options = TransactionOptions(operation=operation)
+    transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
+    state, lease = table.hold()
+    isolation = Isolation(table, state, level_of(state.schema, None), is_unchecked=True)
+    opened = TransactionTable(transaction, table, isolation, lease)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _explaining(context: QueryContext, lines: list[str]) -> OpenQuery:
+    @contextmanager
+    def explain(query: Query) -> Iterator[pa.RecordBatchReader]:
+        lines.extend(explain_query(query, context))
+        schema = pa.schema([(item.alias_or_name, pa.null()) for item in query.tree.expressions])
+        with closing(schema.empty_table().to_reader()) as reader:
+            yield reader
+
+    return explain
+
+
+def _writes(tree: exp.Update | exp.Delete | exp.Merge) -> list[str]:
+    if not isinstance(tree, exp.Merge):
+        return [f"  {_action(tree)}"]
+    lines = []
+    for clause in tree.args["whens"].expressions:
+        condition = clause.args.get("condition")
+        also = f" and {condition.sql('doris')}" if condition is not None else ""
+        lines.append(f"  when {clause_match(clause).value}{also}: {_action(clause.args['then'])}")
+    return lines
+
+
+def _action(then: exp.Expr) -> str:
+    if isinstance(then, exp.Update):
+        names = [item.this.name for item in then.expressions if isinstance(item, exp.EQ)]
+        return f"update columns: {', '.join(names) or '*'}"
+    return "insert" if isinstance(then, exp.Insert) else "delete by key"
+
+
+KINDS: Final = (
+    StatementKind(("SELECT", "WITH", "("), Query, parse_select, _query),
+    StatementKind(("EXPLAIN",), Explain, _parse_explain, _explain),
+)

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from seqstore.store.errors import NotFoundError
-from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.statement_values import ShowWarnings, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
@@ -219,6 +219,11 @@ def _both(*words: str) -> tuple[str, ...]:
     return tuple(f"SHOW {full}{word}" for word in words for full in ("", "FULL "))
 
 
+def _warnings(_statement: ShowWarnings, session: Session) -> Result:
+    rows = [("Warning", "1105", text) for text in session.warnings]
+    return text_rows(["Level", "Code", "Message"], rows)
+
+
 KINDS: Final = (
     StatementKind(_both("COLUMNS", "FIELDS"), ShowColumns, _parse_columns, _columns),
     StatementKind(
@@ -237,4 +242,5 @@ KINDS: Final = (
         _create_view,
     ),
     StatementKind(("KILL",), Kill, _parse_kill, _kill),
+    StatementKind(("SHOW WARNINGS",), ShowWarnings, lambda _stream: ShowWarnings(), _warnings),
 )

@@ -1,18 +1,17 @@
-"""CREATE TABLE and DROP TABLE; DESC, SHOW TABLES and SHOW CREATE TABLE."""
+"""Databases and tables: CREATE, DROP, USE, DESC and SHOW."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.sql.parse.statement_values import (
-    CreateTable,
-    Describe,
-    DropTable,
-    ShowCreateTable,
-    ShowTables,
-)
-from seqstore.store.sql.parse.table_parser import parse_create_table, parse_table_name
-from seqstore.store.sql.parse.tokens import TokenStream
+import pyarrow as pa
+
+from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
+from seqstore.store.schema.column import Column
+from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.table_parser import CreateTableAs, parse_create_table, parse_table_name
+from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
@@ -23,44 +22,94 @@ from seqstore.store.sql.session.show_output import (
     matching,
     parse_database,
     parse_like,
+    quoted,
 )
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.session.system_tables import DATABASE, system_table_names
+from seqstore.store.types.column_types import parse_type, type_from_arrow
 
 
-def _create(statement: CreateTable, session: Session) -> None:
+def _parse_create_database(stream: TokenStream) -> st.CreateDatabase:
+    return st.CreateDatabase(
+        if_not_exists=stream.take("IF", "NOT", "EXISTS"), name=stream.name("a database name")
+    )
+
+
+def _create_database(statement: st.CreateDatabase, session: Session) -> None:
+    session.store.create_database(statement.name, if_not_exists=statement.if_not_exists)
+
+
+def _parse_drop_database(stream: TokenStream) -> st.DropDatabase:
+    database = st.DropDatabase(if_exists=stream.take("IF", "EXISTS"), name=stream.name("a database name"))
+    stream.take("FORCE")
+    return database
+
+
+def _drop_database(statement: st.DropDatabase, session: Session) -> None:
+    session.store.drop_database(statement.name, if_exists=statement.if_exists)
+    if session.database == statement.name:
+        session.database = None
+
+
+def _require_database(name: str, session: Session) -> None:
+    if name not in [*session.store.databases(), DATABASE]:
+        raise NotFoundError(f"Unknown database '{name}'", kind="unknown_database", database=name)
+
+
+def _use(statement: st.UseDatabase, session: Session) -> None:
+    _require_database(statement.name, session)
+    session.database = statement.name
+
+
+def _show_databases(statement: st.ShowDatabases, session: Session) -> Result:
+    found = sorted([*session.visible_databases(), DATABASE])
+    return text_rows(["Database"], [(name,) for name in matching(found, statement.like)])
+
+
+@dataclass(frozen=True)
+class ShowCreateDatabase:
+    name: str
+
+
+def _show_create_database(statement: ShowCreateDatabase, session: Session) -> Result:
+    _require_database(statement.name, session)
+    return text_rows(
+        ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
+    )
+
+
+def _create(statement: st.CreateTable, session: Session) -> None:
     name = session.full_name(statement.table)
     session.store.create_table(name, statement.schema, if_not_exists=statement.if_not_exists)
 
 
-def _parse_drop(stream: TokenStream) -> DropTable:
-    if_exists = stream.take("IF", "EXISTS")
-    table = DropTable(parse_table_name(stream), if_exists)
+def _parse_drop(stream: TokenStream) -> st.DropTable:
+    table = st.DropTable(if_exists=stream.take("IF", "EXISTS"), table=parse_table_name(stream))
     stream.take("FORCE")
     return table
 
 
-def _drop(statement: DropTable, session: Session) -> None:
+def _drop(statement: st.DropTable, session: Session) -> None:
     session.store.drop_table(session.full_name(statement.table), if_exists=statement.if_exists)
 
 
-def _parse_describe(stream: TokenStream) -> Describe:
+def _parse_describe(stream: TokenStream) -> st.Describe:
     stream.take("TABLE")
-    return Describe(parse_table_name(stream), stream.take("ALL"))
+    return st.Describe(parse_table_name(stream), stream.take("ALL"))
 
 
-def _describe(statement: Describe, session: Session) -> Result:
+def _describe(statement: st.Describe, session: Session) -> Result:
     schema = session.schema(statement.table)
     if statement.is_all:
         return describe_all(statement.table.name, schema)
     return describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS))
 
 
-def _parse_show(stream: TokenStream) -> ShowTables:
-    return ShowTables(parse_database(stream), parse_like(stream), stream.tokens[1].text.upper() == "FULL")
+def _parse_show_tables(stream: TokenStream) -> st.ShowTables:
+    return st.ShowTables(parse_database(stream), parse_like(stream), stream.tokens[1].text.upper() == "FULL")
 
 
-def _show(statement: ShowTables, session: Session) -> Result:
+def _show_tables(statement: st.ShowTables, session: Session) -> Result:
     database = statement.database or session.current_database()
     is_system = database.lower() == DATABASE
     found = matching(system_table_names() if is_system else session.store.tables(database), statement.like)
@@ -72,21 +121,113 @@ def _show(statement: ShowTables, session: Session) -> Result:
     return text_rows([heading], [(name,) for name in found])
 
 
-def _show_create(statement: ShowCreateTable, session: Session) -> Result:
+def _show_create(statement: st.ShowCreateTable, session: Session) -> Result:
     schema = session.table(statement.table).schema
     name = statement.table.name
     return text_rows(["Table", "Create Table"], [(name, create_table_text(name, schema))])
 
 
+_KEY_TEXT: Final = parse_type("VARCHAR(65533)")
+
+
+@dataclass(frozen=True)
+class CreateTableLike:
+    """CREATE TABLE t LIKE source."""
+
+    table: st.TableName
+    source: st.TableName
+    if_not_exists: bool = False
+
+
+def _parse_create_like(stream: TokenStream) -> CreateTableLike:
+    if_not_exists = stream.word(-1) == "EXISTS"
+    table = parse_table_name(stream)
+    stream.need("LIKE")
+    source = parse_table_name(stream)
+    if stream.take("WITH"):
+        stream.need("ROLLUP")  # without effect: no table has rollups
+    return CreateTableLike(table, source, if_not_exists)
+
+
+def _create_like(statement: CreateTableLike, session: Session) -> None:
+    """Parses the text of SHOW CREATE TABLE, so that column ids and history begin anew."""
+    text = create_table_text(statement.table.name, session.table(statement.source).schema)
+    (stream,) = split_statements(text)
+    stream.need("CREATE", "TABLE")
+    made = parse_create_table(stream)
+    assert isinstance(made, st.CreateTable)
+    name = session.full_name(statement.table)
+    session.store.create_table(name, made.schema, if_not_exists=statement.if_not_exists)
+
+
+def _create_as(statement: CreateTableAs, session: Session) -> Result:
+    """Creates the table, inserts the rows at once, and drops the table when that fails."""
+    name = session.full_name(statement.table)
+    database, _, table = name.partition(".")
+    if statement.if_not_exists and table in session.store.tables(database):
+        return Result()
+    with session.stream(statement.query) as reader:
+        schema = reader.schema
+    names = statement.names or tuple(schema.names)
+    if len(names) != len(schema):
+        raise InvalidInputError(
+            f"expected {len(schema)} column names, as many as the query has, found {len(names)}",
+            kind="column_count",
+        )
+    key = {column.lower() for column in statement.options.key}
+    columns = [
+        _column_of(given, field, given.lower() in key) for given, field in zip(names, schema, strict=True)
+    ]
+    session.store.create_table(name, statement.options.schema(columns))
+    try:
+        return session.run(st.Insert(statement.table, None, query=statement.query))
+    except StoreError:
+        session.store.drop_table(name, if_exists=True)
+        raise
+
+
+def _column_of(name: str, field: pa.Field, is_key: bool) -> Column:
+    is_text = pa.types.is_string(field.type)
+    kind = _KEY_TEXT if is_key and is_text else type_from_arrow(field.type)
+    return Column(name, kind, nullable=True)
+
+
 KINDS: Final = (
-    StatementKind(("CREATE TABLE",), CreateTable, parse_create_table, _create),
-    StatementKind(("DROP TABLE",), DropTable, _parse_drop, _drop),
-    StatementKind(("DESC", "DESCRIBE"), Describe, _parse_describe, _describe),
-    StatementKind(("SHOW TABLES", "SHOW FULL TABLES"), ShowTables, _parse_show, _show),
+    StatementKind(
+        ("CREATE DATABASE", "CREATE SCHEMA"), st.CreateDatabase, _parse_create_database, _create_database
+    ),
+    StatementKind(("DROP DATABASE", "DROP SCHEMA"), st.DropDatabase, _parse_drop_database, _drop_database),
+    StatementKind(
+        ("USE",), st.UseDatabase, lambda stream: st.UseDatabase(stream.dotted_name("database name")[-1]), _use
+    ),
+    StatementKind(
+        ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
+        ShowCreateDatabase,
+        lambda stream: ShowCreateDatabase(stream.name("a database name")),
+        _show_create_database,
+    ),
+    StatementKind(
+        ("SHOW DATABASES", "SHOW SCHEMAS"),
+        st.ShowDatabases,
+        lambda stream: st.ShowDatabases(parse_like(stream)),
+        _show_databases,
+    ),
+    StatementKind(("CREATE TABLE",), st.CreateTable, parse_create_table, _create),
+    StatementKind(("DROP TABLE",), st.DropTable, _parse_drop, _drop),
+    StatementKind(("DESC", "DESCRIBE"), st.Describe, _parse_describe, _describe),
+    StatementKind(("SHOW TABLES", "SHOW FULL TABLES"), st.ShowTables, _parse_show_tables, _show_tables),
     StatementKind(
         ("SHOW CREATE TABLE",),
-        ShowCreateTable,
-        lambda stream: ShowCreateTable(parse_table_name(stream)),
+        st.ShowCreateTable,
+        lambda stream: st.ShowCreateTable(parse_table_name(stream)),
         _show_create,
     ),
+    StatementKind(
+        ("CREATE TABLE * LIKE", "CREATE TABLE IF NOT EXISTS * LIKE"),
+        CreateTableLike,
+        _parse_create_like,
+        _create_like,
+    ),
+    # Without a column list; with one, the parser of CREATE TABLE reads AS.
+    StatementKind(("CREATE TABLE * AS",), CreateTableAs, parse_create_table, _create_as),
 )

@@ -1,9 +1,12 @@
-"""SET and SHOW VARIABLES."""
+"""SET and SHOW of variables; ADMIN SET and SHOW of the store's settings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Final
 
+from seqstore.store.catalog.update_lock import CONFIG_NAME
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
@@ -107,7 +110,7 @@ def _assigned(value: st.SetValue, session: Session) -> str | None:
     return None if result is None else str(result)
 
 
-def _parse_show(stream: TokenStream) -> st.ShowVariables:
+def _parse_show_variables(stream: TokenStream) -> st.ShowVariables:
     is_global = stream.tokens[1].text.upper() == "GLOBAL"
     return st.ShowVariables(_parse_variable_filter(stream), is_global)
 
@@ -123,7 +126,7 @@ def _parse_variable_filter(stream: TokenStream) -> str | None:
     return stream.string("a name")
 
 
-def _show(statement: st.ShowVariables, session: Session) -> Result:
+def _show_variables(statement: st.ShowVariables, session: Session) -> Result:
     found = {
         name: (value, default)
         for name, value, default in session.variables.items(is_global=statement.is_global)
@@ -135,12 +138,73 @@ def _show(statement: st.ShowVariables, session: Session) -> Result:
     return text_rows(["Variable_name", "Value", "Default_Value", "Changed"], rows)
 
 
+@dataclass(frozen=True)
+class AdminSetConfig:
+    """ADMIN SET [ALL] FRONTEND CONFIG ("name" = "value")."""
+
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class AdminShowConfig:
+    """ADMIN SHOW FRONTEND CONFIG [LIKE pattern]."""
+
+    like: str | None
+
+
+def _set_config(statement: AdminSetConfig, session: Session) -> None:
+    for name, value in statement.values:
+        if name != CONFIG_NAME:
+            raise InvalidInputError(
+                f"Config '{name}' does not exist or is not mutable; {CONFIG_NAME} is", kind="unknown_config"
+            )
+        if value.lower() not in ("true", "false"):
+            raise InvalidInputError(
+                f"config {name!r}: expected true or false, found {value!r}", kind="bad_config"
+            )
+        session.store.set_config(name, value.lower())
+
+
+def _show_config(statement: AdminShowConfig, session: Session) -> Result:
+    settings = session.store.settings
+    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    with session.store.catalog.read() as tx:
+        changed = tx.get("config", CONFIG_NAME.encode())
+    if changed is not None:
+        values[CONFIG_NAME] = changed
+    headings = ("Key", "Value", "Type", "IsMutable", "MasterOnly", "Comment")
+    lines = [
+        (name, _shown(values[name]), type(getattr(settings, name)).__name__, _shown(name == CONFIG_NAME),
+         "false", "")
+        for name in matching(sorted(values), statement.like)
+    ]  # fmt: skip
+    return text_rows(headings, lines)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 KINDS: Final = (
     StatementKind(("SET",), st.SetVariables, _parse_set, _set),
     StatementKind(
         tuple(f"SHOW {scope}VARIABLES" for scope in ("", "GLOBAL ", "SESSION ", "LOCAL ")),
         st.ShowVariables,
-        _parse_show,
-        _show,
+        _parse_show_variables,
+        _show_variables,
+    ),
+    StatementKind(
+        ("ADMIN SET FRONTEND CONFIG", "ADMIN SET ALL FRONTENDS CONFIG"),
+        AdminSetConfig,
+        lambda stream: AdminSetConfig(tuple(stream.properties().items())),
+        _set_config,
+    ),
+    StatementKind(
+        ("ADMIN SHOW FRONTEND CONFIG", "SHOW FRONTEND CONFIG"),
+        AdminShowConfig,
+        lambda stream: AdminShowConfig(parse_like(stream)),
+        _show_config,
     ),
 )

@@ -31,7 +31,7 @@ from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
-from seqstore.store.sql.session.parser import parse
+from seqstore.store.sql.session.statement_kind import parse
 
 TABLES = """
 CREATE TABLE plain (k BIGINT, v VARCHAR(10) NULL, n TINYINT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)

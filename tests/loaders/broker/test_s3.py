@@ -21,7 +21,7 @@ from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
 from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.store.sql.parse.load_jobs import LoadLabel
-from seqstore.store.sql.session.parser import parse
+from seqstore.store.sql.session.statement_kind import parse
 from tests.support.object_store import WEED, object_store
 
 if TYPE_CHECKING:

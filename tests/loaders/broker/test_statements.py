@@ -18,7 +18,7 @@ from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql import Session
 from seqstore.store.sql.parse.load_jobs import LoadLabel
-from seqstore.store.sql.session.parser import parse
+from seqstore.store.sql.session.statement_kind import parse
 
 CREATE = (
     "CREATE TABLE {} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "

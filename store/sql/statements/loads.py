@@ -1,0 +1,269 @@
+"""Broker loads, routine loads and SHOW STREAM LOAD (B1, B12, B17, R1, R7, LS15).
+
+The server's load jobs run the statements of broker and routine loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from seqstore.store.catalog import catalog
+from seqstore.store.catalog.load_history import PastLoad, loads_of
+from seqstore.store.sql.parse.load_jobs import (
+    AlterRoutineLoad,
+    CancelLoad,
+    ControlRoutineLoad,
+    CreateRoutineLoad,
+    DataDescription,
+    LabelFilter,
+    LoadJobs,
+    LoadLabel,
+    ShowLoad,
+    ShowRoutineLoad,
+    required,
+)
+from seqstore.store.sql.parse.load_parser import MERGE_TYPES, parse_clauses, parse_label_filter
+from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.table_parser import parse_table_name
+from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.session import Session
+from seqstore.store.sql.session.show_output import parse_database, parse_like
+from seqstore.store.sql.session.statement_kind import StatementKind
+
+S = TypeVar("S")
+_SOURCES: Final = ("BROKER", "S3", "HDFS", "LOCAL")
+
+
+def _parse_label(stream: TokenStream) -> LoadLabel:
+    *before, label = stream.dotted_name("label")
+    descriptions = tuple(stream.enclosed(_parse_description, " behind the data description"))
+    if len({description.clauses.merge_type for description in descriptions}) > 1:
+        stream.refuse("merge type in all statement must be the same.", "bad_load")  # B5
+    source = broker = ""
+    source_properties: dict[str, str] = {}
+    if stream.take("WITH"):
+        source = stream.take_one_of(*_SOURCES) or stream.fail("BROKER, S3, HDFS or LOCAL")
+        if source == "BROKER" and stream.word() != "(":
+            broker = stream.word_or_string("a broker name")
+        if stream.word() == "(":
+            source_properties = stream.properties()
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    comment = stream.string("a comment") if stream.take("COMMENT") else ""
+    database = before[-1] if before else None
+    return LoadLabel(database, label, descriptions, source, broker, source_properties, properties, comment)
+
+
+def _parse_description(stream: TokenStream) -> DataDescription:
+    merge_type = stream.take_one_of(*MERGE_TYPES) or "APPEND"
+    stream.need("DATA", "INFILE")
+    paths = stream.enclosed(lambda each: each.string("a path"))
+    is_negative = stream.take("NEGATIVE")
+    stream.need("INTO", "TABLE")
+    table = stream.name("a table name")
+    clauses = parse_clauses(stream, merge_type, commas=False)
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    return DataDescription(tuple(paths), table, clauses, properties, is_negative)
+
+
+def _of_jobs(
+    starts: tuple[str, ...],
+    statement: type[S],
+    parse: Callable[[TokenStream], S],
+    method: Callable[[LoadJobs], Callable[[S, str], Result]],
+) -> StatementKind[S, Session]:
+    """Builds the kind of a statement that a method of the server's load jobs runs."""
+
+    def run(statement: S, session: Session) -> Result:
+        words = f"{statement.action} ROUTINE LOAD" if isinstance(statement, ControlRoutineLoad) else starts[0]
+        jobs = required(session.server.load_jobs, words)
+        named = getattr(statement, "job", statement)  # statements of routine loads have the database of a job
+        return method(jobs)(statement, getattr(named, "database", None) or session.current_database())
+
+    return StatementKind(starts, statement, parse, run)
+
+
+def _parse_show_load(stream: TokenStream) -> ShowLoad:
+    database = parse_database(stream)
+    label_filter = parse_label_filter(stream)
+    order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
+    limit, offset = None, 0
+    if stream.take("LIMIT"):
+        limit = stream.integer("a number of rows")
+        if stream.take(","):
+            offset, limit = limit, stream.integer("a number of rows")
+        elif stream.take("OFFSET"):
+            offset = stream.integer("a number of rows")
+    return ShowLoad(database, label_filter, limit, offset, tuple(order))
+
+
+def _parse_order(stream: TokenStream) -> tuple[str, bool]:
+    """Parses a column of SHOW LOAD, and whether its largest value is the first."""
+    column = stream.name("a column of SHOW LOAD")
+    return column, stream.take_one_of("ASC", "DESC") == "DESC"
+
+
+def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
+    job = parse_table_name(stream)
+    table = stream.name("a table name") if stream.take("ON") else None
+    merge_type = "APPEND"
+    if stream.take("WITH"):
+        merge_type = stream.take_one_of(*MERGE_TYPES) or stream.fail("MERGE, APPEND or DELETE")
+    clauses = parse_clauses(stream, merge_type, commas=True)
+    if clauses.delete_on is not None and merge_type != "MERGE":
+        stream.refuse("not support DELETE ON clause when merge type is not MERGE.", "bad_load")  # R23
+    if clauses.delete_on is None and merge_type == "MERGE":
+        stream.refuse("Excepted DELETE ON clause when merge type is MERGE.", "bad_load")
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    stream.need("FROM")
+    source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
+    source_properties = stream.properties()
+    comment = stream.string("a comment") if stream.take("COMMENT") else ""
+    return CreateRoutineLoad(job, table, clauses, properties, source, source_properties, comment)
+
+
+def _parse_alter(stream: TokenStream) -> AlterRoutineLoad:
+    stream.need("FOR")
+    job = parse_table_name(stream)
+    clauses = parse_clauses(stream, commas=True)
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    source, source_properties = "", {}
+    if stream.take("FROM"):
+        source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
+        source_properties = stream.properties()
+    return AlterRoutineLoad(job, clauses, properties, source, source_properties)
+
+
+def _parse_control(stream: TokenStream) -> ControlRoutineLoad:
+    action = stream.tokens[0].text.upper()
+    is_all = stream.tokens[1].text.upper() == "ALL"
+    job = None
+    if not is_all or stream.word() == "FOR":
+        stream.need("FOR")
+        job = parse_table_name(stream)
+    return ControlRoutineLoad(action, job)
+
+
+def _parse_show_routine(stream: TokenStream) -> ShowRoutineLoad:
+    words = [token.text.upper() for token in stream.tokens[1 : stream.at]]
+    listed = "CREATE" if "CREATE" in words else "TASKS" if "TASK" in words else "JOBS"
+    job = None
+    if listed == "TASKS" and stream.take("WHERE"):
+        stream.need("JOBNAME", "=")
+        job = TableName(None, stream.string("a job name"))
+    elif stream.take("FOR"):
+        job = parse_table_name(stream)
+    return ShowRoutineLoad(listed, job, "ALL" in words, parse_like(stream))
+
+
+_ROUTINE_ACTIONS: Final = tuple(
+    f"{action} {scope}ROUTINE LOAD" for action in ("PAUSE", "RESUME", "STOP") for scope in ("", "ALL ")
+)
+_ROUTINE_SHOWS: Final = ("SHOW ROUTINE LOAD", "SHOW ALL ROUTINE LOAD", "SHOW ROUTINE LOAD TASK",
+                 "SHOW CREATE ROUTINE LOAD", "SHOW CREATE ALL ROUTINE LOAD")  # fmt: skip
+
+
+_HEADINGS: Final = ("TransactionId", "Label", "Db", "Table", "Status", "Message", "TotalRows", "LoadedRows",
+                    "FilteredRows", "StartTime", "FinishTime")  # fmt: skip
+_STATUSES: Final = {"VISIBLE": "Success", "ABORTED": "Fail"}
+
+
+@dataclass(frozen=True)
+class ShowStreamLoad:
+    """SHOW STREAM LOAD [FROM db] [WHERE LABEL = .. | LABEL LIKE .. [AND STATUS = ..]] [LIMIT n]."""
+
+    database: str | None
+    filter: LabelFilter
+    limit: int | None
+
+
+def _parse_show_stream(stream: TokenStream) -> ShowStreamLoad:
+    database = parse_database(stream)
+    wanted = _parse_filter(stream)
+    limit = stream.integer("a number of rows") if stream.take("LIMIT") else None
+    return ShowStreamLoad(database, wanted, limit)
+
+
+def _parse_filter(stream: TokenStream) -> LabelFilter:
+    label, is_pattern, status = None, False, None
+    if not stream.take("WHERE"):
+        return LabelFilter()
+    while True:
+        word = stream.take_one_of("LABEL", "STATUS") or stream.fail("LABEL or STATUS")
+        if word == "STATUS":
+            stream.need("=")
+            status = stream.string("a status").upper()
+        else:
+            is_pattern = (stream.take_one_of("=", "LIKE") or stream.fail("'=' or LIKE")) == "LIKE"
+            label = stream.string("a label")
+        if not stream.take("AND"):
+            return LabelFilter(label, is_pattern, status)
+
+
+def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
+    database = statement.database or session.current_database()
+    with session.store.catalog.read() as tx:
+        loads = loads_of(tx, catalog.require_database(tx, database), "STREAM LOAD")
+    lines = [_line(database, load) for load in loads]
+    wanted = statement.filter
+    pattern = _pattern(wanted)
+    chosen = [
+        line
+        for line in lines
+        if pattern.fullmatch(line[1] or "") and wanted.state in (None, (line[4] or "").upper())
+    ]
+    return text_rows(_HEADINGS, chosen[: statement.limit])
+
+
+def _pattern(wanted: LabelFilter) -> re.Pattern[str]:
+    if wanted.label is None:
+        return re.compile(".*", re.DOTALL)
+    if not wanted.is_pattern:
+        return re.compile(re.escape(wanted.label))
+    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in wanted.label)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _line(database: str, load: PastLoad) -> tuple[str | None, ...]:
+    record, metrics = load.transaction, load.metrics
+    counts: tuple[int | None, ...] = (None, None, None)
+    if metrics is not None:
+        counts = (metrics.rows_total, metrics.rows_loaded, metrics.rows_filtered)
+    return (
+        str(record.id),
+        record.label,
+        database,
+        record.table.partition(".")[2],
+        _STATUSES.get(record.status, record.status),
+        record.reason or ("OK" if record.status == "VISIBLE" else ""),
+        *(None if count is None else str(count) for count in counts),
+        _time(record.begun_ms),
+        _time(record.finished_ms),
+    )
+
+
+def _time(unix_ms: int) -> str | None:
+    if not unix_ms:
+        return None
+    return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+KINDS: Final = (
+    _of_jobs(("LOAD LABEL",), LoadLabel, _parse_label, lambda jobs: jobs.submit),
+    _of_jobs(("SHOW LOAD",), ShowLoad, _parse_show_load, lambda jobs: jobs.show),
+    _of_jobs(
+        ("CANCEL LOAD",),
+        CancelLoad,
+        lambda stream: CancelLoad(parse_database(stream), parse_label_filter(stream)),
+        lambda jobs: jobs.cancel,
+    ),
+    _of_jobs(("CREATE ROUTINE LOAD",), CreateRoutineLoad, _parse_create, lambda jobs: jobs.create_routine),
+    _of_jobs(("ALTER ROUTINE LOAD",), AlterRoutineLoad, _parse_alter, lambda jobs: jobs.alter_routine),
+    _of_jobs(_ROUTINE_ACTIONS, ControlRoutineLoad, _parse_control, lambda jobs: jobs.control_routine),
+    _of_jobs(_ROUTINE_SHOWS, ShowRoutineLoad, _parse_show_routine, lambda jobs: jobs.show_routine),
+    StatementKind(("SHOW STREAM LOAD",), ShowStreamLoad, _parse_show_stream, _show_stream),
+)
