@@ -176,7 +176,7 @@ def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:
     The SQL packages are imported here because each of Spark's workers waits for the imports of the module.
     """
     from seqstore.store.sql.parse.tokens import parse_tree
-    from seqstore.store.sql.translate.scan_filter import scan_filter
+    from seqstore.store.sql.translate.predicates import scan_filter
 
     return scan_filter(schema, parse_tree(text, 0, len(text)), "option filter:")
 

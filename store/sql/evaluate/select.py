@@ -11,23 +11,22 @@ import duckdb
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.marked_scan import LIVE, is_number
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate import duck
-from seqstore.store.sql.evaluate.relation_rows import duck_source, is_cheap_to_hand_over
-from seqstore.store.sql.evaluate.scan_only import scan_only_plan
+from seqstore.store.sql.evaluate.scan_only import open_rows, scan_only_plan
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
 from seqstore.store.sql.translate.overloads import settle
+from seqstore.store.sql.translate.predicates import choose_conditions, drop_decided
 from seqstore.store.sql.translate.relations import (
     Readable,
     Relation,
     Version,
     choose_columns,
-    choose_conditions,
-    drop_decided,
     find_relations,
     grouped_columns,
     source_column,
@@ -55,6 +54,7 @@ class QueryContext:
         open_snapshot: opens the version of a table that the statement reads, one for all mentions of it.
         open_function: opens the rows of a table function.
         connect: returns the session's DuckDB connection.
+        evaluation: returns the session's values, of one moment for all queries of a statement.
         show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
         logged: the transaction's tables whose reads count for conflicts, by `id` of the snapshot.
     """
@@ -62,7 +62,7 @@ class QueryContext:
     open_snapshot: Callable[[TableName, Version], Readable]
     open_function: Callable[[exp.Anonymous], Readable]
     connect: Callable[[], duckdb.DuckDBPyConnection]
-    evaluation: EvaluationContext
+    evaluation: Callable[[], EvaluationContext]
     variables: Variables
     show_hidden: bool = False
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
@@ -96,8 +96,12 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         InvalidInputError: a part that queries may not hold, or a value that cannot be computed.
     """
     plan = _plan(query, context)
-    for relation in plan.relations:
-        _log_read(relation, context.logged)
+    for relation in plan.relations if context.logged else ():
+        table = context.logged.get(id(relation.snapshot))
+        if table is not None and relation.keys is not None:
+            table.log_keys(relation.keys, relation.columns)
+        elif table is not None:
+            table.log_scan(relation.columns, relation.filter)
     if plan.scan_only is not None:
         with plan.scan_only as reader:
             yield reader
@@ -105,7 +109,7 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     tree, relations = plan.tree, plan.relations
     grouped = grouped_columns(tree)
     for relation in relations:
-        relation.is_unfiltered = is_cheap_to_hand_over(relation, grouped)
+        relation.is_unfiltered = _is_cheap_to_hand_over(relation, grouped)
     if drop_decided(relations):
         choose_columns(tree, relations, show_hidden=context.show_hidden)
     _translate(tree, relations, context)
@@ -113,22 +117,11 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         yield reader
 
 
-def _log_read(relation: Relation, logged: Mapping[int, TransactionTable]) -> None:
-    """Adds the rows and columns that a relation reads to the read set of its transaction."""
-    table = logged.get(id(relation.snapshot))
-    if table is None:
-        return
-    if relation.keys is not None:
-        table.log_keys(relation.keys, relation.columns)
-    else:
-        table.log_scan(relation.columns, relation.filter)
-
-
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> None:
     name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
     columns = frozenset(name.lower() for relation in relations for name in relation.schema.names)
-    translate(tree, context.evaluation, context.variables, columns)
+    translate(tree, context.evaluation(), context.variables, columns)
 
 
 @contextmanager
@@ -136,7 +129,7 @@ def _evaluated(
     tree: exp.Query, relations: list[Relation], grouped: Set[str], context: QueryContext
 ) -> Iterator[pa.RecordBatchReader]:
     """Evaluates a translated query in DuckDB."""
-    found = [duck_source(relation, grouped, deleted=context.show_hidden) for relation in relations]
+    found = [_duck_source(relation, grouped, deleted=context.show_hidden) for relation in relations]
     has_largeint = any(source.largeint_columns for source, _ in found) or _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
     for number, (relation, (source, is_marked)) in enumerate(zip(relations, found, strict=True)):
@@ -154,6 +147,53 @@ def _evaluated(
             yield reader
     finally:
         close()
+
+
+def _duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[duck.Source, bool]:
+    """Returns the source that DuckDB reads for a relation, and whether it marks live rows.
+
+    A source that does not mark live rows drops the others.
+
+    Args:
+        grouped: names, in lower case, of columns that the query groups by.
+        deleted: tombstones count as rows (T8).
+    """
+    schema = relation.scanned_schema()
+    if relation.partitions or not isinstance(relation.snapshot, Snapshot) or relation.keys is not None:
+        return duck.Source(schema, lambda: _renamed(open_rows(relation, deleted=deleted), schema)), False
+    conditions = [] if relation.is_unfiltered else relation.conditions
+    groups = [name for name in relation.columns if name.lower() in grouped]
+    marked = relation.snapshot.marked(
+        relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups
+    )
+    names = [*schema.names, LIVE] if marked.is_marked else schema.names
+    named = pa.schema([field.with_name(name) for field, name in zip(marked.schema, names, strict=True)])
+    return duck.Source(named, lambda: _renamed(marked.open(), named)), marked.is_marked
+
+
+def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
+    """Returns whether DuckDB decides the conditions sooner than a scan that yields only satisfying rows.
+
+    DuckDB compares numbers in place, on its own threads. Texts it must first convert to its own form, unless
+    they are dictionary-encoded.
+    """
+    snapshot = relation.snapshot
+    if not isinstance(snapshot, Snapshot) or not relation.is_decided_once:
+        return False
+    if relation.partitions or relation.keys is not None:
+        return False
+    fields = zip(relation.columns, relation.scanned_schema(), strict=True)
+    texts = [name for name, field in fields if not is_number(field.type)]
+    return all(name.lower() in grouped and snapshot.is_worth_encoding(name) for name in texts)
+
+
+def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        with reader:
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _names_largeint(tree: exp.Query) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from types import TracebackType
 from typing import Final
 
@@ -22,7 +23,7 @@ from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.server_context import ServerContext
-from seqstore.store.sql.session.statement_kind import kind_of, parse
+from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version
@@ -105,7 +106,7 @@ class Session:
 
     def run(self, statement: object) -> Result:
         """Runs one statement."""
-        kind = kind_of(statement)
+        kind = kinds_by_class().get(type(statement))
         if kind is None:
             raise InvalidInputError(
                 f"{type(statement).__name__} statements cannot be run", kind="not_supported"
@@ -138,15 +139,18 @@ class Session:
         """
         with ExitStack() as held:
             versions = _StatementVersions(self, held, target)
-            now = self._clock()
-            show_hidden = self.variables.flag(names.SHOW_HIDDEN_COLUMNS)
-            moment = Moment.at(now, self.variables.zone)
-            user, number = self.user or ROOT, self.server.connection_id
+            now, show_hidden = self._clock(), self.variables.flag(names.SHOW_HIDDEN_COLUMNS)
+
+            @cache
+            def evaluation() -> EvaluationContext:
+                moment = Moment.at(now, self.variables.zone)
+                return EvaluationContext(moment, self.database, self.user or ROOT, self.server.connection_id)
+
             yield QueryContext(
                 versions.open,
                 lambda node: table_functions.call(node, self._readable_table),
                 self._connection.get,
-                EvaluationContext(moment, self.database, user, number),
+                evaluation,
                 self._variable,
                 show_hidden,
                 versions.logged,

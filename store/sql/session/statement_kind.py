@@ -70,7 +70,8 @@ def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any,
 
 
 @cache
-def _by_statement() -> dict[type, StatementKind[Any, Any]]:
+def kinds_by_class() -> dict[type, StatementKind[Any, Any]]:
+    """Returns each kind by the class of its parsed statements."""
     return {kind.statement: kind for kind in all_kinds()}
 
 
@@ -93,11 +94,6 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
 def _first_words() -> list[str]:
     found = _by_first_word().items()
     return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
-
-
-def kind_of(statement: object) -> StatementKind[Any, Any] | None:
-    """Returns the kind of a parsed statement."""
-    return _by_statement().get(type(statement))
 
 
 def parse(text: str) -> list[Any]:

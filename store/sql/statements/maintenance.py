@@ -19,7 +19,7 @@ from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
-from seqstore.store.sql.translate.scan_filter import scan_filter
+from seqstore.store.sql.translate.predicates import scan_filter
 
 _HOUR: Final = 3600
 _VACUUM_METRICS: Final = (

@@ -23,7 +23,7 @@ from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, Quer
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.statement_kind import StatementKind, kind_of, parse_statement
+from seqstore.store.sql.session.statement_kind import StatementKind, kinds_by_class, parse_statement
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.merge_into import clause_match
 from seqstore.store.sql.write.row_change import fallback_reason, run_change
@@ -71,7 +71,7 @@ def _explain(statement: Explain, session: Session) -> Result:
     elif isinstance(explained, DmlStatement):
         lines = _explain_dml(explained, session)
     else:
-        kind = kind_of(explained)
+        kind = kinds_by_class().get(type(explained))
         name = kind.starts[0] if kind is not None else type(explained).__name__
         raise InvalidInputError(
             f"EXPLAIN takes SELECT, INSERT, UPDATE, DELETE or MERGE INTO, found {name}", kind="not_supported"

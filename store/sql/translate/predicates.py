@@ -6,6 +6,7 @@ and NULL constants. DuckDB decides all other conditions.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -14,9 +15,14 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
+from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {
@@ -41,6 +47,108 @@ _TIMES: Final[dict[str, tuple[re.Pattern[str], Callable[[str], date]]]] = {
         datetime.fromisoformat,
     ),
 }
+_WITH_NAN: Final = ("FLOAT", "DOUBLE")
+
+
+def choose_conditions(relations: list[Relation]) -> None:
+    """Sets the conditions that each scan decides: those of its own WHERE that no outer join forbids."""
+    for relation in relations:
+        select = relation.node.parent_select
+        if not isinstance(select, exp.Select) or not _is_kept(relation.node, select):
+            continue
+        where = select.args.get("where")
+        is_alone = len(_siblings(select)) == 1
+        parts = list(conjuncts(where.this if where is not None else None))
+        found = [_own_conditions(part, relation, is_alone=is_alone) for part in parts]
+        relation.conditions = [condition for each in found for condition in each or ()]
+        relation.undecided = [part for part, each in zip(parts, found, strict=True) if each is None]
+        relation.is_where_decided = is_alone and not relation.undecided
+        is_partly_decided = len(relation.undecided) < len(parts)
+        relation.is_decided_once = is_alone and is_partly_decided and isinstance(relation.snapshot, Snapshot)
+
+
+def drop_decided(relations: list[Relation]) -> bool:
+    """Removes from each WHERE the parts that the scan decides, so that columns only compared are not read.
+
+    Returns:
+        Whether any WHERE has changed.
+    """
+    has_changed = False
+    for relation in relations:
+        select = relation.node.parent_select
+        if relation.is_decided_once and not relation.is_unfiltered and isinstance(select, exp.Select):
+            left = relation.undecided
+            select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
+            has_changed = True
+    return has_changed
+
+
+def _own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
+    """Returns the conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
+    column = _column_of(part)
+    if column is None or isinstance(column.this, exp.Star):
+        return None
+    if column.table.lower() != relation.alias.lower() and (column.table or not is_alone):
+        return None
+    known = relation.column_type(column.name)
+    return _conditions(part, *known) if known is not None else None
+
+
+def _siblings(select: exp.Select) -> list[exp.Expr]:
+    source = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    laterals = select.args.get("laterals") or []
+    return [*([source.this] if source is not None else []), *(join.this for join in joins), *laterals]
+
+
+def _is_kept(node: exp.Table, select: exp.Select) -> bool:
+    """Returns whether rows of the table that fail the WHERE may be dropped before the joins."""
+    joins = select.args.get("joins") or []
+    sides = [str(join.args.get("side") or "").upper() for join in joins]
+    if any(side in ("RIGHT", "FULL") for side in sides) or node.args.get("joins"):
+        return False
+    source = select.args.get("from_")
+    if source is not None and source.this is node:
+        return True
+    return any(join.this is node and not side for join, side in zip(joins, sides, strict=True))
+
+
+def scan_filter(schema: TableSchema, node: exp.Expr, where: str) -> pc.Expression:
+    """Converts comparisons of columns with constants, joined by AND, which zone maps can decide.
+
+    Args:
+        where: the statement and clause of the condition, for messages.
+
+    Raises:
+        InvalidInputError: it has another form.
+    """
+    found = [_part_filter(schema, part, where) for part in conjuncts(node)]
+    return functools.reduce(operator.and_, found)
+
+
+def _part_filter(schema: TableSchema, part: exp.Expr, where: str) -> pc.Expression:
+    column = _column_of(part)
+    known = schema.find(column.name) if column is not None else None
+    if column is not None and known is None:
+        raise InvalidInputError(
+            f"{where} {part.sql()}: unknown column {column.name!r}; there are {', '.join(schema.names)}",
+            kind="unknown_column",
+            column=column.name,
+        )
+    if known is not None and known.type.name in _WITH_NAN and not isinstance(part, (exp.Is, exp.Not)):
+        # SQL sorts NaN above every number and equates it with itself; a scan does neither.
+        raise InvalidInputError(
+            f"{where} {part.sql()}: {known.name} is {known.type}, of which only IS [NOT] NULL can be "
+            "asked here, because of NaN; put the comparison into the query",
+            kind="bad_filter",
+        )
+    parts = _conditions(part, known.name, known.type) if known is not None else None
+    if not parts:
+        raise InvalidInputError(
+            f"{where} {part.sql()}: expected comparisons of a column with constants, and AND",
+            kind="bad_filter",
+        )
+    return functools.reduce(operator.and_, (condition.expression for condition in parts))
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
@@ -54,7 +162,7 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
             yield part
 
 
-def column_of(node: exp.Expr) -> exp.Column | None:
+def _column_of(node: exp.Expr) -> exp.Column | None:
     """Returns the column that a condition compares with constants, None for a condition of another form."""
     if isinstance(node, exp.Not):
         node = node.this.unnest()
@@ -68,11 +176,11 @@ def column_of(node: exp.Expr) -> exp.Column | None:
     return next((side for side in map(_bare, sides) if isinstance(side, exp.Column)), None)
 
 
-def conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
+def _conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
     """Returns the conditions that together are equivalent to a node, None when a scan cannot decide it.
 
     Args:
-        node: of a form for which `column_of` finds a column.
+        node: of a form for which `_column_of` finds a column.
         name, kind: the column's name for the scan, and its type.
     """
     if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.is_nested:

@@ -32,7 +32,6 @@ from seqstore.store.schema.partitions import any_partition_filter, partition_nam
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
-from seqstore.store.sql.translate.predicates import column_of, conditions, conjuncts
 from seqstore.store.types.column_types import ColumnType, parse_type
 
 _HIDDEN_TYPES: Final = {
@@ -123,12 +122,18 @@ class Relation:
         self.schema = self.snapshot.schema
 
     @cached_property
-    def keys(self) -> pa.Table | None:
-        """Every key that the conditions allow, None unless they fix each key column to a few values."""
+    def key_conditions(self) -> dict[str, Condition]:
+        """The first equality on each key column that has one."""
         fixed: dict[str, Condition] = {}
         for condition in self.conditions:
             if condition.is_equality and condition.column in self.schema.key:
                 fixed.setdefault(condition.column, condition)
+        return fixed
+
+    @cached_property
+    def keys(self) -> pa.Table | None:
+        """Every key that the conditions allow, None unless they fix each key column to a few values."""
+        fixed = self.key_conditions
         if len(fixed) < len(self.schema.key):
             return None
         choices = [list(dict.fromkeys(v.as_py() for v in fixed[name].values)) for name in self.schema.key]
@@ -164,11 +169,12 @@ class Relation:
             return None
         return hidden, _HIDDEN_TYPES[hidden]
 
-    def all_columns(self, *, show_hidden: bool) -> list[tuple[str, ColumnType]]:
-        """Returns canonical name and type of each column that a `*` stands for."""
-        found = [(column.name, column.type) for column in self.schema.columns]
+    def all_columns(self, *, show_hidden: bool) -> list[tuple[str, ColumnType, str]]:
+        """Returns canonical name, type and heading of each column that a `*` stands for."""
+        found = [(column.name, column.type, column.name) for column in self.schema.columns]
         hidden = self.schema.hidden_fields() if show_hidden else []
-        return found + [known for each in hidden if (known := self.column_type(each.name)) is not None]
+        known = filter(None, (self.column_type(each.name) for each in hidden))
+        return found + [(name, kind, shown_name(name)) for name, kind in known]
 
     def scanned_schema(self) -> pa.Schema:
         """Returns the Arrow schema of `columns`, under their names in the registered source."""
@@ -301,66 +307,3 @@ def grouped_columns(tree: exp.Query) -> set[str]:
                 found.append(select.expressions[place - 1])
             found.append(aliased.get(node.name.lower(), node))
     return {column.name.lower() for item in found for column in item.find_all(exp.Column)}
-
-
-def choose_conditions(relations: list[Relation]) -> None:
-    """Sets the conditions that each scan decides: those of its own WHERE that no outer join forbids."""
-    for relation in relations:
-        select = relation.node.parent_select
-        if not isinstance(select, exp.Select) or not _is_kept(relation.node, select):
-            continue
-        where = select.args.get("where")
-        is_alone = len(_siblings(select)) == 1
-        parts = list(conjuncts(where.this if where is not None else None))
-        found = [_own_conditions(part, relation, is_alone=is_alone) for part in parts]
-        relation.conditions = [condition for each in found for condition in each or ()]
-        relation.undecided = [part for part, each in zip(parts, found, strict=True) if each is None]
-        relation.is_where_decided = is_alone and not relation.undecided
-        is_partly_decided = len(relation.undecided) < len(parts)
-        relation.is_decided_once = is_alone and is_partly_decided and isinstance(relation.snapshot, Snapshot)
-
-
-def drop_decided(relations: list[Relation]) -> bool:
-    """Removes from each WHERE the parts that the scan decides, so that columns only compared are not read.
-
-    Returns:
-        Whether any WHERE has changed.
-    """
-    has_changed = False
-    for relation in relations:
-        select = relation.node.parent_select
-        if relation.is_decided_once and not relation.is_unfiltered and isinstance(select, exp.Select):
-            left = relation.undecided
-            select.set("where", exp.Where(this=exp.and_(*left, copy=False)) if left else None)
-            has_changed = True
-    return has_changed
-
-
-def _own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> list[Condition] | None:
-    """Returns the conditions of one part of a WHERE, None when a scan of the relation cannot decide it."""
-    column = column_of(part)
-    if column is None or isinstance(column.this, exp.Star):
-        return None
-    if column.table.lower() != relation.alias.lower() and (column.table or not is_alone):
-        return None
-    known = relation.column_type(column.name)
-    return conditions(part, *known) if known is not None else None
-
-
-def _siblings(select: exp.Select) -> list[exp.Expr]:
-    source = select.args.get("from_")
-    joins = select.args.get("joins") or []
-    laterals = select.args.get("laterals") or []
-    return [*([source.this] if source is not None else []), *(join.this for join in joins), *laterals]
-
-
-def _is_kept(node: exp.Table, select: exp.Select) -> bool:
-    """Returns whether rows of the table that fail the WHERE may be dropped before the joins."""
-    joins = select.args.get("joins") or []
-    sides = [str(join.args.get("side") or "").upper() for join in joins]
-    if any(side in ("RIGHT", "FULL") for side in sides) or node.args.get("joins"):
-        return False
-    source = select.args.get("from_")
-    if source is not None and source.this is node:
-        return True
-    return any(join.this is node and not side for join, side in zip(joins, sides, strict=True))

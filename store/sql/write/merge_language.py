@@ -124,11 +124,12 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
     def open_function(node: exp.Anonymous) -> Readable:
         raise InvalidInputError(f"{node.name} cannot stand in a merge from Python", kind="not_supported")
 
+    evaluation = EvaluationContext(Moment.at(datetime.now(UTC)), opened.base.database)
     context = QueryContext(
         open_snapshot,
         open_function,
         connection.get,
-        EvaluationContext(Moment.at(datetime.now(UTC)), opened.base.database),
+        lambda: evaluation,
         lambda _name, _scope: None,
         logged={id(target): opened},
     )

@@ -6,7 +6,7 @@ import pytest
 
 from seqstore import InvalidInputError
 from seqstore.store.sql.parse.tokens import parse_tree
-from seqstore.store.sql.translate.scan_filter import scan_filter
+from seqstore.store.sql.translate.predicates import scan_filter
 from tests.support.rows import schema_of
 
 
