@@ -16,7 +16,7 @@ from typing import Final
 from seqstore.cli.mysql.connection import Connection
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.sql import ServerContext, Session
-from seqstore.store.sql.session.processes import Processes
+from seqstore.store.sql.session.server_context import Processes
 from seqstore.store.store import Store
 
 _HANDSHAKE_SECONDS_MAX: Final = 20

@@ -1,7 +1,11 @@
-"""DuckDB as the evaluator of queries: no files, network or settings, and exact types on both sides.
+"""DuckDB from 1.4 on as the evaluator of queries: no files, network or settings, exact types on both sides.
 
 LARGEINT is wider than any decimal that DuckDB reads, but has the 128 bits of DuckDB's HUGEINT. Its values
 travel as `decimal128(38, 0)`, whatever their number of digits, and DuckDB reads them as HUGEINT.
+
+DuckDB 1.4 reads an object's Arrow stream once; only Arrow's own scanners may start another one. These
+scanners read up to half a gigabyte ahead of a slow client. DuckDB 1.5.0 to 1.5.2 return no rows for
+`ORDER BY .. NULLS FIRST LIMIT n` over such streams: the package's requirements exclude them.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.forks import new_lock
-from seqstore.store.sql.evaluate.duck_versions import arrow_reader, null_for_division_by_zero, readable_source
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
@@ -112,7 +116,9 @@ def _forget_ended() -> None:
 
 def _new_database() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
-    null_for_division_by_zero(connection)
+    known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
+    if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris
+        connection.execute(f"SET GLOBAL {_DIVISION_SETTING} = false")
     connection.execute(";".join(macro_statements()))
     connection.execute("SET lock_configuration = true")
     return connection
@@ -173,10 +179,11 @@ def run(
     cursor = connection.cursor()
     try:
         for name, source in sources.items():
-            cursor.register(name, readable_source(source))
+            cursor.register(name, source if _READS_STREAMS_AGAIN else _RepeatedScanner(source))
         relation = cursor.sql(sql)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
-        reader = arrow_reader(relation, _ANSWER_ROWS)
+        read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
+        reader = read(_ANSWER_ROWS)
     except BaseException as error:
         cursor.close()
         raise translated(error, sources.values()) from error
@@ -306,3 +313,21 @@ def _cast(array: pa.Array, wanted: pa.Field, kind: str, message: str) -> pa.Arra
         return array.cast(wanted.type)
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"column {wanted.name!r} {message}", kind=kind) from error
+
+
+_READS_STREAMS_AGAIN: Final = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
+_DIVISION_SETTING: Final = "error_on_division_by_zero"  # since 2.0; before, a division by zero is NULL
+
+
+class _RepeatedScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]  # pyarrow has no types
+    """A scanner of Arrow in name, for DuckDB 1.4: each `to_reader` starts from the first row."""
+
+    def __init__(self, rows: Source) -> None:  # Arrow's own initializer refuses every call
+        self._rows = rows
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return pa.schema(self._rows)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_stream(self._rows)

@@ -20,7 +20,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
-from seqstore.store.sql.translate.overloads import settle
+from seqstore.store.sql.translate.macros import settle
 from seqstore.store.sql.translate.predicates import choose_conditions, drop_decided
 from seqstore.store.sql.translate.relations import (
     Readable,
@@ -128,7 +128,6 @@ def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext
 def _evaluated(
     tree: exp.Query, relations: list[Relation], grouped: Set[str], context: QueryContext
 ) -> Iterator[pa.RecordBatchReader]:
-    """Evaluates a translated query in DuckDB."""
     found = [_duck_source(relation, grouped, deleted=context.show_hidden) for relation in relations]
     has_largeint = any(source.largeint_columns for source, _ in found) or _names_largeint(tree)
     sources: dict[str, duck.Source] = {}

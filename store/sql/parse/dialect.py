@@ -72,10 +72,7 @@ class SqlParser(DorisParser):
     """sqlglot's parser of expressions and queries."""
 
     def _parse_plain_concat(self) -> exp.Expr | None:
-        """Parses `group_concat([DISTINCT] text [, separator] [ORDER BY ..] [SEPARATOR separator])`.
-
-        The separator becomes the second argument of a plain call.
-        """
+        """Parses the arguments of `group_concat`; the separator becomes the second of a plain call."""
         arguments = self._parse_csv(self._parse_lambda)
         if self._match(TokenType.SEPARATOR):
             separator = self._parse_field()
@@ -118,10 +115,7 @@ class SqlParser(DorisParser):
         return exp.Partition(expressions=[exp.Column(this=name)])
 
     def _parse_update_assignment(self) -> exp.Expr | None:
-        """Parses `column = value`.
-
-        sqlglot itself accepts an empty assignment, and so a comma behind the last.
-        """
+        """Refuses an empty assignment, which sqlglot accepts, and so a comma behind the last."""
         found = super()._parse_update_assignment()
         if found is None:
             self.raise_error("Expected an assignment")

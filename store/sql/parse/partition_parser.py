@@ -44,10 +44,7 @@ def _parse_method(stream: TokenStream, *, is_auto: bool) -> str:
 
 
 def _parse_columns(stream: TokenStream) -> tuple[list[str], str]:
-    """Parses columns, and the unit of `date_trunc(column, 'unit')`.
-
-    The call of `date_trunc` may stand in parentheses of its own.
-    """
+    """Parses columns, or `date_trunc(column, 'unit')`, which may stand in parentheses of its own."""
     wrapped = stream.word() == "(" and stream.word(1) == "DATE_TRUNC"
     if wrapped:
         stream.need("(")

@@ -1,13 +1,22 @@
-"""Queries: sqlglot's tree, and the headings as the user wrote them."""
+"""Queries, UPDATE, DELETE FROM and MERGE INTO: sqlglot's trees, and the headings as the user wrote them."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.parse.statement_values import Query
-from seqstore.store.sql.parse.tokens import TokenStream
+from seqstore.store.sql.parse.statement_values import (
+    EVERY_COLUMN,
+    DeleteStatement,
+    MergeStatement,
+    Query,
+    TableName,
+    UpdateStatement,
+)
+from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 
 QUERY_STARTS: Final = frozenset(["SELECT", "WITH", "("])
 _LIST_ENDS: Final = re.findall(
@@ -58,3 +67,50 @@ def _select_list(stream: TokenStream, first: int) -> int | None:
         if word == "SELECT" and (depth == 0 or not is_with):
             return i + 1
     return None
+
+
+def parse_update(stream: TokenStream) -> UpdateStatement:
+    """Parses `UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
+    tree = _change_tree(stream)
+    if not isinstance(tree, exp.Update) or tree.args.get("limit") or tree.args.get("order"):
+        raise InvalidInputError("UPDATE takes SET, FROM and WHERE", kind="not_supported")
+    return UpdateStatement(_target(tree), tree)
+
+
+def parse_delete(stream: TokenStream) -> DeleteStatement:
+    """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
+    tree = _change_tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM")
+    if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
+        raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
+    return DeleteStatement(_target(tree), tree)
+
+
+def parse_merge(stream: TokenStream) -> MergeStatement:
+    """Parses `MERGE INTO t USING s ON .. WHEN ..`."""
+    tree = _change_tree(stream)
+    if not isinstance(tree, exp.Merge):
+        raise InvalidInputError("expected MERGE INTO .. USING .. ON .. WHEN ..", kind="syntax")
+    return MergeStatement(_target(tree), tree)
+
+
+def _change_tree(stream: TokenStream, *, lacks_from: bool = False) -> exp.Expr:
+    text, tokens = stream.text, stream.tokens
+    start, end = tokens[0].start, tokens[-1].end + 1
+    if lacks_from:
+        text, end = f"{text[:start]}DELETE FROM{text[start + len('DELETE') :]}", end + len(" FROM")
+    inserts = [
+        after.start
+        for before, after in itertools.pairwise(tokens)
+        if before.text.upper() == "INSERT" and after.text.upper() == "VALUES"
+    ]
+    for offset in reversed(inserts):  # sqlglot needs a column list in INSERT VALUES of a MERGE
+        text, end = f"{text[:offset]} ({EVERY_COLUMN}) {text[offset:end]}", end + len(f" ({EVERY_COLUMN}) ")
+    stream.at = len(tokens)
+    return parse_tree(text, start, end)
+
+
+def _target(tree: exp.Expr) -> TableName:
+    target = tree.this
+    if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
+        raise InvalidInputError("target table in update command should be an olapTable", kind="bad_target")
+    return TableName(target.db or None, target.name)

@@ -93,11 +93,7 @@ class DorisParser(_DorisParser):
 
 
 def _check_extensible() -> None:
-    """Refuses the compiled sqlglot at once: each statement would fail with a misleading syntax error.
-
-    Raises:
-        ImportError: the parser cannot be extended.
-    """
+    """Refuses the compiled sqlglot at once: each statement would fail with a misleading syntax error."""
     try:
         DorisParser(dialect=Doris())
     except TypeError as error:

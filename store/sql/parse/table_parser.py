@@ -91,7 +91,6 @@ def parse_create_table(stream: TokenStream) -> Any:
 
 
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
-    """Parses `[(name, ..)] UNIQUE KEY (..) [..] AS query`."""
     names = tuple(stream.names("a column name")) if stream.word() == "(" else None
     options = _parse_options(stream)
     if not options.key:

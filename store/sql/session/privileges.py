@@ -30,10 +30,7 @@ _NEEDED: Final[dict[str, str]] = {
 
 
 def _needed(start: str, statement: object) -> str:
-    """Returns the privilege for a statement that starts with these words.
-
-    The privilege is empty if the statement needs none, and ADMIN for unknown words.
-    """
+    """Returns the privilege for a statement, empty for none; unknown words need ADMIN."""
     if isinstance(statement, SetVariables) and any(a.scope == "global" for a in statement.assignments):
         return "ADMIN"
     first, _, rest = start.partition(" ")

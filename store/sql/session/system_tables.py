@@ -50,7 +50,7 @@ class SessionView(Protocol):
 
 @dataclass(frozen=True)
 class _SystemTable:
-    """One table: columns as `NAME TYPE, ...`, and its rows."""
+    """One table: columns as `NAME [TYPE], ...`, of type STRING unless given, and its rows."""
 
     columns: str
     rows: Callable[[SessionView], Iterable[Row]] = lambda _session: ()
@@ -62,8 +62,8 @@ class _SystemTable:
 
 @cache
 def _schema(columns: str) -> TableSchema:
-    pairs = [column.rsplit(maxsplit=1) for column in columns.split(",")]
-    made = [Column(name.strip().upper(), parse_type(kind), id=i) for i, (name, kind) in enumerate(pairs, 1)]
+    pairs = [(*column.split(), "string")[:2] for column in columns.split(",")]
+    made = [Column(name, parse_type(kind), id=i) for i, (name, kind) in enumerate(pairs, 1)]
     return TableSchema(columns=tuple(made), key=(made[0].name,))
 
 
@@ -136,7 +136,6 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 
 
 def _times(table: Table) -> tuple[datetime, datetime]:
-    """Returns the times of a table's creation and last change."""
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
@@ -247,106 +246,90 @@ def _partitions(session: SessionView) -> Iterable[Row]:
 
 
 _PARTITION_COLUMNS: Final = (
-    "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, PARTITION_NAME string,"
-    " SUBPARTITION_NAME string, PARTITION_ORDINAL_POSITION int, PARTITION_METHOD string,"
-    " PARTITION_EXPRESSION string, PARTITION_DESCRIPTION string, TABLE_ROWS bigint, DATA_LENGTH bigint"
+    "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PARTITION_NAME, SUBPARTITION_NAME,"
+    " PARTITION_ORDINAL_POSITION int, PARTITION_METHOD, PARTITION_EXPRESSION, PARTITION_DESCRIPTION,"
+    " TABLE_ROWS bigint, DATA_LENGTH bigint"
 )
-_VARIABLE_COLUMNS: Final = (
-    "VARIABLE_NAME string, VARIABLE_VALUE string, DEFAULT_VALUE string, CHANGED boolean"
-)
+_VARIABLE_COLUMNS: Final = "VARIABLE_NAME, VARIABLE_VALUE, DEFAULT_VALUE, CHANGED boolean"
 _TABLES: Final[dict[str, _SystemTable]] = {
     "schemata": _SystemTable(
-        "CATALOG_NAME string, SCHEMA_NAME string, DEFAULT_CHARACTER_SET_NAME string,"
-        " DEFAULT_COLLATION_NAME string, SQL_PATH string",
+        "CATALOG_NAME, SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME, SQL_PATH",
         _schemata,
     ),
     "tables": _SystemTable(
-        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, TABLE_TYPE string, ENGINE string,"
-        " VERSION bigint, ROW_FORMAT string, TABLE_ROWS bigint, AVG_ROW_LENGTH bigint, DATA_LENGTH bigint,"
-        " MAX_DATA_LENGTH bigint, INDEX_LENGTH bigint, DATA_FREE bigint, AUTO_INCREMENT bigint,"
-        " CREATE_TIME datetime, UPDATE_TIME datetime, CHECK_TIME datetime, TABLE_COLLATION string,"
-        " CHECKSUM bigint, CREATE_OPTIONS string, TABLE_COMMENT string",
+        "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, VERSION bigint, ROW_FORMAT,"
+        " TABLE_ROWS bigint, AVG_ROW_LENGTH bigint, DATA_LENGTH bigint, MAX_DATA_LENGTH bigint,"
+        " INDEX_LENGTH bigint, DATA_FREE bigint, AUTO_INCREMENT bigint, CREATE_TIME datetime, "
+        "UPDATE_TIME datetime, CHECK_TIME datetime, TABLE_COLLATION, CHECKSUM bigint, CREATE_OPTIONS,"
+        " TABLE_COMMENT",
         _tables,
     ),
     "columns": _SystemTable(
-        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, COLUMN_NAME string,"
-        " ORDINAL_POSITION bigint, COLUMN_DEFAULT string, IS_NULLABLE string, DATA_TYPE string,"
-        " CHARACTER_MAXIMUM_LENGTH bigint, CHARACTER_OCTET_LENGTH bigint, NUMERIC_PRECISION bigint,"
-        " NUMERIC_SCALE bigint, DATETIME_PRECISION bigint, CHARACTER_SET_NAME string, COLLATION_NAME string,"
-        " COLUMN_TYPE string, COLUMN_KEY string, EXTRA string, PRIVILEGES string, COLUMN_COMMENT string,"
-        " COLUMN_SIZE bigint, DECIMAL_PRECISION bigint, DECIMAL_DIGITS bigint, GENERATION_EXPRESSION string,"
-        " SRS_ID bigint",
+        "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, ORDINAL_POSITION bigint, COLUMN_DEFAULT,"
+        " IS_NULLABLE, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH bigint, CHARACTER_OCTET_LENGTH bigint,"
+        " NUMERIC_PRECISION bigint, NUMERIC_SCALE bigint, DATETIME_PRECISION bigint, CHARACTER_SET_NAME,"
+        " COLLATION_NAME, COLUMN_TYPE, COLUMN_KEY, EXTRA, PRIVILEGES, COLUMN_COMMENT, COLUMN_SIZE bigint,"
+        " DECIMAL_PRECISION bigint, DECIMAL_DIGITS bigint, GENERATION_EXPRESSION, SRS_ID bigint",
         _columns,
     ),
     "statistics": _SystemTable(
-        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, NON_UNIQUE bigint,"
-        " INDEX_SCHEMA string, INDEX_NAME string, SEQ_IN_INDEX bigint, COLUMN_NAME string, COLLATION string,"
-        " CARDINALITY bigint, SUB_PART bigint, PACKED string, NULLABLE string, INDEX_TYPE string,"
-        " COMMENT string, INDEX_COMMENT string",
+        "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, NON_UNIQUE bigint, INDEX_SCHEMA, INDEX_NAME,"
+        " SEQ_IN_INDEX bigint, COLUMN_NAME, COLLATION, CARDINALITY bigint, SUB_PART bigint, PACKED, NULLABLE,"
+        " INDEX_TYPE, COMMENT, INDEX_COMMENT",
         _statistics,
     ),
     "key_column_usage": _SystemTable(
-        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string, TABLE_CATALOG string,"
-        " TABLE_SCHEMA string, TABLE_NAME string, COLUMN_NAME string, ORDINAL_POSITION bigint,"
-        " POSITION_IN_UNIQUE_CONSTRAINT bigint, REFERENCED_TABLE_SCHEMA string,"
-        " REFERENCED_TABLE_NAME string, REFERENCED_COLUMN_NAME string",
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME,"
+        " COLUMN_NAME, ORDINAL_POSITION bigint, POSITION_IN_UNIQUE_CONSTRAINT bigint,"
+        " REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME",
         _key_columns,
     ),
     "table_constraints": _SystemTable(
-        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string, TABLE_SCHEMA string,"
-        " TABLE_NAME string, CONSTRAINT_TYPE string",
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_TYPE",
         _constraints,
     ),
     "referential_constraints": _SystemTable(
-        "CONSTRAINT_CATALOG string, CONSTRAINT_SCHEMA string, CONSTRAINT_NAME string,"
-        " UNIQUE_CONSTRAINT_SCHEMA string, UNIQUE_CONSTRAINT_NAME string, MATCH_OPTION string,"
-        " UPDATE_RULE string, DELETE_RULE string, TABLE_NAME string, REFERENCED_TABLE_NAME string"
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA,"
+        " UNIQUE_CONSTRAINT_NAME, MATCH_OPTION, UPDATE_RULE, DELETE_RULE, TABLE_NAME, REFERENCED_TABLE_NAME"
     ),
     "views": _SystemTable(
-        "TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string, VIEW_DEFINITION string,"
-        " CHECK_OPTION string, IS_UPDATABLE string, DEFINER string, SECURITY_TYPE string,"
-        " CHARACTER_SET_CLIENT string, COLLATION_CONNECTION string"
+        "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, VIEW_DEFINITION, CHECK_OPTION, IS_UPDATABLE, DEFINER,"
+        " SECURITY_TYPE, CHARACTER_SET_CLIENT, COLLATION_CONNECTION"
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
-        "SPECIFIC_NAME string, ROUTINE_CATALOG string, ROUTINE_SCHEMA string, ROUTINE_NAME string,"
-        " ROUTINE_TYPE string, DTD_IDENTIFIER string, ROUTINE_BODY string, ROUTINE_DEFINITION string"
+        "SPECIFIC_NAME, ROUTINE_CATALOG, ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER,"
+        " ROUTINE_BODY, ROUTINE_DEFINITION"
     ),
     "triggers": _SystemTable(
-        "TRIGGER_CATALOG string, TRIGGER_SCHEMA string, TRIGGER_NAME string, EVENT_MANIPULATION string,"
-        " EVENT_OBJECT_SCHEMA string, EVENT_OBJECT_TABLE string"
+        "TRIGGER_CATALOG, TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA,"
+        " EVENT_OBJECT_TABLE"
     ),
-    "events": _SystemTable("EVENT_CATALOG string, EVENT_SCHEMA string, EVENT_NAME string"),
+    "events": _SystemTable("EVENT_CATALOG, EVENT_SCHEMA, EVENT_NAME"),
     "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
     "global_variables": _SystemTable(_VARIABLE_COLUMNS, partial(_variables, is_global=True)),
     "processlist": _SystemTable(
-        "ID bigint, USER string, HOST string, DB string, COMMAND string, TIME bigint, STATE string,"
-        " INFO string",
+        "ID bigint, USER, HOST, DB, COMMAND, TIME bigint, STATE, INFO",
         _processes,
     ),
-    "user_privileges": _SystemTable(
-        "GRANTEE string, TABLE_CATALOG string, PRIVILEGE_TYPE string, IS_GRANTABLE string", _user_privileges
-    ),
+    "user_privileges": _SystemTable("GRANTEE, TABLE_CATALOG, PRIVILEGE_TYPE, IS_GRANTABLE", _user_privileges),
     "schema_privileges": _SystemTable(
-        "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, PRIVILEGE_TYPE string,"
-        " IS_GRANTABLE string",
+        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, PRIVILEGE_TYPE, IS_GRANTABLE",
         _schema_privileges,
     ),
     "table_privileges": _SystemTable(
-        "GRANTEE string, TABLE_CATALOG string, TABLE_SCHEMA string, TABLE_NAME string,"
-        " PRIVILEGE_TYPE string, IS_GRANTABLE string"
+        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
     ),
     "engines": _SystemTable(
-        "ENGINE string, SUPPORT string, COMMENT string, TRANSACTIONS string, XA string, SAVEPOINTS string",
+        "ENGINE, SUPPORT, COMMENT, TRANSACTIONS, XA, SAVEPOINTS",
         lambda _session: [("Olap", "DEFAULT", "unique-key tables", "YES", "NO", "NO")],
     ),
     "character_sets": _SystemTable(
-        "CHARACTER_SET_NAME string, DEFAULT_COLLATE_NAME string, DESCRIPTION string, MAXLEN bigint",
+        "CHARACTER_SET_NAME, DEFAULT_COLLATE_NAME, DESCRIPTION, MAXLEN bigint",
         lambda _session: [(_CHARSET, _COLLATION, "UTF-8 Unicode", 4)],
     ),
     "collations": _SystemTable(
-        "COLLATION_NAME string, CHARACTER_SET_NAME string, ID bigint, IS_DEFAULT string,"
-        " IS_COMPILED string, SORTLEN bigint",
+        "COLLATION_NAME, CHARACTER_SET_NAME, ID bigint, IS_DEFAULT, IS_COMPILED, SORTLEN bigint",
         lambda _session: [(_COLLATION, _CHARSET, 309, "Yes", "Yes", 1)],
     ),
 }

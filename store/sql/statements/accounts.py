@@ -69,7 +69,6 @@ def _parse_user(stream: TokenStream) -> str:
 
 
 def _parse_identified(stream: TokenStream) -> str:
-    """Parses `IDENTIFIED BY 'password'`."""
     if not stream.take("IDENTIFIED"):
         return ""
     stream.need("BY")

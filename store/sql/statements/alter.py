@@ -59,10 +59,7 @@ def _parse_change(stream: TokenStream) -> Change:
 
 
 def _parse_add(stream: TokenStream) -> Change:
-    """Parses the columns that ADD declares, and AFTER.
-
-    Columns without NOT NULL may be NULL, for existing rows have no value of them (SM7).
-    """
+    """Parses columns and AFTER; without NOT NULL they may be NULL, as in existing rows (SM7)."""
     if stream.word() in ("ROLLUP", "INDEX"):
         stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
     stream.take_one_of("COLUMN", "COLUMNS")

@@ -9,9 +9,14 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.dml_parser import parse_delete, parse_merge, parse_update
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
-from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
+from seqstore.store.sql.parse.query_parser import (
+    QUERY_STARTS,
+    parse_delete,
+    parse_merge,
+    parse_query,
+    parse_update,
+)
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.statement_values import (
     DeleteStatement,
@@ -158,10 +163,7 @@ def _reads_target(statement: st.Insert, session: Session) -> bool:
 def _insert_of_itself(
     statement: st.Insert, session: Session, options: InsertOptions, transaction: DmlOptions
 ) -> Result:
-    """Runs an INSERT that reads its own table as a read-modify-write, like MERGE.
-
-    Its reads are checked when it is published, so that it undoes no concurrent write.
-    """
+    """Runs an INSERT that reads its own table like MERGE, so that it undoes no concurrent write."""
     results: list[Result] = []
     unlabelled = replace(statement, label=None)
 

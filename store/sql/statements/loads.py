@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from operator import methodcaller
+from typing import Any, Final, TypeVar
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.load_history import PastLoad, loads_of
@@ -20,13 +21,13 @@ from seqstore.store.sql.parse.load_jobs import (
     CreateRoutineLoad,
     DataDescription,
     LabelFilter,
+    LoadClauses,
     LoadJobs,
     LoadLabel,
     ShowLoad,
     ShowRoutineLoad,
     required,
 )
-from seqstore.store.sql.parse.load_parser import MERGE_TYPES, parse_clauses, parse_label_filter
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -59,13 +60,13 @@ def _parse_label(stream: TokenStream) -> LoadLabel:
 
 
 def _parse_description(stream: TokenStream) -> DataDescription:
-    merge_type = stream.take_one_of(*MERGE_TYPES) or "APPEND"
+    merge_type = stream.take_one_of(*_MERGE_TYPES) or "APPEND"
     stream.need("DATA", "INFILE")
     paths = stream.enclosed(lambda each: each.string("a path"))
     is_negative = stream.take("NEGATIVE")
     stream.need("INTO", "TABLE")
     table = stream.name("a table name")
-    clauses = parse_clauses(stream, merge_type, commas=False)
+    clauses = _parse_clauses(stream, merge_type, commas=False)
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     return DataDescription(tuple(paths), table, clauses, properties, is_negative)
 
@@ -89,7 +90,7 @@ def _of_jobs(
 
 def _parse_show_load(stream: TokenStream) -> ShowLoad:
     database = parse_database(stream)
-    label_filter = parse_label_filter(stream)
+    label_filter = _parse_label_filter(stream)
     order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
     limit, offset = None, 0
     if stream.take("LIMIT"):
@@ -112,8 +113,8 @@ def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
     table = stream.name("a table name") if stream.take("ON") else None
     merge_type = "APPEND"
     if stream.take("WITH"):
-        merge_type = stream.take_one_of(*MERGE_TYPES) or stream.fail("MERGE, APPEND or DELETE")
-    clauses = parse_clauses(stream, merge_type, commas=True)
+        merge_type = stream.take_one_of(*_MERGE_TYPES) or stream.fail("MERGE, APPEND or DELETE")
+    clauses = _parse_clauses(stream, merge_type, commas=True)
     if clauses.delete_on is not None and merge_type != "MERGE":
         stream.refuse("not support DELETE ON clause when merge type is not MERGE.", "bad_load")  # R23
     if clauses.delete_on is None and merge_type == "MERGE":
@@ -129,7 +130,7 @@ def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
 def _parse_alter(stream: TokenStream) -> AlterRoutineLoad:
     stream.need("FOR")
     job = parse_table_name(stream)
-    clauses = parse_clauses(stream, commas=True)
+    clauses = _parse_clauses(stream, commas=True)
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     source, source_properties = "", {}
     if stream.take("FROM"):
@@ -252,13 +253,119 @@ def _time(unix_ms: int) -> str | None:
     return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+_Clause = Callable[[TokenStream, LoadClauses], LoadClauses]
+_MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
+# Words that end an expression. Most of them alone may name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
+_STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDER BY", "PROPERTIES (",
+                 "SET (", "PARTITION (", "PARTITIONS (", "COLUMNS (", "COLUMNS TERMINATED", "COLUMNS FROM",
+                 "COMMENT ''", "LINES TERMINATED", "FORMAT AS", "COMPRESS_TYPE AS")  # fmt: skip
+
+
+def _parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:
+    """Reads clauses up to the first word that starts none; `commas` may separate them."""
+    clauses = LoadClauses(merge_type)
+    while True:
+        changed = _clause(stream, clauses)
+        if changed is None:
+            return clauses
+        clauses = changed
+        if commas:
+            stream.take(",")
+
+
+def _clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses | None:
+    for words, parse in _CLAUSES:
+        at = stream.at
+        if stream.take(*words):
+            if words == ("COLUMNS",) and stream.word() != "(":
+                stream.at = at
+                return None
+            return parse(stream, clauses)
+    if stream.word() == "(" and not clauses.columns:
+        return replace(clauses, columns=_items(stream))
+    return None
+
+
+def _items(stream: TokenStream) -> tuple[str, ...]:
+    return tuple(item.strip("`") if "=" not in item else item for item in stream.enclosed(_item_text))
+
+
+def _item_text(stream: TokenStream, *stops: str) -> str:
+    start, end = stream.slice_to(*stops)
+    return stream.text[start:end]
+
+
+def _expression(stream: TokenStream) -> str:
+    return _item_text(stream, *_STOPS)
+
+
+def _set_items(stream: TokenStream) -> tuple[tuple[str, str], ...]:
+    return tuple(stream.enclosed(_set_item))
+
+
+def _set_item(stream: TokenStream) -> tuple[str, str]:
+    name = stream.name("a column name")
+    stream.need("=")
+    return name, _item_text(stream)
+
+
+def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
+    """Builds a clause that sets one field."""
+
+    def clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
+        value: dict[str, Any] = {name: parse(stream)}
+        return replace(clauses, **value)
+
+    return clause
+
+
+def _parse_names(stream: TokenStream) -> tuple[str, ...]:
+    return tuple(stream.names("a name"))
+
+
+_separator: Final = methodcaller("string", "a separator")
+_parse_name: Final = methodcaller("word_or_string", "a name")
+_CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
+    (("COLUMNS", "TERMINATED", "BY"), _field("column_separator", _separator)),
+    (("COLUMNS", "FROM", "PATH", "AS"), _field("columns_from_path", _parse_names)),
+    (("LINES", "TERMINATED", "BY"), _field("line_delimiter", _separator)),
+    (("FORMAT", "AS"), _field("format", _parse_name)),
+    (("COMPRESS_TYPE", "AS"), _field("compress_type", _parse_name)),
+    (("COLUMNS",), _field("columns", _items)),
+    (("PARTITION",), _field("partitions", _parse_names)),
+    (("PARTITIONS",), _field("partitions", _parse_names)),
+    (("SET",), _field("set_columns", _set_items)),
+    (("PRECEDING", "FILTER"), _field("preceding_filter", _expression)),
+    (("WHERE",), _field("where", _expression)),
+    (("DELETE", "ON"), _field("delete_on", _expression)),
+    (("ORDER", "BY"), _field("order_by", _parse_name)),
+)
+
+
+def _parse_label_filter(stream: TokenStream) -> LabelFilter:
+    """Parses `[WHERE LABEL = '..' | LABEL LIKE '..' [AND STATE = '..']]`, in either order."""
+    found = LabelFilter()
+    if not stream.take("WHERE"):
+        return found
+    while True:
+        word = stream.take_one_of("LABEL", "STATE") or stream.fail("LABEL or STATE")
+        sign = stream.take_one_of("=", "LIKE") or stream.fail("'=' or LIKE")
+        value = stream.string("a value")
+        if word == "LABEL":
+            found = replace(found, label=value, is_pattern=sign == "LIKE")
+        else:
+            found = replace(found, state=value.upper())
+        if not stream.take("AND"):
+            return found
+
+
 KINDS: Final = (
     _of_jobs(("LOAD LABEL",), LoadLabel, _parse_label, lambda jobs: jobs.submit),
     _of_jobs(("SHOW LOAD",), ShowLoad, _parse_show_load, lambda jobs: jobs.show),
     _of_jobs(
         ("CANCEL LOAD",),
         CancelLoad,
-        lambda stream: CancelLoad(parse_database(stream), parse_label_filter(stream)),
+        lambda stream: CancelLoad(parse_database(stream), _parse_label_filter(stream)),
         lambda jobs: jobs.cancel,
     ),
     _of_jobs(("CREATE ROUTINE LOAD",), CreateRoutineLoad, _parse_create, lambda jobs: jobs.create_routine),

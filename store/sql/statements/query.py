@@ -80,7 +80,6 @@ def _explain(statement: Explain, session: Session) -> Result:
 
 
 def _explain_insert(statement: Insert, session: Session) -> list[str]:
-    """Describes the target of an INSERT and the reads of its query."""
     name = session.full_name(statement.table)
     session.require("LOAD", name)  # readers without it must not see the plan of a write
     schema = session.store.table(name).schema
@@ -99,7 +98,6 @@ def _explain_insert(statement: Insert, session: Session) -> list[str]:
 
 
 def _explain_dml(statement: DmlStatement, session: Session) -> list[str]:
-    """Describes the reads of an UPDATE, DELETE or MERGE, and the writes of its clauses."""
     name = session.full_name(statement.table)
     session.require("LOAD", name)
     table = session.store.table(name)

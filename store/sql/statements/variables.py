@@ -50,10 +50,7 @@ def _parse_scope(stream: TokenStream) -> str:
 
 
 def _parse_names(stream: TokenStream) -> list[st.Assignment]:
-    """Parses SET NAMES, which sets the variables that clients read.
-
-    Text is UTF-8 in every character set.
-    """
+    """Parses SET NAMES, for clients that read these variables; text is UTF-8 in each of them."""
     charset = stream.word_or_string("a character set")
     names = ("character_set_client", "character_set_connection", "character_set_results")
     found = [st.Assignment("session", name, charset) for name in names]

@@ -49,10 +49,7 @@ def _grouped(select: exp.Select, known: dict[str, exp.Expr], columns: Set[str]) 
 
 
 def _is_computed(column: exp.Column, select: exp.Select) -> bool:
-    """Returns whether a name is part of an expression of this very SELECT.
-
-    A name in an aggregate's argument is not.
-    """
+    """Returns whether a name is part of an expression of this very SELECT, outside of aggregates."""
     if isinstance(column.parent, exp.Ordered):
         return False
     return column.find_ancestor(exp.AggFunc, exp.Select) is select

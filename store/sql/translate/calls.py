@@ -87,3 +87,5 @@ def literal_integer(name: str, node: exp.Expr) -> int:
 
 # Builds the DuckDB form of a call from its name and arguments.
 Builder = Callable[[str, list[exp.Expr], EvaluationContext], exp.Expr]
+# A builder, and the numbers of arguments that it takes; without any it checks them itself.
+Counted = tuple[Builder, tuple[int, ...]]

@@ -62,10 +62,7 @@ def check_expression(tree: exp.Expr, schema: TableSchema) -> pc.Expression:
 
 
 def _side(node: exp.Expr, other: exp.Expr, schema: TableSchema) -> pc.Expression:
-    """Converts one side of a comparison.
-
-    A literal gets the type of a column on the other side if it fits.
-    """
+    """Converts one side of a comparison; a literal gets the type of a column on the other side."""
     bare = other.unnest()
     if isinstance(bare, exp.Column) and not isinstance(node.unnest(), exp.Column):
         value = constant(node, schema.column(bare.name).type)

@@ -14,11 +14,10 @@ from typing import Final
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import (
-    Builder,
+    Counted,
     EvaluationContext,
     Moment,
     call,
-    check_count,
     literal_integer,
 )
 
@@ -30,6 +29,7 @@ CONSTANT_TIMES: Final = frozenset([
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
                  "microsecond")  # fmt: skip
 _COARSE_UNITS: Final = _UNITS[:-2]  # from a second on
+_FINE_UNITS: Final = _UNITS[-3:]
 # MySQL's format letters -> strftime's of DuckDB.
 _FORMAT_LETTERS: Final = {
     "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
@@ -111,7 +111,6 @@ def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
 
 
 def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
     wanted = arguments[1]
     moment = call("d_ts", arguments[0])
     if not isinstance(wanted, exp.Literal) or not _BY_MACRO.search(wanted.name):
@@ -127,7 +126,6 @@ def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
     wanted = _strftime_format(name, arguments[1])
     parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
     has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
@@ -136,7 +134,6 @@ def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `from_unixtime` to text in the session's zone; DuckDB's returns a moment with a zone."""
-    check_count(name, arguments, 1, 2)
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
     local = _from_epoch(arguments[0], 1_000_000, context)
@@ -151,14 +148,12 @@ def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) 
 
 def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `from_second` and its like: a time in the session's zone."""
-    check_count(name, arguments, 1)
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
     return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context))
 
 
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `second_timestamp` and its like: units since 1970 of a time in the session's zone."""
-    check_count(name, arguments, 1)
     function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
     moment = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP")
     units = call(function, _shifted(moment, context.moment.zone, to_utc=True))
@@ -167,7 +162,6 @@ def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) 
 
 def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Zones are names or offsets; those that are computed are names."""
-    check_count(name, arguments, 3)
     moment, start, end = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP"), arguments[1], arguments[2]
     if not all(isinstance(zone, exp.Literal) and zone.is_string for zone in (start, end)):
         raise InvalidInputError(
@@ -180,7 +174,6 @@ def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContex
 
 def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
-    check_count(name, arguments, 1, 2)
     unit, _, way = name.partition("_")
     count: exp.Expr = arguments[1] if len(arguments) == 2 else exp.Literal.number(1)
     if isinstance(count, exp.Interval):
@@ -194,7 +187,6 @@ def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) 
 
 
 def _unix_timestamp(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 0, 1, 2)
     if not arguments:
         return exp.Literal.number(int((context.moment.utc - datetime(1970, 1, 1)).total_seconds()))
     local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, context)
@@ -217,27 +209,22 @@ def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
 
 
 def _datediff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
     later, earlier = (call("d_date", argument) for argument in arguments)
     return call("date_diff", exp.Literal.string("day"), earlier, later)
 
 
 def _timestampdiff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Counts whole units between two moments."""
-    check_count(name, arguments, 3)
     start, end = (call("d_ts", argument) for argument in arguments[1:])
     return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
 
 
 def _unit_diff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `days_diff` and its like: whole units from the second moment to the first."""
-    check_count(name, arguments, 2)
     end, start = (call("d_ts", argument) for argument in arguments)
     return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
 
 
 def _timestampadd(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 3)
     interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(_unit(name, arguments[0])))
     return add_interval(arguments[2], interval, subtract=False)
 
@@ -252,7 +239,6 @@ def _unit(name: str, node: exp.Expr) -> str:
 
 
 def _date_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
     interval = arguments[1]
     if not isinstance(interval, exp.Interval):
         interval = exp.Interval(this=exp.paren(interval), unit=exp.var("DAY"))
@@ -260,8 +246,6 @@ def _date_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 
 def _unit_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `days_add`, `months_sub` and their like."""
-    check_count(name, arguments, 2)
     unit = "MONTH" if name == "add_months" else name.split("s_")[0].upper()
     interval = exp.Interval(this=exp.paren(arguments[1]), unit=exp.var(unit))
     return add_interval(arguments[0], interval, subtract=name.endswith("_sub"))
@@ -269,7 +253,6 @@ def _unit_add(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 def _date_trunc(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `date_trunc`; the unit may be the first or the second argument."""
-    check_count(name, arguments, 2)
     first, second = arguments
     if second.name.lower() in _COARSE_UNITS and not _is_unit(first):
         first, second = second, first
@@ -286,20 +269,9 @@ def _is_unit(node: exp.Expr) -> bool:
 
 def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `dayofweek`, which counts from Sunday = 1, and `weekday`, from Monday = 0."""
-    check_count(name, arguments, 1)
     moment = call("d_ts", *arguments)
     counted, step = (call("dayofweek", moment), 1) if name != "weekday" else (call("isodow", moment), -1)
     return exp.paren(exp.Add(this=counted, expression=exp.Literal.number(step)))
-
-
-def _to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 1)
-    return call("d_date", *arguments)
-
-
-def _last_day(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 1)
-    return call("last_day" if name == "last_day" else "d_to_days", call("d_date", *arguments))
 
 
 def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -310,7 +282,6 @@ def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
     Mode 0 starts on Sunday, days before the first Sunday are week 0; modes 1 and 3 count as ISO 8601 does, 2
     as 0 without a week 0. `yearweek` knows no week 0.
     """
-    check_count(name, arguments, 1, 2)
     mode = literal_integer(name, arguments[1]) if len(arguments) == 2 else 0
     if mode not in (0, 1, 2, 3):
         raise InvalidInputError(
@@ -321,34 +292,36 @@ def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
 
 
 def _microsecond(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 1)
     whole = call("microsecond", call("d_ts", *arguments))
     return exp.paren(exp.Mod(this=whole, expression=exp.Literal.number(1_000_000)))
 
 
-DATE_FUNCTIONS: Final[dict[str, Builder]] = {
-    **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_add),
-    **dict.fromkeys([f"{unit}s_{way}" for unit in _UNITS for way in ("add", "sub")], _unit_add),
-    **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], _unit_diff),
+DATE_FUNCTIONS: Final[dict[str, Counted]] = {
+    **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), (_date_add, (2,))),
+    **dict.fromkeys([f"{unit}s_{way}" for unit in _UNITS for way in ("add", "sub")], (_unit_add, (2,))),
+    **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], (_unit_diff, (2,))),
     **dict.fromkeys(
-        [f"{unit}_{way}" for unit in ("date", *_COARSE_UNITS) for way in ("floor", "ceil")], _rounded
+        [f"{unit}_{way}" for unit in ("date", *_COARSE_UNITS) for way in ("floor", "ceil")],
+        (_rounded, (1, 2)),
     ),
-    **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), _weekday),
-    **dict.fromkeys(("from_second", "from_millisecond", "from_microsecond"), _from_units),
-    **dict.fromkeys(("second_timestamp", "millisecond_timestamp", "microsecond_timestamp"), _to_units),
-    **dict.fromkeys(("week", "yearweek"), _week),
-    "add_months": _unit_add,
-    "convert_tz": _convert_tz,
-    "date_format": _date_format,
-    "date_trunc": _date_trunc,
-    "datediff": _datediff,
-    "from_unixtime": _from_unixtime,
-    "last_day": _last_day,
-    "microsecond": _microsecond,
-    "str_to_date": _str_to_date,
-    "timestampadd": _timestampadd,
-    "timestampdiff": _timestampdiff,
-    "to_date": _to_date,
-    "to_days": _last_day,
-    "unix_timestamp": _unix_timestamp,
+    **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), (_weekday, (1,))),
+    **dict.fromkeys([f"from_{unit}" for unit in _FINE_UNITS], (_from_units, (1,))),
+    **dict.fromkeys(
+        ("second_timestamp", "millisecond_timestamp", "microsecond_timestamp"), (_to_units, (1,))
+    ),
+    **dict.fromkeys(("week", "yearweek"), (_week, (1, 2))),
+    "add_months": (_unit_add, (2,)),
+    "convert_tz": (_convert_tz, (3,)),
+    "date_format": (_date_format, (2,)),
+    "date_trunc": (_date_trunc, (2,)),
+    "datediff": (_datediff, (2,)),
+    "from_unixtime": (_from_unixtime, (1, 2)),
+    "last_day": (lambda _name, given, _context: call("last_day", call("d_date", *given)), (1,)),
+    "microsecond": (_microsecond, (1,)),
+    "str_to_date": (_str_to_date, (2,)),
+    "timestampadd": (_timestampadd, (3,)),
+    "timestampdiff": (_timestampdiff, (3,)),
+    "to_date": (lambda _name, given, _context: call("d_date", *given), (1,)),
+    "to_days": (lambda _name, given, _context: call("d_to_days", call("d_date", *given)), (1,)),
+    "unix_timestamp": (_unix_timestamp, (0, 1, 2)),
 }

@@ -12,7 +12,7 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count
+from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
 from seqstore.store.sql.translate.macros import macro_names
 from seqstore.store.sql.translate.value_functions import VALUE_FUNCTIONS
@@ -66,7 +66,10 @@ def translate_call(node: exp.Anonymous, context: EvaluationContext) -> exp.Expr:
     if name in CONSTANT_TIMES:
         return constant_time(name, arguments, context.moment)
     if name in _SPECIAL:
-        return _SPECIAL[name](name, arguments, context)
+        build, counts = _SPECIAL[name]
+        if counts:
+            check_count(name, arguments, *counts)
+        return build(name, arguments, context)
     if name in _DATE_PARTS:
         check_count(name, arguments, 1)
         return call(_DATE_PARTS[name], call("d_ts", *arguments))
@@ -111,10 +114,7 @@ def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
 
 
 def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `group_concat([DISTINCT] text [, separator] [ORDER BY ..])`.
-
-    The default separator is `', '`.
-    """
+    """Translates `group_concat([DISTINCT] text [, separator] [ORDER BY ..])`; `', '` is the default."""
     order = arguments[-1] if arguments and isinstance(arguments[-1], exp.Order) else None
     inner = [*arguments[:-1], order.this] if order is not None else list(arguments)
     distinct = inner[0] if inner and isinstance(inner[0], exp.Distinct) else None
@@ -150,7 +150,6 @@ def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
 
 
 def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `named_struct('name', value, ..)`."""
     if len(arguments) % 2 or not all(isinstance(key, exp.Literal) for key in arguments[::2]):
         raise InvalidInputError(
             f"function {name!r}: expected pairs of name in quotes and value", kind="bad_argument"
@@ -161,21 +160,15 @@ def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationCont
     )
 
 
-def _log(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `log(base, x)`, or the natural one."""
-    check_count(name, arguments, 1, 2)
-    return call("ln", *arguments) if len(arguments) == 1 else call("log", *arguments)
-
-
-_SPECIAL: Final[dict[str, Builder]] = {
+_SPECIAL: Final[dict[str, Counted]] = {
     **DATE_FUNCTIONS,
     **VALUE_FUNCTIONS,
     **dict.fromkeys(("connection_id", "current_catalog", "current_user", "database", "last_insert_id",
-                     "schema", "session_user", "user", "version"), _session),
-    "elt": _elt,
-    "field": _field,
-    "group_concat": _group_concat,
-    "log": _log,
-    "map": _map,
-    "named_struct": _named_struct,
+                     "schema", "session_user", "user", "version"), (_session, ())),
+    "elt": (_elt, ()),
+    "field": (_field, ()),
+    "group_concat": (_group_concat, ()),
+    "log": (lambda _name, given, _context: call("ln" if len(given) == 1 else "log", *given), (1, 2)),
+    "map": (_map, ()),
+    "named_struct": (_named_struct, ()),
 }  # fmt: skip

@@ -86,7 +86,6 @@ def between(node: exp.Expr) -> exp.Expr:
 
 
 def _align(node: exp.Expr, name: str, other: exp.Expr) -> None:
-    """Converts one side of a comparison to the type of the other."""
     side = node.args[name]
     if _is_number(other) and not _is_number(side):
         node.set(name, _called("d_as_number", side))
@@ -154,10 +153,7 @@ def _unify(node: exp.Expr, names: Sequence[str]) -> None:
 
 
 def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
-    """Converts the branches of one value.
-
-    They become text where one of them is text in quotes that is no date.
-    """
+    """Makes the branches of one value text where one of them is text in quotes that is no date."""
     texts = [branch for branch in branches if _is_text(branch)]
     if not texts:
         return list(branches)
@@ -193,8 +189,5 @@ def _is_text(node: exp.Expr) -> bool:
 
 
 def _is_plain(node: exp.Expr) -> bool:
-    """Returns whether a value may occur twice in a query.
-
-    DuckDB evaluates it once, but its names must resolve.
-    """
+    """Returns whether a value may occur twice: DuckDB evaluates it once, but its names must resolve."""
     return node.find(exp.Null, exp.Select, exp.AggFunc, exp.Window, exp.Lambda, exp.Rand) is None

@@ -1,7 +1,12 @@
 """DuckDB macros with the meaning of Doris functions: `d_` and the Doris name, callees before callers.
 
+`|` separates names of one macro, and types of an argument with one body.
+
 The type of the argument chooses one of several bodies: text that is no date becomes NULL, and a DATE moved by
-whole days stays a DATE.
+whole days stays a DATE. The types of aggregates and window functions are not known when DuckDB chooses. There
+the macro's form without bodies replaces the call (`d_ts` becomes `d_ts_of`) and converts by way of text: such
+values are few, one a group. Macros that only align operands (sql.translate.implicit) are dropped, for sums
+and counts are wide already.
 """
 
 from __future__ import annotations
@@ -9,6 +14,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from typing import Final
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 
 # Called by the translation of other functions and operators, not by name.
 INTERNAL: Final = frozenset(
@@ -27,6 +35,17 @@ INTERNAL: Final = frozenset(
     )
 )
 
+_BY_TEXT: Final = frozenset(["d_add_date", "d_date", "d_date_trunc", "d_int_div", "d_integer", "d_ts"])
+# Name -> the argument that replaces the call.
+_LEFT_OUT: Final = {"d_as_number": 0, "d_beside": 0, "d_branch": 0, "d_number": 0, "d_text_beside": 1,
+                    "d_whole_beside": 1}  # fmt: skip
+_DEPTH_MAX: Final = 8
+# Aggregates that the tree knows by name only, as DuckDB calls them.
+_AGGREGATES: Final = frozenset([
+    "approx_count_distinct", "approx_quantile", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or",
+    "d_collect_list", "d_collect_set", "kurtosis", "list", "quantile_cont", "regr_intercept", "regr_slope",
+    "stddev_pop", "var_pop",
+])  # fmt: skip
 _MACROS: Final = r"""
 d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
 d_ts(x TIMESTAMP) AS x,
@@ -41,19 +60,11 @@ d_as_number(x VARCHAR) AS TRY_CAST(x AS DOUBLE),
     (x TIMESTAMP) AS CAST(strftime(x, '%Y%m%d%H%M%S') AS BIGINT),
     (x BOOLEAN) AS CAST(x AS INTEGER),
     (x) AS x;
-d_beside(x VARCHAR, y BIGINT) AS TRY_CAST(x AS DOUBLE),
-    (x VARCHAR, y HUGEINT) AS TRY_CAST(x AS DOUBLE),
-    (x VARCHAR, y DOUBLE) AS TRY_CAST(x AS DOUBLE),
-    (x VARCHAR, y DATE) AS TRY_CAST(x AS TIMESTAMP),
-    (x VARCHAR, y TIMESTAMP) AS TRY_CAST(x AS TIMESTAMP),
+d_beside(x VARCHAR, y BIGINT|HUGEINT|DOUBLE) AS TRY_CAST(x AS DOUBLE),
+    (x VARCHAR, y DATE|TIMESTAMP) AS TRY_CAST(x AS TIMESTAMP),
     (x VARCHAR, y VARCHAR) AS x,
     (x, y) AS x;
-d_branch(x TINYINT) AS CAST(x AS VARCHAR),
-    (x SMALLINT) AS CAST(x AS VARCHAR),
-    (x INTEGER) AS CAST(x AS VARCHAR),
-    (x BIGINT) AS CAST(x AS VARCHAR),
-    (x HUGEINT) AS CAST(x AS VARCHAR),
-    (x DOUBLE) AS CAST(x AS VARCHAR),
+d_branch(x TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|DOUBLE) AS CAST(x AS VARCHAR),
     (x BOOLEAN) AS CASE WHEN x THEN '1' WHEN NOT x THEN '0' END,
     (x) AS x;
 d_ts_of(x) AS d_moment(CAST(x AS VARCHAR));
@@ -65,33 +76,17 @@ d_int_div_of(a, b) AS TRY_CAST(trunc(a / b) AS BIGINT);
 d_int_div(a BIGINT, b BIGINT) AS a // b,
     (a HUGEINT, b HUGEINT) AS a // b,
     (a, b) AS TRY_CAST(trunc(a / b) AS BIGINT);
-d_number(x TINYINT) AS CAST(x AS BIGINT),
-    (x SMALLINT) AS CAST(x AS BIGINT),
-    (x INTEGER) AS CAST(x AS BIGINT),
-    (x BOOLEAN) AS CAST(x AS BIGINT),
+d_number(x TINYINT|SMALLINT|INTEGER|BOOLEAN) AS CAST(x AS BIGINT),
     (x VARCHAR) AS TRY_CAST(x AS DOUBLE),
     (x) AS x;
-d_text_beside(x TINYINT, s) AS TRY_CAST(s AS DOUBLE),
-    (x SMALLINT, s) AS TRY_CAST(s AS DOUBLE),
-    (x INTEGER, s) AS TRY_CAST(s AS DOUBLE),
-    (x BIGINT, s) AS TRY_CAST(s AS DOUBLE),
-    (x HUGEINT, s) AS TRY_CAST(s AS DOUBLE),
-    (x FLOAT, s) AS TRY_CAST(s AS DOUBLE),
-    (x DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
+d_text_beside(x TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|FLOAT|DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
     (x BOOLEAN, s) AS TRY_CAST(s AS BOOLEAN),
-    (x DATE, s) AS d_moment(s),
-    (x TIMESTAMP, s) AS d_moment(s),
+    (x DATE|TIMESTAMP, s) AS d_moment(s),
     (x, s) AS s;
-d_whole_beside(x TINYINT, s) AS TRY_CAST(s AS BIGINT),
-    (x SMALLINT, s) AS TRY_CAST(s AS BIGINT),
-    (x INTEGER, s) AS TRY_CAST(s AS BIGINT),
-    (x BIGINT, s) AS TRY_CAST(s AS BIGINT),
-    (x HUGEINT, s) AS TRY_CAST(s AS BIGINT),
-    (x FLOAT, s) AS TRY_CAST(s AS DOUBLE),
-    (x DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
+d_whole_beside(x TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT, s) AS TRY_CAST(s AS BIGINT),
+    (x FLOAT|DOUBLE, s) AS TRY_CAST(s AS DOUBLE),
     (x BOOLEAN, s) AS TRY_CAST(s AS BOOLEAN),
-    (x DATE, s) AS d_moment(s),
-    (x TIMESTAMP, s) AS d_moment(s),
+    (x DATE|TIMESTAMP, s) AS d_moment(s),
     (x, s) AS s;
 d_texts(a) AS CAST(a AS VARCHAR[]),
     (a, n) AS list_transform(a, lambda x: coalesce(CAST(x AS VARCHAR), n));
@@ -117,17 +112,12 @@ d_find_in_set(s, l) AS CASE
     WHEN s IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(string_split(l, ','), s), 0) END;
 d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
 d_from_base64(x) AS TRY(decode(from_base64(x)));
-d_get_json_string(j, p) AS CASE WHEN json_valid(j)
+d_get_json_string|json_extract_string|json_value(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;
-d_json_extract_string(j, p) AS d_get_json_string(j, p);
-d_json_extract_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
-d_json_extract_bool(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN);
-d_json_extract_double(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE);
-d_json_extract_int(j, p) AS TRY_CAST(d_get_json_string(j, p) AS INTEGER);
-d_get_json_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
-d_get_json_bool(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN);
-d_get_json_double(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE);
-d_get_json_int(j, p) AS TRY_CAST(d_get_json_string(j, p) AS INTEGER);
+d_get_json_bigint|json_extract_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
+d_get_json_bool|json_extract_bool(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BOOLEAN);
+d_get_json_double|json_extract_double(j, p) AS TRY_CAST(d_get_json_string(j, p) AS DOUBLE);
+d_get_json_int|json_extract_int(j, p) AS TRY_CAST(d_get_json_string(j, p) AS INTEGER);
 d_integer(x HUGEINT) AS x,
     (x DOUBLE) AS trunc(x),
     (x DECIMAL(38, 10)) AS trunc(x),
@@ -148,8 +138,8 @@ d_json_valid(j) AS CAST(json_valid(j) AS INTEGER);
 d_length(x) AS octet_length(encode(CAST(x AS VARCHAR)));
 d_locate(s, x) AS instr(x, s),
     (s, x, p) AS CASE WHEN instr(substring(x, p), s) = 0 THEN 0 ELSE instr(substring(x, p), s) + p - 1 END;
-d_ln(x) AS CASE WHEN x > 0 THEN ln(x) END;
-d_log10(x) AS CASE WHEN x > 0 THEN log10(x) END;
+d_ln|dlog1(x) AS CASE WHEN x > 0 THEN ln(x) END;
+d_log10|dlog10(x) AS CASE WHEN x > 0 THEN log10(x) END;
 d_log2(x) AS CASE WHEN x > 0 THEN log2(x) END;
 d_logarithm(b, x) AS CASE WHEN b > 0 AND b <> 1 AND x > 0 THEN log(b, x) END;
 d_makedate(y, n) AS CASE WHEN n > 0 THEN CAST(make_date(y, 1, 1) + CAST(n - 1 AS INTEGER) AS DATE) END;
@@ -214,8 +204,6 @@ d_countequal(a, x) AS len(list_filter(a, lambda y: y IS NOT DISTINCT FROM x));
 d_day_ordinal(t) AS CAST(day(t) AS VARCHAR) || CASE WHEN day(t) IN (11, 12, 13) THEN 'th'
     WHEN day(t) % 10 = 1 THEN 'st' WHEN day(t) % 10 = 2 THEN 'nd' WHEN day(t) % 10 = 3 THEN 'rd'
     ELSE 'th' END;
-d_dlog1(x) AS CASE WHEN x > 0 THEN ln(x) END;
-d_dlog10(x) AS CASE WHEN x > 0 THEN log10(x) END;
 d_explode_json_array_double(j) AS CASE WHEN json_valid(j)
     THEN CAST(json_extract_string(j, '$[*]') AS DOUBLE[]) END;
 d_explode_json_array_int(j) AS CASE WHEN json_valid(j)
@@ -235,17 +223,14 @@ d_json_list(a) AS CASE WHEN len(list_filter(a, lambda x: x IS NOT NULL)) > 0
     THEN '[' || array_to_string(list_transform(a, lambda x: coalesce(x, 'null')), ',') || ']' END;
 d_json_parse_error_to_null(j) AS CASE WHEN json_valid(j) THEN j END;
 d_json_quote(x) AS CAST(to_json(CAST(x AS VARCHAR)) AS VARCHAR);
-d_json_value(j, p) AS d_get_json_string(j, p);
 d_lpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
     THEN left(CAST(x AS VARCHAR), n)
     WHEN p = '' THEN '' ELSE lpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
 d_rpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
     THEN left(CAST(x AS VARCHAR), n)
     WHEN p = '' THEN '' ELSE rpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
-d_left(x, n) AS CASE WHEN n <= 0 THEN '' ELSE left(CAST(x AS VARCHAR), n) END;
-d_strleft(x, n) AS d_left(x, n);
-d_right(x, n) AS CASE WHEN n <= 0 THEN '' ELSE right(CAST(x AS VARCHAR), n) END;
-d_strright(x, n) AS d_right(x, n);
+d_left|strleft(x, n) AS CASE WHEN n <= 0 THEN '' ELSE left(CAST(x AS VARCHAR), n) END;
+d_right|strright(x, n) AS CASE WHEN n <= 0 THEN '' ELSE right(CAST(x AS VARCHAR), n) END;
 d_map_agg(k, v) AS map(list(k), list(v));
 d_map_contains_key(m, k) AS list_contains(map_keys(m), k);
 d_map_contains_value(m, v) AS list_contains(map_values(m), v);
@@ -285,14 +270,10 @@ d_str_to_map(x) AS map_from_entries(list_transform(string_split(x, ','),
     lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
     (x, d, e) AS map_from_entries(list_transform(string_split(x, d),
     lambda p: {'k': string_split(p, e)[1], 'v': string_split(p, e)[2]}));
-d_substring(x, p) AS CASE WHEN p = 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
+d_substring|substr|mid(x, p) AS CASE WHEN p = 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
     ELSE substring(CAST(x AS VARCHAR), p) END,
     (x, p, n) AS CASE WHEN p = 0 OR n <= 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
     ELSE substring(CAST(x AS VARCHAR), p, n) END;
-d_mid(x, p) AS d_substring(x, p),
-    (x, p, n) AS d_substring(x, p, n);
-d_substr(x, p) AS d_substring(x, p),
-    (x, p, n) AS d_substring(x, p, n);
 d_sum0(x) AS coalesce(sum(x), 0);
 d_timediff(a, b) AS CASE WHEN d_moment(CAST(a AS VARCHAR)) < d_moment(CAST(b AS VARCHAR)) THEN '-' ELSE '' END
     || d_sec_to_time(abs(date_diff('second', d_moment(CAST(b AS VARCHAR)), d_moment(CAST(a AS VARCHAR)))));
@@ -354,5 +335,72 @@ def _grows(body: str, known: set[str]) -> bool:
     return any(len(re.findall(rf"\b{name}\b", text)) > 1 for name in parameters)
 
 
+@cache
 def _bodies() -> list[str]:
-    return [body.strip() for body in _MACROS.split(";") if body.strip()]
+    """Writes out the names and types that `|` separates in the texts above."""
+    found = []
+    for macro in filter(None, map(str.strip, _MACROS.split(";"))):
+        names, _, text = macro.partition("(")
+        overloads = [each for one in re.split(r",\n\s+(?=\()", f"({text}") for each in _typed(one)]
+        joined = ",\n    ".join(overloads)
+        found += [f"d_{name}{joined}" for name in names.removeprefix("d_").split("|")]
+    return found
+
+
+def _typed(overload: str) -> list[str]:
+    head, _, text = overload.partition(") AS ")
+    types = re.search(r"\w+(\|\w+)+", head)
+    if types is None:
+        return [overload]
+    return [f"{head.replace(types[0], each)}) AS {text}" for each in types[0].split("|")]
+
+
+def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
+    """Replaces the macro calls in a translated tree for which DuckDB can choose no body, or all of them."""
+    unchosen = _calls_on_aggregates(tree)
+    for node in reversed(list(tree.find_all(exp.Anonymous))):
+        name = str(node.this)
+        if (name not in _BY_TEXT and name not in _LEFT_OUT) or not (all_calls or id(node) in unchosen):
+            continue
+        if name in _BY_TEXT:
+            node.set("this", f"{name}_of")
+        else:
+            node.replace(node.expressions[_LEFT_OUT[name]])
+
+
+def check_depth(tree: exp.Expr) -> None:
+    """Checks that calls are not nested so deeply that binding them would not end.
+
+    Raises:
+        InvalidInputError: more than `_DEPTH_MAX` of them.
+    """
+    growing = growing_names()
+    depths: dict[int, int] = {}
+    for node in tree.find_all(exp.Anonymous):  # from the root: outer calls first
+        if str(node.this) not in growing:
+            continue
+        above = node.parent
+        while above is not None and id(above) not in depths and above is not tree:
+            above = above.parent
+        depths[id(node)] = depth = depths.get(id(above), 0) + 1
+        if depth > _DEPTH_MAX:
+            raise InvalidInputError(
+                f"more than {_DEPTH_MAX} functions or conditions are nested within each other; "
+                "compute a part in a subquery or in another column",
+                kind="not_supported",
+            )
+
+
+def _calls_on_aggregates(tree: exp.Expr) -> set[int]:
+    """Returns, by `id`, the calls on an aggregate or window function of the same SELECT."""
+    found: set[int] = set()
+    for node in tree.find_all(exp.AggFunc, exp.Window, exp.Anonymous):
+        above = node.parent if _is_aggregate(node) else None
+        while above is not None and not isinstance(above, exp.Select) and id(above) not in found:
+            found.add(id(above))  # other nodes too: the walk from another aggregate ends at one
+            above = above.parent
+    return found
+
+
+def _is_aggregate(node: exp.Expr) -> bool:
+    return not isinstance(node, exp.Anonymous) or str(node.this) in _AGGREGATES

@@ -18,7 +18,7 @@ from seqstore.store.sql.translate.aliases import expand_aliases
 from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
-from seqstore.store.sql.translate.overloads import check_depth, settle
+from seqstore.store.sql.translate.macros import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
@@ -238,10 +238,7 @@ def _variable(node: exp.Expr, variables: Variables) -> exp.Expr:
 
 
 def _cast(node: exp.Expr) -> exp.Expr:
-    """Translates CAST.
-
-    A value that cannot be converted becomes NULL. Fractions are cut, not rounded. VARCHAR(n) cuts.
-    """
+    """Translates CAST: NULL for a value of another form; fractions are cut, and VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)

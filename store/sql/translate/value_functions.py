@@ -6,11 +6,10 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.translate.calls import Builder, EvaluationContext, call, check_count, literal_integer
+from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
 
 
 def _sha2(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
     if literal_integer(name, arguments[1]) != 256:
         raise InvalidInputError(f"function {name!r}: only 256 bits are supported", kind="bad_argument")
     return call("sha256", arguments[0])
@@ -33,8 +32,6 @@ def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCont
 
 
 def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `json_length(j [, path])` and its like."""
-    check_count(name, arguments, 1, 2)
     inner = call("d_json_extract", *arguments) if len(arguments) == 2 else arguments[0]
     return call(f"d_{name.replace('jsonb', 'json')}_of", inner)
 
@@ -48,7 +45,6 @@ def _made_json(name: str, arguments: list[exp.Expr], _context: EvaluationContext
 
 def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
-    check_count(name, arguments, 2)
     function, array = arguments
     if not isinstance(function, exp.Lambda):
         function, array = array, function
@@ -72,8 +68,6 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `array_join(array, separator [, text for NULL])`."""
-    check_count(name, arguments, 2, 3)
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
 
@@ -83,59 +77,47 @@ def _array_union(name: str, arguments: list[exp.Expr], _context: EvaluationConte
     return call("d_array_distinct", call("list_concat", *arguments))
 
 
-def _swapped(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 2)
-    return call("list_prepend", arguments[1], arguments[0])
-
-
 def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `struct_element`: by name, or by place from 1."""
-    check_count(name, arguments, 2)
     place = arguments[1]
     by_place = isinstance(place, exp.Literal) and not place.is_string
     return call("struct_extract_at" if by_place else "struct_extract", *arguments)
 
 
-def _any_or_all(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    check_count(name, arguments, 1)
-    return call(name, exp.cast(arguments[0], "BOOLEAN"))
-
-
 def _random(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `rand` and `random`: a fraction; with two numbers a whole number between them."""
-    check_count(name, arguments, 0, 2)
     return call("d_random_between", *arguments) if arguments else exp.Rand()
 
 
 def _distinct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `multi_distinct_count(x)` to `count(DISTINCT x)`, and the sum likewise."""
-    check_count(name, arguments, 1)
     distinct = exp.Distinct(expressions=arguments)
     return exp.Sum(this=distinct) if name.endswith("sum") else exp.Count(this=distinct)
 
 
 def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Builds the rows of LATERAL VIEW that are not made of an array."""
-    check_count(name, arguments, 2 if name == "explode_split" else 1)
     return exp.Explode(this=call(f"d_{name}", *arguments))
 
 
-VALUE_FUNCTIONS: Final[dict[str, Builder]] = {
-    **dict.fromkeys(("explode_split", "explode_numbers"), _exploded),
+VALUE_FUNCTIONS: Final[dict[str, Counted]] = {
+    "explode_split": (_exploded, (2,)),
+    "explode_numbers": (_exploded, (1,)),
     **dict.fromkeys((f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")),
-                    _exploded),
-    **dict.fromkeys(("bool_and", "bool_or"), _any_or_all),
-    **dict.fromkeys(("json_array", "json_object"), _made_json),
-    **dict.fromkeys(("json_extract", "jsonb_extract"), _json_extract),
-    **dict.fromkeys(("json_length", "json_type", "jsonb_type"), _at_path),
-    **dict.fromkeys(("multi_distinct_count", "multi_distinct_sum"), _distinct),
-    **dict.fromkeys(("rand", "random"), _random),
+                    (_exploded, (1,))),
+    **dict.fromkeys(("bool_and", "bool_or"),
+                    (lambda name, given, _context: call(name, exp.cast(given[0], "BOOLEAN")), (1,))),
+    **dict.fromkeys(("json_array", "json_object"), (_made_json, ())),
+    **dict.fromkeys(("json_extract", "jsonb_extract"), (_json_extract, ())),
+    **dict.fromkeys(("json_length", "json_type", "jsonb_type"), (_at_path, (1, 2))),
+    **dict.fromkeys(("multi_distinct_count", "multi_distinct_sum"), (_distinct, (1,))),
+    **dict.fromkeys(("rand", "random"), (_random, (0, 2))),
     **dict.fromkeys(("array_count", "array_exists", "array_filter", "array_first", "array_last", "array_map",
-                     "array_match_all", "array_match_any"), _with_lambda),
-    "array_join": _array_join,
-    "array_pushfront": _swapped,
-    "array_union": _array_union,
-    "md5sum": _md5sum,
-    "sha2": _sha2,
-    "struct_element": _struct_element,
+                     "array_match_all", "array_match_any"), (_with_lambda, (2,))),
+    "array_join": (_array_join, (2, 3)),
+    "array_pushfront": (lambda _name, given, _context: call("list_prepend", *reversed(given)), (2,)),
+    "array_union": (_array_union, ()),
+    "md5sum": (_md5sum, ()),
+    "sha2": (_sha2, (2,)),
+    "struct_element": (_struct_element, (2,)),
 }  # fmt: skip

@@ -132,10 +132,7 @@ def run_insert(
 
 
 def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
-    """Checks that PARTITION(*) stands in an INSERT OVERWRITE of a partitioned table.
-
-    PARTITION(*) replaces the partitions of the rows, so it needs partitions.
-    """
+    """Checks that PARTITION(*), the partitions of the rows, stands in an INSERT OVERWRITE."""
     if not statement.is_overwrite:
         raise InvalidInputError(
             "PARTITION(*) is for INSERT OVERWRITE; name the partitions of an INSERT INTO",
@@ -364,10 +361,7 @@ def _write(
 def _converted(
     rows: pa.Table, targets: Sequence[_Target], options: InsertOptions
 ) -> tuple[pa.Table, pa.Array, list[RejectedRow]]:
-    """Converts the rows of an INSERT that is not strict.
-
-    Values that cannot be converted become NULL (Y1), except numbers out of range (Y4).
-    """
+    """Makes values NULL that cannot be converted (Y1), except numbers out of range (Y4)."""
     arrays, out_of_range = [], pa.array([False] * len(rows))
     filtered: dict[int, RejectedRow] = {}
     for column, target in zip(rows.columns, targets, strict=True):

@@ -26,11 +26,11 @@ from seqstore.store.sql.write.changed_rows import (
     distinct_rows,
     is_true,
     key_columns,
+    keys_in_several,
     numbered,
     one_row_per_key,
     read_rows,
 )
-from seqstore.store.sql.write.matches import keys_in_several
 from seqstore.store.transaction.merge_builder import Match, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.cast import try_cast
@@ -127,10 +127,7 @@ def _check_clauses(clauses: Sequence[exp.When]) -> None:
 def _clause_writes(
     merge: _MergeJoin, clauses: Sequence[exp.When], open_query: OpenQuery
 ) -> list[_ClauseWrite]:
-    """Builds the write of each clause.
-
-    Its rows satisfy its condition, and none of an earlier clause of its kind.
-    """
+    """Builds the writes; rows of a clause satisfy its condition, and none before it of its kind."""
     writes = []
     before: dict[Match, list[exp.Expr]] = {}
     for clause in clauses:
@@ -207,10 +204,7 @@ def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.
 
 
 def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: OpenQuery) -> None:
-    """Remembers the reads of the target: its columns that occur, and its rows.
-
-    The rows are those of the source's keys where ON names the whole key, else the whole table.
-    """
+    """Remembers the columns and rows read: those of the source's keys, or the whole table."""
     opened, schema = merge.opened, merge.schema
     reads = opened.isolation.reads
     mentioned = {column.name for node in (merge.on, *clauses) for column in node.find_all(exp.Column)}
@@ -257,10 +251,7 @@ def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
 
 
 def _source_keys(merge: _MergeJoin) -> list[exp.Expr] | None:
-    """Finds for each key column the source's expression that ON equates with it.
-
-    The result is None unless all key columns have one.
-    """
+    """Finds the source's expression that ON equates with each key column, None unless all have one."""
     found: dict[str, exp.Expr] = {}
     for part in conjuncts(merge.on):
         if not isinstance(part, exp.EQ):
