@@ -132,17 +132,16 @@ class Source:
         schema: of the batches that `open` reads.
         open: starts a new scan.
         error: the error of a scan; DuckDB passes on only its text.
-        largeint_columns: columns that must be read as HUGEINT.
     """
 
     schema: pa.Schema
     open: Callable[[], pa.RecordBatchReader]
     error: BaseException | None = field(default=None, init=False)
-    largeint_columns: frozenset[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        found = (column.name for column in self.schema if column.type.equals(LARGEINT_ARROW))
-        self.largeint_columns = frozenset(found)
+    @property
+    def largeint_columns(self) -> frozenset[str]:
+        """The columns that must be read as HUGEINT."""
+        return frozenset(column.name for column in self.schema if column.type.equals(LARGEINT_ARROW))
 
     def __arrow_c_schema__(self) -> Any:
         return _carried_schema(self.schema).__arrow_c_schema__()

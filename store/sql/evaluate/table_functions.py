@@ -9,7 +9,7 @@ key_history('db.t', key, ...)          one row per write of a key: version, time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,21 +30,14 @@ _HISTORY_COLUMNS: Final = (("version", "BIGINT"), ("time", "DATETIME(3)"), ("ope
                            ("explanation", "STRING"), ("row", "STRING"))  # fmt: skip
 
 
+@dataclass(frozen=True)
 class FunctionRows:
     """The rows of a table function or a system table, with the methods of a snapshot that queries use."""
 
-    def __init__(self, name: str, schema: TableSchema, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        self._name = name
-        self._schema = schema
-        self._rows = rows
-
-    @property
-    def schema(self) -> TableSchema:
-        return self._schema
-
-    @property
-    def version(self) -> int:
-        return 1
+    name: str
+    schema: TableSchema
+    rows: Callable[[], Iterator[pa.RecordBatch]]
+    version: int = 1
 
     def scan(
         self,
@@ -55,14 +48,14 @@ class FunctionRows:
         deleted: bool = False,
     ) -> pa.RecordBatchReader:
         """Reads as `Snapshot.scan` does."""
-        names = self._schema.names if columns is None else list(columns)
-        unknown = [name for name in names if name not in self._schema.names]
+        names = self.schema.names if columns is None else list(columns)
+        unknown = [name for name in names if name not in self.schema.names]
         if unknown:
-            raise InvalidInputError(f"{self._name} has no column {unknown[0]!r}", kind="unknown_column")
-        fields = pa.schema([self._schema.arrow.field(name) for name in names])
+            raise InvalidInputError(f"{self.name} has no column {unknown[0]!r}", kind="unknown_column")
+        fields = pa.schema([self.schema.arrow.field(name) for name in names])
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in self._rows():
+            for batch in self.rows():
                 found = pa.Table.from_batches([batch])  # before Arrow 19 a batch without rows left fails
                 for part in (found if filter is None else found.filter(filter)).to_batches():
                     yield pa.RecordBatch.from_arrays([part.column(name) for name in names], schema=fields)
@@ -77,7 +70,7 @@ class FunctionRows:
 
     def count(self) -> int:
         """Counts the rows."""
-        return sum(batch.num_rows for batch in self._rows())
+        return sum(batch.num_rows for batch in self.rows())
 
 
 def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRows:

@@ -98,11 +98,6 @@ def _alter(statement: AlterUser, session: Session) -> None:
     session.store.accounts.set_password(statement.user, statement.password)
 
 
-def _parse_drop(stream: TokenStream) -> DropUser:
-    if_exists = stream.take("IF", "EXISTS")
-    return DropUser(_parse_user(stream), if_exists)
-
-
 def _drop(statement: DropUser, session: Session) -> None:
     session.store.accounts.drop(statement.user, if_exists=statement.if_exists)
 
@@ -205,7 +200,12 @@ def _privs(held: tuple[str, ...]) -> str:
 KINDS: Final = (
     StatementKind(("CREATE USER",), CreateUser, _parse_create, _create),
     StatementKind(("ALTER USER",), AlterUser, _parse_alter, _alter),
-    StatementKind(("DROP USER",), DropUser, _parse_drop, _drop),
+    StatementKind(
+        ("DROP USER",),
+        DropUser,
+        lambda stream: DropUser(if_exists=stream.take("IF", "EXISTS"), user=_parse_user(stream)),
+        _drop,
+    ),
     StatementKind(("SET PASSWORD",), SetPassword, _parse_password, _password),
     StatementKind(("GRANT",), Grant, lambda stream: Grant(*_parse_privileges(stream, "TO")), _grant),
     StatementKind(("REVOKE",), Revoke, lambda stream: Revoke(*_parse_privileges(stream, "FROM")), _revoke),

@@ -61,7 +61,7 @@ def _parse_insert(stream: TokenStream) -> st.Insert:
         columns = tuple(stream.names("a column name"))
     label = label or _parse_label(stream)
     if stream.take_one_of("VALUES", "VALUE"):
-        rows = _parse_rows(stream)
+        rows = tuple(stream.listed(_parse_row))
         return st.Insert(table, columns, label, rows, None, partitions, is_overwrite)
     if stream.word() in QUERY_STARTS:
         query = parse_query(stream)
@@ -76,20 +76,8 @@ def _parse_label(stream: TokenStream) -> str | None:
     return stream.word_or_string("a label")
 
 
-def _parse_rows(stream: TokenStream) -> tuple[tuple[st.Cell, ...], ...]:
-    rows: list[tuple[st.Cell, ...]] = []
-    while True:
-        stream.need("(")
-        cells: list[st.Cell] = []
-        if not stream.take(")"):
-            cells.append(_parse_cell(stream))
-            while stream.take(","):
-                cells.append(_parse_cell(stream))
-            if not stream.take(")"):
-                stream.fail("',' or ')'")
-        rows.append(tuple(cells))
-        if not stream.take(","):
-            return tuple(rows)
+def _parse_row(stream: TokenStream) -> tuple[st.Cell, ...]:
+    return () if stream.take("(", ")") else tuple(stream.enclosed(_parse_cell))
 
 
 def _parse_cell(stream: TokenStream) -> st.Cell:

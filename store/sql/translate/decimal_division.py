@@ -208,55 +208,45 @@ class _Types:
         select = column.parent_select
         while isinstance(select, exp.Select):
             for source in _sources(select):
-                if column.table and source.alias_or_name.lower() != column.table.lower():
-                    continue
-                is_there, found = self._of_source(source, column.name.lower())
-                if is_there:
-                    return found
+                if not column.table or source.alias_or_name.lower() == column.table.lower():
+                    for found in self._of_source(source, column.name.lower()):
+                        return found
             select = select.parent_select  # of a correlated subquery
         return None
 
-    def _of_source(self, source: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Returns whether a source has a column of that name, and its type."""
+    def _of_source(self, source: exp.Expr, name: str) -> Iterator[Digits | None]:
+        """Yields the type of each column of that name in a source, in its order."""
         relation = self._relations.get(id(source))
         if relation is not None:
             known = relation.column_type(name)
-            return known is not None, _stored(known[1]) if known is not None else None
+            if known is not None:
+                yield _stored(known[1])
+            return
         query, renamed = _query_of(source)
-        if query is None:
-            return False, None
-        if not renamed:
-            return self._of_name(query, name)
-        return name in renamed, self._of_place(query, renamed.index(name)) if name in renamed else None
+        if query is not None and not renamed:
+            yield from self._of_name(query, name)
+        elif query is not None and name in renamed:
+            yield self._of_place(query, renamed.index(name))
 
-    def _of_star(self, select: exp.Select, name: str) -> tuple[bool, Digits | None]:
-        """Returns whether a `*` stands for a column of that name, and its type."""
-        for source in _sources(select):
-            is_there, found = self._of_source(source, name)
-            if is_there:
-                return True, found
-        return False, None
-
-    def _of_name(self, query: exp.Expr, name: str) -> tuple[bool, Digits | None]:
-        """Returns whether the result of a query has a column of that name, and its type."""
+    def _of_name(self, query: exp.Expr, name: str) -> Iterator[Digits | None]:
+        """Yields the type of each column of that name in the result of a query, in its order."""
         if isinstance(query, exp.Subquery):
-            return self._of_name(query.this, name)
-        if isinstance(query, exp.SetOperation):
+            yield from self._of_name(query.this, name)
+        elif isinstance(query, exp.SetOperation):
             first: exp.Expr = query
             while isinstance(first, (exp.SetOperation, exp.Subquery)):
                 first = first.this
             names = [item.alias_or_name.lower() for item in first.expressions]
-            return name in names, self._of_place(query, names.index(name)) if name in names else None
+            if name in names:
+                yield self._of_place(query, names.index(name))
         if not isinstance(query, exp.Select):
-            return False, None
+            return
         for item in query.expressions:
             if _is_star(item):
-                is_there, found = self._of_star(query, name)
-                if is_there:
-                    return True, found
+                for source in _sources(query):
+                    yield from self._of_source(source, name)
             elif item.alias_or_name.lower() == name:
-                return True, self.of(item)
-        return False, None
+                yield self.of(item)
 
     def _of_place(self, query: exp.Expr, place: int) -> Digits | None:
         """Returns the type of the column at a place of a query's result."""

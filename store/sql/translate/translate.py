@@ -6,6 +6,7 @@ replaces each table by a source that `sql.evaluate.duck` registers, so that a qu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Set
 from typing import Final
 
@@ -14,7 +15,6 @@ from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
 from seqstore.store.sql.translate import implicit
-from seqstore.store.sql.translate.aliases import expand_aliases
 from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
@@ -63,7 +63,7 @@ def translate(
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
-    expand_aliases(tree, columns)
+    _expand_aliases(tree, columns)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
         new = rewrite(node)
@@ -310,6 +310,50 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
 def _characters(node: exp.Expr) -> exp.Expr:
     """Translates `char(65, 66)`; `chr` of DuckDB has one argument."""
     return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
+
+
+def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
+    """Writes out aliases in GROUP BY, HAVING, QUALIFY and ORDER BY; an alias alone in ORDER BY stays.
+
+    DuckDB resolves such aliases, but does not know their types when it chooses the body of a macro. In GROUP
+    BY names of `columns` precede aliases.
+    """
+    given = Counter(item.alias.lower() for item in tree.find_all(exp.Alias))
+    columns = columns | {name for name, count in given.items() if count > 1}
+    for select in tree.find_all(exp.Select):
+        known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+        if not known:
+            continue
+        kept = _expand_group(select, known, columns)
+        for clause in ("having", "qualify", "order"):
+            node = select.args.get(clause)
+            for column in list(node.find_all(exp.Column)) if node is not None else ():
+                name = column.name.lower()
+                if not column.table and name in known and name not in kept and _is_part(column, select):
+                    column.replace(exp.paren(known[name].copy()))
+
+
+def _expand_group(select: exp.Select, known: dict[str, exp.Expr], columns: Set[str]) -> set[str]:
+    """Replaces the aliases of GROUP BY, and returns the names that stay there."""
+    group = select.args.get("group")
+    kept = set()
+    for item in list(group.expressions) if group is not None else ():
+        name = item.name.lower() if isinstance(item, exp.Column) and not item.table else ""
+        value = known.get(name)
+        if value is None or name in columns or value.find(exp.AggFunc):
+            kept.add(item.name.lower())
+        elif isinstance(value, exp.Literal):
+            kept.add(name)
+        else:
+            item.replace(value.copy())
+    return kept
+
+
+def _is_part(column: exp.Column, select: exp.Select) -> bool:
+    """Returns whether a name is part of an expression of this very SELECT, outside of aggregates."""
+    if isinstance(column.parent, exp.Ordered):
+        return False
+    return column.find_ancestor(exp.AggFunc, exp.Select) is select
 
 
 _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
