@@ -38,7 +38,6 @@ from seqstore.store.sql.translate.translate import (
     name_columns,
     place_source,
     render,
-    source_name,
     translate,
 )
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -68,23 +67,17 @@ class QueryContext:
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A query's tree with the tables it reads. `scan_only` is its result if that needs no evaluation."""
-
-    tree: exp.Query
-    relations: list[Relation]
-    scan_only: pa.RecordBatchReader | None
-
-
-def _plan(query: Query, context: QueryContext) -> _Plan:
+def _plan(
+    query: Query, context: QueryContext
+) -> tuple[exp.Query, list[Relation], pa.RecordBatchReader | None]:
+    """Returns a query's tree, the tables it reads, and its result if that needs no evaluation."""
     tree = query.tree.copy()
     check(tree)
     name_answers(tree, query.headings)
     relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
-    return _Plan(tree, relations, scan_only_plan(tree, relations, show_hidden=context.show_hidden))
+    return tree, relations, scan_only_plan(tree, relations, show_hidden=context.show_hidden)
 
 
 @contextmanager
@@ -95,18 +88,17 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         NotFoundError: a table or version that does not exist.
         InvalidInputError: a part that queries may not hold, or a value that cannot be computed.
     """
-    plan = _plan(query, context)
-    for relation in plan.relations if context.logged else ():
+    tree, relations, scan_only = _plan(query, context)
+    for relation in relations if context.logged else ():
         table = context.logged.get(id(relation.snapshot))
         if table is not None and relation.keys is not None:
             table.log_keys(relation.keys, relation.columns)
         elif table is not None:
             table.log_scan(relation.columns, relation.filter)
-    if plan.scan_only is not None:
-        with plan.scan_only as reader:
+    if scan_only is not None:
+        with scan_only as reader:
             yield reader
         return
-    tree, relations = plan.tree, plan.relations
     grouped = grouped_columns(tree)
     for relation in relations:
         relation.is_unfiltered = _is_cheap_to_hand_over(relation, grouped)
@@ -118,22 +110,24 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
 
 
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> None:
+    columns = frozenset(name.lower() for relation in relations for name in relation.schema.names)
+    evaluation = context.evaluation()
     name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
-    columns = frozenset(name.lower() for relation in relations for name in relation.schema.names)
-    translate(tree, context.evaluation(), context.variables, columns)
+    translate(tree, evaluation, context.variables, columns)
 
 
 @contextmanager
 def _evaluated(
     tree: exp.Query, relations: list[Relation], grouped: Set[str], context: QueryContext
 ) -> Iterator[pa.RecordBatchReader]:
-    found = [_duck_source(relation, grouped, deleted=context.show_hidden) for relation in relations]
-    has_largeint = any(source.largeint_columns for source, _ in found) or _names_largeint(tree)
+    has_largeint = _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
-    for number, (relation, (source, is_marked)) in enumerate(zip(relations, found, strict=True)):
-        place_source(relation, number, largeint=source.largeint_columns, is_marked=is_marked)
-        sources[source_name(number)] = source
+    for number, relation in enumerate(relations):
+        source, is_marked = _duck_source(relation, grouped, deleted=context.show_hidden)
+        largeint = source.largeint_columns
+        has_largeint = has_largeint or bool(largeint)
+        sources[place_source(relation, number, largeint=largeint, is_marked=is_marked)] = source
     try:
         reader, close = duck.run(context.connect(), render(tree), sources, has_largeint=has_largeint)
     except InvalidInputError as error:
@@ -209,14 +203,14 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     Raises:
         InvalidInputError: as `open_query`, for errors that precede the first read.
     """
-    plan = _plan(query, context)
-    if plan.scan_only is None:
-        _translate(plan.tree, plan.relations, context)
-        render(plan.tree)
+    tree, relations, scan_only = _plan(query, context)
+    if scan_only is None:
+        _translate(tree, relations, context)
+        render(tree)
     else:
-        plan.scan_only.close()
-    lines = ["EVALUATED BY " + ("DuckDB" if plan.scan_only is None else "the scan alone")]
-    for relation in plan.relations:
+        scan_only.close()
+    lines = ["EVALUATED BY " + ("DuckDB" if scan_only is None else "the scan alone")]
+    for relation in relations:
         lines += _explained(relation)
     return lines
 

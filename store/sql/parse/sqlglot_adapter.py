@@ -16,20 +16,8 @@ from sqlglot.dialects.doris import Doris
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 from sqlglot.tokens import Token, TokenType
 
-__all__ = [
-    "Doris",
-    "DorisParser",
-    "DorisTokenizer",
-    "ErrorLevel",
-    "ParseError",
-    "SqlglotError",
-    "Token",
-    "TokenError",
-    "TokenType",
-    "exp",
-    "parse_one",
-    "version_keywords",
-]
+__all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
+           "TokenError", "TokenType", "exp", "parse_one", "version_keywords"]  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -13,7 +13,7 @@ from seqstore.store.sql.parse.partition_parser import parse_partition_by
 from seqstore.store.sql.parse.query_parser import parse_query
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableName
-from seqstore.store.sql.parse.tokens import TokenStream, position
+from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.types.column_types import ColumnType, parse_type
 
 _AGGREGATES: Final = ("SUM", "MIN", "MAX", "REPLACE", "REPLACE_IF_NOT_NULL", "HLL_UNION", "BITMAP_UNION",
@@ -197,14 +197,7 @@ def _parse_column_type(stream: TokenStream) -> ColumnType:
         return parse_type(" ".join(text.split()))
     except InvalidInputError as error:
         stream.at = at
-        _raise_at(stream, error)
-
-
-def _raise_at(stream: TokenStream, error: InvalidInputError) -> NoReturn:
-    line, column = position(stream.text, stream.offset)
-    raise InvalidInputError(
-        f"line {line}, column {column}: {error.message}", kind=error.kind, line=line, column=column
-    ) from error
+        stream.refuse(error.message, error.kind)
 
 
 def _skip_nested(stream: TokenStream, opening: str, closing: str) -> None:
@@ -222,7 +215,8 @@ def _parse_default(stream: TokenStream) -> Default:
     if stream.take("NULL"):
         return Default("null")
     if stream.take("CURRENT_DATE"):
-        _skip_empty_call(stream)
+        if stream.take("("):
+            stream.need(")")
         return Default("current_date")
     if stream.take_one_of("CURRENT_TIMESTAMP", "NOW"):
         precision = 0
@@ -239,11 +233,6 @@ def _parse_default(stream: TokenStream) -> Default:
     if not sign and stream.word() in ("TRUE", "FALSE"):
         return Default("constant", stream.take_one_of("TRUE", "FALSE").lower())
     stream.fail("a default: a string or number, NULL, CURRENT_TIMESTAMP[(digits)] or CURRENT_DATE")
-
-
-def _skip_empty_call(stream: TokenStream) -> None:
-    if stream.take("("):
-        stream.need(")")
 
 
 def _parse_options(stream: TokenStream) -> TableOptions:

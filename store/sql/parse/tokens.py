@@ -266,10 +266,8 @@ class TokenStream:
         return self.string(expected) if self.kind() is TokenType.STRING else self.name(expected)
 
     def integer(self, expected: str) -> int:
-        if self.kind() is not TokenType.NUMBER or not self.tokens[self.at].text.isascii():
-            self.fail(expected)
-        text = self.tokens[self.at].text
-        if not text.isdigit() or len(text) > _DIGITS_MAX:
+        text = self.tokens[self.at].text if self.kind() is TokenType.NUMBER else ""
+        if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX:
             self.fail(expected)
         self.at += 1
         return int(text)

@@ -38,14 +38,6 @@ def _needed(start: str, statement: object) -> str:
     return both if both is not None else _NEEDED.get(first, "ADMIN")
 
 
-def _database_of(statement: object, current: str | None) -> str | None:
-    if isinstance(statement, (CreateDatabase, DropDatabase)):
-        return statement.name
-    if isinstance(statement, LoadLabel) and statement.database:
-        return statement.database
-    return current
-
-
 def check(accounts: Accounts, user: str, start: str, statement: object, current: str | None) -> None:
     """Checks the privilege for a statement on the database that it names, else on the current one.
 
@@ -59,6 +51,10 @@ def check(accounts: Accounts, user: str, start: str, statement: object, current:
     if not privilege:
         return
     named = (getattr(statement, "table", None), getattr(statement, "job", None))
-    databases = (name.database for name in named if isinstance(name, TableName) and name.database)
-    database = next(databases, None) or _database_of(statement, current)
+    databases = [name.database for name in named if isinstance(name, TableName)]
+    if isinstance(statement, (CreateDatabase, DropDatabase)):
+        databases.append(statement.name)
+    if isinstance(statement, LoadLabel):
+        databases.append(statement.database)
+    database = next(filter(None, databases), current)
     accounts.require(user, privilege, ALL_DATABASES if privilege == "ADMIN" or database is None else database)

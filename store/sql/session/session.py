@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import cache
-from types import TracebackType
+from functools import cache, partial
 from typing import Final
 
 import pyarrow as pa
@@ -161,7 +160,7 @@ class Session:
     def within(self, target: TransactionTable) -> Iterator[OpenQuery]:
         """Runs the queries of one statement that writes `target`, whose reads its transaction remembers."""
         with self.query_context(target) as context:
-            yield lambda query: open_query(query, context)
+            yield partial(open_query, context=context)
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
@@ -195,9 +194,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     @internal

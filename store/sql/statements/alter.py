@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from seqstore.store.check.write_modes import UpdateMode
@@ -26,7 +27,6 @@ from seqstore.store.ddl.column_changes import (
     restate_column,
 )
 from seqstore.store.ddl.drop_feature import drop_feature
-from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_column, parse_declaration, parse_table_name
@@ -65,19 +65,15 @@ def _parse_add(stream: TokenStream) -> Change:
     stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
-    column = _parse_added(stream)
+    column = parse_column(stream, bare_is_null=True)
     if stream.word() == "FIRST":
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
     return add_column(column, after=after)
 
 
-def _parse_added(stream: TokenStream) -> Column:
-    return parse_column(stream, bare_is_null=True)
-
-
 def _parse_add_list(stream: TokenStream) -> Change:
-    columns = stream.listed(_parse_added)
+    columns = stream.listed(partial(parse_column, bare_is_null=True))
     stream.need(")")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     return add_columns(columns, properties)

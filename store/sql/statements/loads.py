@@ -253,7 +253,6 @@ def _time(unix_ms: int) -> str | None:
     return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-_Clause = Callable[[TokenStream, LoadClauses], LoadClauses]
 _MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
 # Words that end an expression. Most of them alone may name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
 _STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDER BY", "PROPERTIES (",
@@ -264,23 +263,22 @@ _STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDE
 def _parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:
     """Reads clauses up to the first word that starts none; `commas` may separate them."""
     clauses = LoadClauses(merge_type)
-    while True:
-        changed = _clause(stream, clauses)
-        if changed is None:
-            return clauses
+    while (changed := _clause(stream, clauses)) is not None:
         clauses = changed
         if commas:
             stream.take(",")
+    return clauses
 
 
 def _clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses | None:
-    for words, parse in _CLAUSES:
+    for words, field, parse in _CLAUSES:
         at = stream.at
         if stream.take(*words):
             if words == ("COLUMNS",) and stream.word() != "(":
                 stream.at = at
                 return None
-            return parse(stream, clauses)
+            value: dict[str, Any] = {field: parse(stream)}
+            return replace(clauses, **value)
     if stream.word() == "(" and not clauses.columns:
         return replace(clauses, columns=_items(stream))
     return None
@@ -299,24 +297,10 @@ def _expression(stream: TokenStream) -> str:
     return _item_text(stream, *_STOPS)
 
 
-def _set_items(stream: TokenStream) -> tuple[tuple[str, str], ...]:
-    return tuple(stream.enclosed(_set_item))
-
-
 def _set_item(stream: TokenStream) -> tuple[str, str]:
     name = stream.name("a column name")
     stream.need("=")
     return name, _item_text(stream)
-
-
-def _field(name: str, parse: Callable[[TokenStream], Any]) -> _Clause:
-    """Builds a clause that sets one field."""
-
-    def clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses:
-        value: dict[str, Any] = {name: parse(stream)}
-        return replace(clauses, **value)
-
-    return clause
 
 
 def _parse_names(stream: TokenStream) -> tuple[str, ...]:
@@ -325,20 +309,20 @@ def _parse_names(stream: TokenStream) -> tuple[str, ...]:
 
 _separator: Final = methodcaller("string", "a separator")
 _parse_name: Final = methodcaller("word_or_string", "a name")
-_CLAUSES: Final[tuple[tuple[tuple[str, ...], _Clause], ...]] = (
-    (("COLUMNS", "TERMINATED", "BY"), _field("column_separator", _separator)),
-    (("COLUMNS", "FROM", "PATH", "AS"), _field("columns_from_path", _parse_names)),
-    (("LINES", "TERMINATED", "BY"), _field("line_delimiter", _separator)),
-    (("FORMAT", "AS"), _field("format", _parse_name)),
-    (("COMPRESS_TYPE", "AS"), _field("compress_type", _parse_name)),
-    (("COLUMNS",), _field("columns", _items)),
-    (("PARTITION",), _field("partitions", _parse_names)),
-    (("PARTITIONS",), _field("partitions", _parse_names)),
-    (("SET",), _field("set_columns", _set_items)),
-    (("PRECEDING", "FILTER"), _field("preceding_filter", _expression)),
-    (("WHERE",), _field("where", _expression)),
-    (("DELETE", "ON"), _field("delete_on", _expression)),
-    (("ORDER", "BY"), _field("order_by", _parse_name)),
+_CLAUSES: Final[tuple[tuple[tuple[str, ...], str, Callable[[TokenStream], Any]], ...]] = (
+    (("COLUMNS", "TERMINATED", "BY"), "column_separator", _separator),
+    (("COLUMNS", "FROM", "PATH", "AS"), "columns_from_path", _parse_names),
+    (("LINES", "TERMINATED", "BY"), "line_delimiter", _separator),
+    (("FORMAT", "AS"), "format", _parse_name),
+    (("COMPRESS_TYPE", "AS"), "compress_type", _parse_name),
+    (("COLUMNS",), "columns", _items),
+    (("PARTITION",), "partitions", _parse_names),
+    (("PARTITIONS",), "partitions", _parse_names),
+    (("SET",), "set_columns", lambda stream: tuple(stream.enclosed(_set_item))),
+    (("PRECEDING", "FILTER"), "preceding_filter", _expression),
+    (("WHERE",), "where", _expression),
+    (("DELETE", "ON"), "delete_on", _expression),
+    (("ORDER", "BY"), "order_by", _parse_name),
 )
 
 

@@ -124,14 +124,9 @@ def _parse_variable_filter(stream: TokenStream) -> str | None:
 
 
 def _show_variables(statement: st.ShowVariables, session: Session) -> Result:
-    found = {
-        name: (value, default)
-        for name, value, default in session.variables.items(is_global=statement.is_global)
-    }
-    rows = [
-        (name, found[name][0], found[name][1], "0" if found[name][0] == found[name][1] else "1")
-        for name in matching(found, statement.like)
-    ]
+    found = {item[0]: item for item in session.variables.items(is_global=statement.is_global)}
+    items = [found[name] for name in matching(found, statement.like)]
+    rows = [(name, value, default, "0" if value == default else "1") for name, value, default in items]
     return text_rows(["Variable_name", "Value", "Default_Value", "Changed"], rows)
 
 

@@ -103,7 +103,9 @@ def _beside(item: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 def conditional(node: exp.Expr) -> exp.Expr:
     """Translates IF; a condition that is text is read as a number."""
-    _unify(node, ["true", "false"])
+    given = [name for name in ("true", "false") if node.args.get(name) is not None]
+    for name, value in zip(given, _unified([node.args[name] for name in given]), strict=True):
+        node.set(name, value)
     return node
 
 
@@ -144,12 +146,6 @@ def concatenated(node: exp.Expr) -> exp.Expr:
     ]
     node.set("expressions", items)
     return node
-
-
-def _unify(node: exp.Expr, names: Sequence[str]) -> None:
-    given = [name for name in names if node.args.get(name) is not None]
-    for name, value in zip(given, _unified([node.args[name] for name in given]), strict=True):
-        node.set(name, value)
 
 
 def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:

@@ -96,8 +96,8 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
 
 
-def place_source(relation: Relation, number: int, *, largeint: Set[str], is_marked: bool) -> None:
-    """Replaces a relation's table in the tree by its registered source.
+def place_source(relation: Relation, number: int, *, largeint: Set[str], is_marked: bool) -> str:
+    """Replaces a relation's table in the tree by its registered source, and returns the name of that.
 
     Args:
         number: the relation's number, which names the source.
@@ -105,17 +105,17 @@ def place_source(relation: Relation, number: int, *, largeint: Set[str], is_mark
         is_marked: only rows that the source marks as live count.
     """
     alias = exp.TableAlias(this=exp.to_identifier(relation.alias, quoted=True))
+    name = source_name(number)
     source = exp.Table(
-        this=exp.to_identifier(source_name(number), quoted=True),
+        this=exp.to_identifier(name, quoted=True),
         db=exp.to_identifier("main"),
         catalog=exp.to_identifier("temp"),
     )
     replacement: exp.Expr = source
     if largeint or is_marked:
-        names = map(source_column, relation.columns)
-        inner = exp.select(*(_source_item(name, is_largeint=name in largeint) for name in names)).from_(
-            source
-        )
+        columns = map(source_column, relation.columns)
+        items = (_source_item(column, is_largeint=column in largeint) for column in columns)
+        inner = exp.select(*items).from_(source)
         if is_marked:
             inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
         replacement = inner.subquery(alias=alias, copy=False)
@@ -125,6 +125,7 @@ def place_source(relation: Relation, number: int, *, largeint: Set[str], is_mark
         if relation.node.args.get(argument):
             replacement.set(argument, relation.node.args[argument])
     relation.node.replace(replacement)
+    return name
 
 
 def _source_item(name: str, *, is_largeint: bool) -> exp.Expr:

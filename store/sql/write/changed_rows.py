@@ -1,5 +1,9 @@
 """The rows that UPDATE, DELETE and MERGE write: the result of a SELECT, named by the table's columns.
 
+- `UPDATE t SET a = e FROM s WHERE c`: the key of t and every `e`, of `t, s WHERE c`; a partial update.
+- `DELETE FROM t USING s WHERE c`: the key of t; tombstones.
+- MERGE INTO: one SELECT per clause (sql.write.merge_into).
+
 Several source rows may match one row of the target. Its rows become one:
 1. Equal rows are one.
 2. Where the sequence is assigned, the largest decides, as between rows of a load.
@@ -24,6 +28,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.winner import order_winner_first
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
+from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable, check_assigned
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
@@ -74,13 +79,15 @@ def one_row_per_key(rows: pa.Table, schema: TableSchema) -> tuple[pa.Table, int]
     return _one_per_key(rows, schema.key, sequence)
 
 
-def assignments(items: Iterable[exp.Expr], opened: TransactionTable, alias: str) -> dict[str, exp.Expr]:
+def assignments(
+    items: Iterable[exp.Expr], opened: TransactionTable, schema: TableSchema, alias: str
+) -> dict[str, exp.Expr]:
     """Reads `column = value, ..`: canonical column names to values.
 
     The columns of a group are written together: those that are not assigned keep their value.
     """
-    table_name, schema = opened.name, opened.schema
-    qualifiers = {"", alias.lower(), table_name.lower(), table_name.partition(".")[2].lower()}
+    table_name = opened.name.lower()
+    qualifiers = {"", alias.lower(), table_name, table_name.partition(".")[2]}
     given: dict[str, exp.Expr] = {}
     for item in items:
         target = item.this if isinstance(item, exp.EQ) else None
@@ -152,3 +159,66 @@ def keys_in_several(parts: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     numbered = both.append_column(_AT, pa.array(np.arange(len(both))))
     counted = numbered.group_by(list(key)).aggregate([(_AT, "count")])
     return counted.filter(pc.field(f"{_AT}_count") > 1).select(list(key))
+
+
+def run_update(
+    tree: exp.Update, opened: TransactionTable, schema: TableSchema, open_query: OpenQuery
+) -> Outcome:
+    """Runs an UPDATE on a table of `schema`, as `row_change.run_change` does."""
+    alias = tree.this.alias_or_name
+    values = assignments(tree.expressions, opened, schema, alias)
+    opened.log_constraints(list(values))
+    source = tree.args.get("from_")
+    sources = [source.this] if source is not None else []
+    select = _select(tree, [*key_columns(schema, alias), *values.values()], sources)
+    if schema.sequence_column is not None:
+        opened.isolation.reads.read_columns([schema.sequence_column])
+    rows = read_rows(select, [*schema.key, *values], open_query)
+    if sources:
+        rows, ambiguous = one_row_per_key(rows, schema)
+        if ambiguous:
+            opened.warnings.append(
+                f"{ambiguous} {'row was' if ambiguous == 1 else 'rows were'} matched by several rows that "
+                "assign different values; of those the largest were taken"
+            )
+    return len(rows), opened.change(rows) if len(rows) else None
+
+
+def run_delete(
+    tree: exp.Delete, opened: TransactionTable, schema: TableSchema, open_query: OpenQuery
+) -> Outcome:
+    """Runs a DELETE on a table of `schema`, as `row_change.run_change` does."""
+    where = tree.args.get("where")
+    if where is None or _is_always_true(where.this, open_query):
+        raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
+    sources = tree.args.get("using") or []
+    select = _select(tree, key_columns(schema, tree.this.alias_or_name), sources)
+    rows = read_rows(select, list(schema.key), open_query)
+    if sources:
+        rows = distinct_rows(rows)
+    return len(rows), opened.delete(rows) if len(rows) else None
+
+
+def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
+    """Returns whether a condition without columns holds, such as `1 = 1` (D17)."""
+    if condition.find(exp.Column, exp.Select):
+        return False
+    found = read_rows(exp.select(exp.alias_(is_true(condition), "found")), ["found"], open_query)
+    return bool(found.column(0)[0].as_py())
+
+
+def _select(
+    tree: exp.Update | exp.Delete, items: Iterable[exp.Expr], sources: Iterable[exp.Expr]
+) -> exp.Select:
+    """Builds `SELECT items.. FROM target, sources WHERE ..`."""
+    select = exp.select(*numbered(items)).from_(tree.this)
+    for source in sources:
+        joins = source.args.get("joins") or []
+        source.set("joins", None)
+        select.append("joins", exp.Join(this=source, kind="CROSS"))
+        for join in joins:
+            select.append("joins", join)
+    where = tree.args.get("where")
+    if where is not None:
+        select.set("where", where)
+    return select

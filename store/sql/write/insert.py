@@ -300,29 +300,15 @@ def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.
         default = _default(target, options.now)
         cells = [default if cell is Word.DEFAULT else cell for cell in cells]
     nested = {cell.type for cell in cells if isinstance(cell, pa.Scalar)}
-    if nested:
-        return _nested_array(cells, nested)
     kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {int, Decimal} or len(kinds) == 1:
+    if len(nested) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
+        return pa.array([None if cell is None else cell.as_py() for cell in cells], next(iter(nested)))
+    if not nested and (kinds <= {int, Decimal} or len(kinds) == 1):
         try:
             return pa.array(cells)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass  # integers beyond 64 bits, decimals too far apart, lists of mixed kinds
     return pa.array([None if cell is None else _text(cell) for cell in cells], pa.string())
-
-
-def _nested_array(cells: Sequence[Any], kinds: set[pa.DataType]) -> pa.Array:
-    """Builds values of one nested type, or their text where other kinds stand among them."""
-    if len(kinds) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
-        values = [cell.as_py() if isinstance(cell, pa.Scalar) else None for cell in cells]
-        return pa.array(values, next(iter(kinds)))
-    texts = [
-        try_cast(pa.array([cell.as_py()], cell.type), _TEXT).values[0].as_py()
-        if isinstance(cell, pa.Scalar)
-        else cell
-        for cell in cells
-    ]
-    return pa.array([None if cell is None else _text(cell) for cell in texts], pa.string())
 
 
 def _default(target: _Target, now: datetime) -> Any:
@@ -336,7 +322,10 @@ def _default(target: _Target, now: datetime) -> Any:
     return default_scalar(column, now).as_py()
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
+    if isinstance(value, pa.Scalar):
+        text: str | None = try_cast(pa.array([value.as_py()], value.type), _TEXT).values[0].as_py()
+        return text
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, datetime):

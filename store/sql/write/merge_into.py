@@ -90,18 +90,23 @@ class _ClauseWrite:
     rows: pa.Table
 
 
-def run_merge(tree: exp.Merge, opened: TransactionTable, open_query: OpenQuery) -> Outcome:
+def run_merge(
+    tree: exp.Merge, opened: TransactionTable, schema: TableSchema, open_query: OpenQuery
+) -> Outcome:
     """Computes the rows of every clause, and then writes them."""
     clauses = tree.args["whens"].expressions
     _check_clauses(clauses)
-    merge = _MergeJoin(opened, opened.schema, tree.this, tree.args["using"], tree.args["on"])
+    merge = _MergeJoin(opened, schema, tree.this, tree.args["using"], tree.args["on"])
     _log_target(merge, clauses, open_query)
     opened.is_muted = True  # the clauses' own queries would count as reads of the whole table
     try:
         writes = _clause_writes(merge, clauses, open_query)
     finally:
         opened.is_muted = False
-    _refuse_changed_twice(merge, [each.rows for each in writes if each.match is not Match.NOT_MATCHED])
+    changed = [each.rows for each in writes if each.match is not Match.NOT_MATCHED]
+    several = keys_in_several(changed, schema.key) if len(changed) > 1 else ()
+    if len(several):  # neither change has precedence
+        raise _several_matches(opened, len(several))
     done = [each.write(each.rows) for each in writes if len(each.rows)]
     return sum(len(each.rows) for each in writes), done[-1] if done else None
 
@@ -153,7 +158,7 @@ def _clause_write(
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
         given = merge.starred_assignments() if _is_starred(then) else then.expressions
-        values = assignments(given, opened, merge.alias)
+        values = assignments(given, opened, merge.schema, merge.alias)
         opened.log_constraints(values)
     items = [*key_columns(merge.schema, merge.alias), *values.values()]
     select = merge.joined(items, "", where) if match is Match.MATCHED else merge.unsourced(items, where)
@@ -164,13 +169,6 @@ def _clause_write(
     if ambiguous:
         raise _several_matches(opened, ambiguous)
     return _ClauseWrite(match, opened.change, rows)
-
-
-def _refuse_changed_twice(merge: _MergeJoin, changed: Sequence[pa.Table]) -> None:
-    """Refuses rows of the target that two clauses change: neither change has precedence."""
-    several = keys_in_several(changed, merge.schema.key) if len(changed) > 1 else ()
-    if len(several):
-        raise _several_matches(merge.opened, len(several))
 
 
 def _several_matches(opened: TransactionTable, count: int) -> InvalidInputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -27,12 +28,6 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import type_from_arrow
 
 _SOURCE: Final = "__given_rows__"
-_Side = dict[str, bool]
-_SIDES: Final[dict[Match, _Side]] = {
-    Match.MATCHED: {"matched": True, "source": False},
-    Match.NOT_MATCHED: {"matched": False, "source": False},
-    Match.NOT_MATCHED_BY_SOURCE: {"matched": False, "source": True},
-}
 
 
 class SqlMergeLanguage:
@@ -63,18 +58,18 @@ def _condition(merge: Merge) -> exp.Expr:
     if not isinstance(merge.on, tuple):
         condition: exp.Expr = merge.on
         return condition
-    sides = [
-        (
-            exp.column(name, table=merge.target_alias, quoted=True),
-            exp.column(name, table=merge.source_alias, quoted=True),
-        )
-        for name in merge.on
-    ]
-    return exp.and_(*(exp.EQ(this=mine, expression=given) for mine, given in sides))
+    aliases = (merge.target_alias, merge.source_alias)
+    pairs = [[exp.column(name, table=alias, quoted=True) for alias in aliases] for name in merge.on]
+    return exp.and_(*(exp.EQ(this=mine, expression=given) for mine, given in pairs))
 
 
 def _clause(clause: MergeClause) -> exp.When:
-    return exp.When(condition=clause.condition, then=_action(clause), **_SIDES[clause.match])
+    return exp.When(
+        matched=clause.match is Match.MATCHED,
+        source=clause.match is Match.NOT_MATCHED_BY_SOURCE,
+        condition=clause.condition,
+        then=_action(clause),
+    )
 
 
 def _action(clause: MergeClause) -> exp.Expr:
@@ -134,6 +129,6 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
         logged={id(target): opened},
     )
     try:
-        yield lambda query: open_query(query, context)
+        yield partial(open_query, context=context)
     finally:
         connection.close()
