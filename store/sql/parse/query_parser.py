@@ -7,15 +7,9 @@ import re
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.parse.statement_values import (
-    EVERY_COLUMN,
-    DeleteStatement,
-    MergeStatement,
-    Query,
-    TableName,
-    UpdateStatement,
-)
+from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 
 QUERY_STARTS: Final = frozenset(["SELECT", "WITH", "("])
@@ -24,19 +18,19 @@ _LIST_ENDS: Final = re.findall(
 )
 
 
-def parse_select(stream: TokenStream) -> Query:
+def parse_select(stream: TokenStream) -> st.Query:
     """Parses a statement that is a query; its first word is part of the query."""
     stream.at = 0
     return parse_query(stream)
 
 
-def parse_query(stream: TokenStream) -> Query:
+def parse_query(stream: TokenStream) -> st.Query:
     first = stream.at
     tree = stream.rest()
     if not isinstance(tree, exp.Query) or not isinstance(tree.unnest(), exp.Query):
         stream.at = first
         stream.fail("a query")
-    return Query(tree, _headings(stream, first))
+    return st.Query(tree, _headings(stream, first))
 
 
 def _headings(stream: TokenStream, first: int) -> tuple[str, ...] | None:
@@ -69,28 +63,28 @@ def _select_list(stream: TokenStream, first: int) -> int | None:
     return None
 
 
-def parse_update(stream: TokenStream) -> UpdateStatement:
+def parse_update(stream: TokenStream) -> st.UpdateStatement:
     """Parses `UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
     tree = _change_tree(stream)
     if not isinstance(tree, exp.Update) or tree.args.get("limit") or tree.args.get("order"):
         raise InvalidInputError("UPDATE takes SET, FROM and WHERE", kind="not_supported")
-    return UpdateStatement(_target(tree), tree)
+    return st.UpdateStatement(_target(tree), tree)
 
 
-def parse_delete(stream: TokenStream) -> DeleteStatement:
+def parse_delete(stream: TokenStream) -> st.DeleteStatement:
     """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
     tree = _change_tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM")
     if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
         raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
-    return DeleteStatement(_target(tree), tree)
+    return st.DeleteStatement(_target(tree), tree)
 
 
-def parse_merge(stream: TokenStream) -> MergeStatement:
+def parse_merge(stream: TokenStream) -> st.MergeStatement:
     """Parses `MERGE INTO t USING s ON .. WHEN ..`."""
     tree = _change_tree(stream)
     if not isinstance(tree, exp.Merge):
         raise InvalidInputError("expected MERGE INTO .. USING .. ON .. WHEN ..", kind="syntax")
-    return MergeStatement(_target(tree), tree)
+    return st.MergeStatement(_target(tree), tree)
 
 
 def _change_tree(stream: TokenStream, *, lacks_from: bool = False) -> exp.Expr:
@@ -109,8 +103,8 @@ def _change_tree(stream: TokenStream, *, lacks_from: bool = False) -> exp.Expr:
     return parse_tree(text, start, end)
 
 
-def _target(tree: exp.Expr) -> TableName:
+def _target(tree: exp.Expr) -> st.TableName:
     target = tree.this
     if not isinstance(target, exp.Table) or not isinstance(target.this, exp.Identifier):
         raise InvalidInputError("target table in update command should be an olapTable", kind="bad_target")
-    return TableName(target.db or None, target.name)
+    return st.TableName(target.db or None, target.name)

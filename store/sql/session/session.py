@@ -33,14 +33,11 @@ from seqstore.store.transaction.transaction import Transaction
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 Clock = Callable[[], datetime]
+_utc_now: Final = partial(datetime.now, UTC)
 # First words of the statements that may stand between BEGIN and COMMIT (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
                           "KILL")  # fmt: skip
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def refused_in_transaction() -> InvalidInputError:

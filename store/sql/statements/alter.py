@@ -8,24 +8,9 @@ from functools import partial
 from typing import Final
 
 from seqstore.store.check.write_modes import UpdateMode
-from seqstore.store.ddl.alter import (
-    SEQUENCE_LOAD,
-    Change,
-    add_constraint,
-    alter,
-    drop_constraint,
-    enable_flexible_updates,
-    enable_sequence_load,
-    set_properties,
-    unset_properties,
-)
-from seqstore.store.ddl.column_changes import (
-    add_column,
-    add_columns,
-    drop_column,
-    rename_column,
-    restate_column,
-)
+from seqstore.store.ddl import alter as table_changes
+from seqstore.store.ddl import column_changes
+from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.drop_feature import drop_feature
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
@@ -69,39 +54,39 @@ def _parse_add(stream: TokenStream) -> Change:
     if stream.word() == "FIRST":
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
-    return add_column(column, after=after)
+    return column_changes.add_column(column, after=after)
 
 
 def _parse_add_list(stream: TokenStream) -> Change:
     columns = stream.listed(partial(parse_column, bare_is_null=True))
     stream.need(")")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
-    return add_columns(columns, properties)
+    return column_changes.add_columns(columns, properties)
 
 
 def _parse_drop(stream: TokenStream) -> Change:
     if stream.take("CONSTRAINT"):
-        return drop_constraint(stream.name("a constraint name"))
+        return table_changes.drop_constraint(stream.name("a constraint name"))
     stream.take("COLUMN")
-    return drop_column(stream.name("a column name"))
+    return column_changes.drop_column(stream.name("a column name"))
 
 
 def _parse_modify(stream: TokenStream) -> Change:
     stream.take("COLUMN")
     column, nullable = parse_declaration(stream)
-    return restate_column(column, nullable=nullable)
+    return column_changes.restate_column(column, nullable=nullable)
 
 
 def _parse_rename(stream: TokenStream) -> Change:
     stream.need("COLUMN")
     name = stream.name("a column name")
     stream.take("TO")
-    return rename_column(name, stream.name("its new name"))
+    return column_changes.rename_column(name, stream.name("its new name"))
 
 
 def _parse_set(stream: TokenStream) -> Change:
     stream.take("TBLPROPERTIES")
-    return set_properties(stream.properties())
+    return table_changes.set_properties(stream.properties())
 
 
 def _parse_unset(stream: TokenStream) -> Change:
@@ -109,22 +94,22 @@ def _parse_unset(stream: TokenStream) -> Change:
     stream.need("(")
     names = stream.listed(lambda each: each.string("a property name"))
     stream.need(")")
-    return unset_properties(names)
+    return table_changes.unset_properties(names)
 
 
 def _parse_enable(stream: TokenStream) -> Change:
     stream.need("FEATURE")
     feature = stream.string("a feature")
     if feature.upper() == UpdateMode.FLEXIBLE:
-        return enable_flexible_updates()
-    if feature.upper() != SEQUENCE_LOAD:
+        return table_changes.enable_flexible_updates()
+    if feature.upper() != table_changes.SEQUENCE_LOAD:
         stream.at -= 1
         stream.refuse(f"unknown feature name: {feature}", "unknown_feature")
     properties = {}
     if stream.take("WITH"):
         stream.need("PROPERTIES")
         properties = stream.properties()
-    return enable_sequence_load(properties)
+    return table_changes.enable_sequence_load(properties)
 
 
 _REFUSED: Final = {
@@ -167,7 +152,7 @@ def _parse_constraint(stream: TokenStream) -> AddConstraint:
 def _run_constraint(statement: AddConstraint, session: Session) -> None:
     table = session.table(statement.table)
     expression = check_expression(statement.condition, table.schema)
-    add_constraint(table, statement.name, statement.sql, expression)
+    table_changes.add_constraint(table, statement.name, statement.sql, expression)
 
 
 @dataclass(frozen=True)
@@ -192,7 +177,7 @@ def _run_drop_feature(statement: DropFeature, session: Session) -> None:
 
 
 def _run(statement: AlterTable, session: Session) -> None:
-    alter(session.table(statement.table), statement.changes)
+    table_changes.alter(session.table(statement.table), statement.changes)
 
 
 KINDS: Final = (

@@ -88,7 +88,8 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
         kind = token.token_type
         if kind is TokenType.NUMBER:
             try:
-                number = _number("-" + token.text if is_negative else token.text)
+                text = "-" + token.text if is_negative else token.text
+                number = int(text) if token.text.isdigit() else Decimal(text)
             except (ValueError, InvalidOperation):  # `1e`, or more digits than Python reads
                 stream.at += is_negative
                 stream.fail("a number")
@@ -98,11 +99,6 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
             stream.at += 1
             return _LITERALS[kind](token.text)
     return stream.expression()
-
-
-def _number(text: str) -> int | Decimal:
-    digits = text.removeprefix("-")
-    return int(text) if digits.isdigit() else Decimal(text)
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:

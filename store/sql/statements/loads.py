@@ -14,20 +14,8 @@ from typing import Any, Final, TypeVar
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.load_history import PastLoad, loads_of
-from seqstore.store.sql.parse.load_jobs import (
-    AlterRoutineLoad,
-    CancelLoad,
-    ControlRoutineLoad,
-    CreateRoutineLoad,
-    DataDescription,
-    LabelFilter,
-    LoadClauses,
-    LoadJobs,
-    LoadLabel,
-    ShowLoad,
-    ShowRoutineLoad,
-    required,
-)
+from seqstore.store.sql.parse import load_jobs as sql
+from seqstore.store.sql.parse.load_jobs import LoadJobs, required
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -40,7 +28,7 @@ S = TypeVar("S")
 _SOURCES: Final = ("BROKER", "S3", "HDFS", "LOCAL")
 
 
-def _parse_label(stream: TokenStream) -> LoadLabel:
+def _parse_label(stream: TokenStream) -> sql.LoadLabel:
     *before, label = stream.dotted_name("label")
     descriptions = tuple(stream.enclosed(_parse_description, " behind the data description"))
     if len({description.clauses.merge_type for description in descriptions}) > 1:
@@ -56,10 +44,11 @@ def _parse_label(stream: TokenStream) -> LoadLabel:
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     comment = stream.string("a comment") if stream.take("COMMENT") else ""
     database = before[-1] if before else None
-    return LoadLabel(database, label, descriptions, source, broker, source_properties, properties, comment)
+    given = (source, broker, source_properties, properties, comment)
+    return sql.LoadLabel(database, label, descriptions, *given)
 
 
-def _parse_description(stream: TokenStream) -> DataDescription:
+def _parse_description(stream: TokenStream) -> sql.DataDescription:
     merge_type = stream.take_one_of(*_MERGE_TYPES) or "APPEND"
     stream.need("DATA", "INFILE")
     paths = stream.enclosed(lambda each: each.string("a path"))
@@ -68,10 +57,10 @@ def _parse_description(stream: TokenStream) -> DataDescription:
     table = stream.name("a table name")
     clauses = _parse_clauses(stream, merge_type, commas=False)
     properties = stream.properties() if stream.take("PROPERTIES") else {}
-    return DataDescription(tuple(paths), table, clauses, properties, is_negative)
+    return sql.DataDescription(tuple(paths), table, clauses, properties, is_negative)
 
 
-def _of_jobs(
+def _kind(
     starts: tuple[str, ...],
     statement: type[S],
     parse: Callable[[TokenStream], S],
@@ -80,7 +69,9 @@ def _of_jobs(
     """Builds the kind of a statement that a method of the server's load jobs runs."""
 
     def run(statement: S, session: Session) -> Result:
-        words = f"{statement.action} ROUTINE LOAD" if isinstance(statement, ControlRoutineLoad) else starts[0]
+        words = starts[0]
+        if isinstance(statement, sql.ControlRoutineLoad):
+            words = f"{statement.action} ROUTINE LOAD"
         jobs = required(session.server.load_jobs, words)
         named = getattr(statement, "job", statement)  # statements of routine loads have the database of a job
         return method(jobs)(statement, getattr(named, "database", None) or session.current_database())
@@ -88,7 +79,7 @@ def _of_jobs(
     return StatementKind(starts, statement, parse, run)
 
 
-def _parse_show_load(stream: TokenStream) -> ShowLoad:
+def _parse_show_load(stream: TokenStream) -> sql.ShowLoad:
     database = parse_database(stream)
     label_filter = _parse_label_filter(stream)
     order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
@@ -99,7 +90,7 @@ def _parse_show_load(stream: TokenStream) -> ShowLoad:
             offset, limit = limit, stream.integer("a number of rows")
         elif stream.take("OFFSET"):
             offset = stream.integer("a number of rows")
-    return ShowLoad(database, label_filter, limit, offset, tuple(order))
+    return sql.ShowLoad(database, label_filter, limit, offset, tuple(order))
 
 
 def _parse_order(stream: TokenStream) -> tuple[str, bool]:
@@ -108,7 +99,7 @@ def _parse_order(stream: TokenStream) -> tuple[str, bool]:
     return column, stream.take_one_of("ASC", "DESC") == "DESC"
 
 
-def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
+def _parse_create(stream: TokenStream) -> sql.CreateRoutineLoad:
     job = parse_table_name(stream)
     table = stream.name("a table name") if stream.take("ON") else None
     merge_type = "APPEND"
@@ -124,10 +115,10 @@ def _parse_create(stream: TokenStream) -> CreateRoutineLoad:
     source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
     source_properties = stream.properties()
     comment = stream.string("a comment") if stream.take("COMMENT") else ""
-    return CreateRoutineLoad(job, table, clauses, properties, source, source_properties, comment)
+    return sql.CreateRoutineLoad(job, table, clauses, properties, source, source_properties, comment)
 
 
-def _parse_alter(stream: TokenStream) -> AlterRoutineLoad:
+def _parse_alter(stream: TokenStream) -> sql.AlterRoutineLoad:
     stream.need("FOR")
     job = parse_table_name(stream)
     clauses = _parse_clauses(stream, commas=True)
@@ -136,20 +127,20 @@ def _parse_alter(stream: TokenStream) -> AlterRoutineLoad:
     if stream.take("FROM"):
         source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
         source_properties = stream.properties()
-    return AlterRoutineLoad(job, clauses, properties, source, source_properties)
+    return sql.AlterRoutineLoad(job, clauses, properties, source, source_properties)
 
 
-def _parse_control(stream: TokenStream) -> ControlRoutineLoad:
+def _parse_control(stream: TokenStream) -> sql.ControlRoutineLoad:
     action = stream.tokens[0].text.upper()
     is_all = stream.tokens[1].text.upper() == "ALL"
     job = None
     if not is_all or stream.word() == "FOR":
         stream.need("FOR")
         job = parse_table_name(stream)
-    return ControlRoutineLoad(action, job)
+    return sql.ControlRoutineLoad(action, job)
 
 
-def _parse_show_routine(stream: TokenStream) -> ShowRoutineLoad:
+def _parse_show_routine(stream: TokenStream) -> sql.ShowRoutineLoad:
     words = [token.text.upper() for token in stream.tokens[1 : stream.at]]
     listed = "CREATE" if "CREATE" in words else "TASKS" if "TASK" in words else "JOBS"
     job = None
@@ -158,7 +149,7 @@ def _parse_show_routine(stream: TokenStream) -> ShowRoutineLoad:
         job = TableName(None, stream.string("a job name"))
     elif stream.take("FOR"):
         job = parse_table_name(stream)
-    return ShowRoutineLoad(listed, job, "ALL" in words, parse_like(stream))
+    return sql.ShowRoutineLoad(listed, job, "ALL" in words, parse_like(stream))
 
 
 _ROUTINE_ACTIONS: Final = tuple(
@@ -178,7 +169,7 @@ class ShowStreamLoad:
     """SHOW STREAM LOAD [FROM db] [WHERE LABEL = .. | LABEL LIKE .. [AND STATUS = ..]] [LIMIT n]."""
 
     database: str | None
-    filter: LabelFilter
+    filter: sql.LabelFilter
     limit: int | None
 
 
@@ -189,10 +180,10 @@ def _parse_show_stream(stream: TokenStream) -> ShowStreamLoad:
     return ShowStreamLoad(database, wanted, limit)
 
 
-def _parse_filter(stream: TokenStream) -> LabelFilter:
+def _parse_filter(stream: TokenStream) -> sql.LabelFilter:
     label, is_pattern, status = None, False, None
     if not stream.take("WHERE"):
-        return LabelFilter()
+        return sql.LabelFilter()
     while True:
         word = stream.take_one_of("LABEL", "STATUS") or stream.fail("LABEL or STATUS")
         if word == "STATUS":
@@ -202,7 +193,7 @@ def _parse_filter(stream: TokenStream) -> LabelFilter:
             is_pattern = (stream.take_one_of("=", "LIKE") or stream.fail("'=' or LIKE")) == "LIKE"
             label = stream.string("a label")
         if not stream.take("AND"):
-            return LabelFilter(label, is_pattern, status)
+            return sql.LabelFilter(label, is_pattern, status)
 
 
 def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
@@ -220,7 +211,7 @@ def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
     return text_rows(_HEADINGS, chosen[: statement.limit])
 
 
-def _pattern(wanted: LabelFilter) -> re.Pattern[str]:
+def _pattern(wanted: sql.LabelFilter) -> re.Pattern[str]:
     if wanted.label is None:
         return re.compile(".*", re.DOTALL)
     if not wanted.is_pattern:
@@ -260,9 +251,9 @@ _STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDE
                  "COMMENT ''", "LINES TERMINATED", "FORMAT AS", "COMPRESS_TYPE AS")  # fmt: skip
 
 
-def _parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> LoadClauses:
+def _parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: bool) -> sql.LoadClauses:
     """Reads clauses up to the first word that starts none; `commas` may separate them."""
-    clauses = LoadClauses(merge_type)
+    clauses = sql.LoadClauses(merge_type)
     while (changed := _clause(stream, clauses)) is not None:
         clauses = changed
         if commas:
@@ -270,7 +261,7 @@ def _parse_clauses(stream: TokenStream, merge_type: str = "APPEND", *, commas: b
     return clauses
 
 
-def _clause(stream: TokenStream, clauses: LoadClauses) -> LoadClauses | None:
+def _clause(stream: TokenStream, clauses: sql.LoadClauses) -> sql.LoadClauses | None:
     for words, field, parse in _CLAUSES:
         at = stream.at
         if stream.take(*words):
@@ -326,9 +317,9 @@ _CLAUSES: Final[tuple[tuple[tuple[str, ...], str, Callable[[TokenStream], Any]],
 )
 
 
-def _parse_label_filter(stream: TokenStream) -> LabelFilter:
+def _parse_label_filter(stream: TokenStream) -> sql.LabelFilter:
     """Parses `[WHERE LABEL = '..' | LABEL LIKE '..' [AND STATE = '..']]`, in either order."""
-    found = LabelFilter()
+    found = sql.LabelFilter()
     if not stream.take("WHERE"):
         return found
     while True:
@@ -344,17 +335,17 @@ def _parse_label_filter(stream: TokenStream) -> LabelFilter:
 
 
 KINDS: Final = (
-    _of_jobs(("LOAD LABEL",), LoadLabel, _parse_label, lambda jobs: jobs.submit),
-    _of_jobs(("SHOW LOAD",), ShowLoad, _parse_show_load, lambda jobs: jobs.show),
-    _of_jobs(
+    _kind(("LOAD LABEL",), sql.LoadLabel, _parse_label, lambda jobs: jobs.submit),
+    _kind(("SHOW LOAD",), sql.ShowLoad, _parse_show_load, lambda jobs: jobs.show),
+    _kind(
         ("CANCEL LOAD",),
-        CancelLoad,
-        lambda stream: CancelLoad(parse_database(stream), _parse_label_filter(stream)),
+        sql.CancelLoad,
+        lambda stream: sql.CancelLoad(parse_database(stream), _parse_label_filter(stream)),
         lambda jobs: jobs.cancel,
     ),
-    _of_jobs(("CREATE ROUTINE LOAD",), CreateRoutineLoad, _parse_create, lambda jobs: jobs.create_routine),
-    _of_jobs(("ALTER ROUTINE LOAD",), AlterRoutineLoad, _parse_alter, lambda jobs: jobs.alter_routine),
-    _of_jobs(_ROUTINE_ACTIONS, ControlRoutineLoad, _parse_control, lambda jobs: jobs.control_routine),
-    _of_jobs(_ROUTINE_SHOWS, ShowRoutineLoad, _parse_show_routine, lambda jobs: jobs.show_routine),
+    _kind(("CREATE ROUTINE LOAD",), sql.CreateRoutineLoad, _parse_create, lambda jobs: jobs.create_routine),
+    _kind(("ALTER ROUTINE LOAD",), sql.AlterRoutineLoad, _parse_alter, lambda jobs: jobs.alter_routine),
+    _kind(_ROUTINE_ACTIONS, sql.ControlRoutineLoad, _parse_control, lambda jobs: jobs.control_routine),
+    _kind(_ROUTINE_SHOWS, sql.ShowRoutineLoad, _parse_show_routine, lambda jobs: jobs.show_routine),
     StatementKind(("SHOW STREAM LOAD",), ShowStreamLoad, _parse_show_stream, _show_stream),
 )

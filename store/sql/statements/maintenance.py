@@ -22,15 +22,8 @@ from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.translate.predicates import scan_filter
 
 _HOUR: Final = 3600
-_VACUUM_METRICS: Final = (
-    "oldest_version",
-    "versions",
-    "segments",
-    "files",
-    "bytes",
-    "orphans",
-    "transactions",
-)
+_VACUUM_METRICS: Final = ("oldest_version", "versions", "segments", "files", "bytes", "orphans",
+                          "transactions")  # fmt: skip
 _COMPACTION_METRICS: Final = ("version", "segments_before", "segments_after", "segments_lost", "rows",
                               "rows_removed", "tombstones_removed", "bytes_read", "bytes_written",
                               "milliseconds")  # fmt: skip

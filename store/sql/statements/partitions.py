@@ -62,7 +62,9 @@ def _show(statement: ShowPartitions, session: Session) -> Result:
         found = partition_counts(snapshot) if partitioning is not None else [(whole, snapshot.count())]
         distribution, _, buckets = snapshot.schema.distribution.partition(" BUCKETS ")
         hashed = distribution.removeprefix("HASH(").removesuffix(")").replace("`", "")
-        moment = datetime.fromtimestamp(_changed_ms(table, snapshot.version) // 1000, UTC)
+        with table.catalog.read() as tx:
+            changed_ms = version_time_ms(tx, table.id, snapshot.version)
+        moment = datetime.fromtimestamp(changed_ms // 1000, UTC)
         lines = [
             (str(number), p.name, str(snapshot.version), f"{moment:%Y-%m-%d %H:%M:%S}", "NORMAL", key,
              _range(p), hashed, buckets or "AUTO", "1", str(count))
@@ -70,11 +72,6 @@ def _show(statement: ShowPartitions, session: Session) -> Result:
             if statement.name is None or p.name == statement.name
         ]  # fmt: skip
     return text_rows(_HEADINGS, lines)
-
-
-def _changed_ms(table: Table, version: int) -> int:
-    with table.catalog.read() as tx:
-        return version_time_ms(tx, table.id, version)
 
 
 def _range(partition: Partition) -> str:

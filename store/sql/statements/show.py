@@ -125,7 +125,8 @@ def _parse_processes(stream: TokenStream) -> ShowProcesses:
 def _processes(statement: ShowProcesses, session: Session) -> Result:
     headings = ("CurrentConnected", "Id", "User", "Host", "LoginTime", "Catalog", "Db", "Command", "Time",
                 "State", "QueryId", "Info")  # fmt: skip
-    may_see_all = session.user is None or _is_admin(session)
+    account = session.store.accounts.find(session.user) if session.user is not None else None
+    may_see_all = session.user is None or (account is not None and account.may("ADMIN"))
     own = session.server.connection_id
     rows = [
         ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
@@ -135,11 +136,6 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
         if may_see_all or p.user == session.user
     ]  # fmt: skip
     return text_rows(headings, rows)
-
-
-def _is_admin(session: Session) -> bool:
-    account = session.store.accounts.find(session.user or "")
-    return account is not None and account.may("ADMIN")
 
 
 @dataclass(frozen=True)
