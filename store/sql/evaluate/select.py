@@ -145,11 +145,7 @@ def _evaluated(
 def _duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[duck.Source, bool]:
     """Returns the source that DuckDB reads for a relation, and whether it marks live rows.
 
-    A source that does not mark live rows drops the others.
-
-    Args:
-        grouped: names, in lower case, of columns that the query groups by.
-        deleted: tombstones count as rows (T8).
+    A source that does not mark live rows drops the others. `grouped` holds columns in lower case.
     """
     schema = relation.scanned_schema()
     if relation.partitions or not isinstance(relation.snapshot, Snapshot) or relation.keys is not None:
@@ -167,8 +163,7 @@ def _duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tup
 def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     """Returns whether DuckDB decides the conditions sooner than a scan that yields only satisfying rows.
 
-    DuckDB compares numbers in place, on its own threads. Texts it must first convert to its own form, unless
-    they are dictionary-encoded.
+    DuckDB compares numbers in place, on its own threads. It converts texts that are not dictionary-encoded.
     """
     snapshot = relation.snapshot
     if not isinstance(snapshot, Snapshot) or not relation.is_decided_once:

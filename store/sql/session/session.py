@@ -271,8 +271,7 @@ class Session:
 class _StatementVersions:
     """The version of each table that one statement reads, held until the statement ends.
 
-    Attributes:
-        logged: tables whose transaction remembers the reads, by `id` of the snapshot.
+    `logged` holds tables whose transaction remembers the reads, by `id` of the snapshot.
     """
 
     def __init__(self, session: Session, held: ExitStack, target: TransactionTable | None) -> None:

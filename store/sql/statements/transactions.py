@@ -56,9 +56,7 @@ class ShowTransaction:
 
 def _parse_begin(stream: TokenStream) -> Begin:
     stream.take("WORK")
-    if not stream.take("WITH"):
-        return Begin()
-    if stream.take("CONSISTENT", "SNAPSHOT"):
+    if not stream.take("WITH") or stream.take("CONSISTENT", "SNAPSHOT"):
         return Begin()
     stream.need("LABEL")
     return Begin(stream.word_or_string("a label"))

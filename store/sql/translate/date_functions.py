@@ -275,12 +275,10 @@ def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) 
 
 
 def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `week` and `yearweek` with MySQL's modes.
+    """Translates `week` and `yearweek` with MySQL's modes; `yearweek` knows no week 0.
 
-    A mode determines the day a week starts on, and which week is the first of a year.
-
-    Mode 0 starts on Sunday, days before the first Sunday are week 0; modes 1 and 3 count as ISO 8601 does, 2
-    as 0 without a week 0. `yearweek` knows no week 0.
+    In mode 0 weeks start on Sunday, and days before the first Sunday are week 0. Modes 1 and 3 count as ISO
+    8601 does, 2 as 0 without a week 0.
     """
     mode = literal_integer(name, arguments[1]) if len(arguments) == 2 else 0
     if mode not in (0, 1, 2, 3):

@@ -177,12 +177,7 @@ def _column_of(node: exp.Expr) -> exp.Column | None:
 
 
 def _conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
-    """Returns the conditions that together are equivalent to a node, None when a scan cannot decide it.
-
-    Args:
-        node: of a form for which `_column_of` finds a column.
-        name, kind: the column's name for the scan, and its type.
-    """
+    """Returns the conditions equivalent to a node with a `_column_of`, None when a scan cannot decide it."""
     if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.is_nested:
         return _null_test(node, name)
     if isinstance(node, exp.Between):

@@ -179,7 +179,7 @@ def run_update(
         if ambiguous:
             opened.warnings.append(
                 f"{ambiguous} {'row was' if ambiguous == 1 else 'rows were'} matched by several rows that "
-                "assign different values; of those the largest were taken"
+                "assign different values; the largest of those was assigned"
             )
     return len(rows), opened.change(rows) if len(rows) else None
 

@@ -224,9 +224,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
 
 
 def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
-    """Converts the values that source rows equate with the key to keys.
-
-    The result is None when other keys may equal them too.
+    """Converts the values that source rows equate with the key; None when other keys may equal them too.
 
     A number outside of the column's type equals no key. A text or time that cannot be converted may equal
     one, and a number equals several texts.
