@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError
 
 DUPLICATE: Final = "DUPLICATE"

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     TransactionStatus,
@@ -25,7 +26,6 @@ from seqstore.store.catalog.transaction_record import (
     now_ms,
     read_transaction,
 )
-from seqstore.store.runtime.records import unpack
 
 _BATCH: Final = 2_000  # records per transaction of the catalog, so that loads wait briefly
 
@@ -50,8 +50,8 @@ def forget_transactions(store_catalog: Catalog, keep_seconds: int, *, dry_run: b
 
 
 def _begun_before(tx: CatalogTransaction, before_ms: int) -> Iterator[TransactionRecord]:
-    for _, raw in tx.items("txns"):
-        record = TransactionRecord.from_record(unpack(raw))
+    for _, stored in tx.records("txns"):
+        record = TransactionRecord.from_record(stored)
         if record.begun_ms > before_ms:
             return
         yield record

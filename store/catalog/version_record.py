@@ -1,4 +1,4 @@
-"""The records of the versions of tables: database `versions`, by table id | version.
+"""The records of the versions of tables: databases `versions` and `bitmaps`, by table id | version.
 
 A record names what made the version, the segments that it added and dropped, its metrics, and the commit info
 against which later transactions are checked. It stays as long as a transaction that reads an older version
@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyroaring import BitMap
+
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.runtime.records import unpack
+from seqstore.store.segment.delete_bitmap import HiddenRows
 
 
 @dataclass(frozen=True)
@@ -201,5 +203,21 @@ def version_time_ms(tx: CatalogTransaction, table_id: int, version: int) -> int:
 
 def version_records(tx: CatalogTransaction, table_id: int) -> Iterator[tuple[int, VersionRecord]]:
     """Yields the versions of a table that the history has, and their records, oldest first."""
-    for key, raw in tx.items("versions", catalog.table_key(table_id)):
-        yield int.from_bytes(key[8:]), VersionRecord.from_record(unpack(raw))
+    for key, record in tx.records("versions", catalog.table_key(table_id)):
+        yield int.from_bytes(key[8:]), VersionRecord.from_record(record)
+
+
+def encode_hidden(hidden: HiddenRows) -> bytes:
+    """Encodes a delete bitmap record (segment.delete_bitmap)."""
+    return catalog.pack({segment: rows.serialize() for segment, rows in hidden.items()})
+
+
+def decode_hidden(data: bytes) -> HiddenRows:
+    """Decodes a record of `encode_hidden`."""
+    return {segment: BitMap.deserialize(rows) for segment, rows in catalog.unpack(data).items()}
+
+
+def read_hidden(tx: CatalogTransaction, table_id: int, version: int) -> HiddenRows:
+    """Reads the delete bitmap record of a version, empty when it wrote none."""
+    raw = tx.get_raw("bitmaps", catalog.version_key(table_id, version))
+    return {} if raw is None else decode_hidden(raw)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction, segment_key
+from seqstore.store.catalog.catalog import CatalogTransaction, segment_key
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.errors import AlreadyExistsError, CorruptionError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
@@ -114,7 +115,7 @@ def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) 
         for load in writer.pending.loads:
             load.refuse_ended(loader.disk, loader.directory)
         for name in writer.pending.kept:
-            if tx.get_raw("segments", segment_key(writer.table.id, name)) is not None:
+            if tx.get("segments", segment_key(writer.table.id, name)) is not None:
                 raise AlreadyExistsError(
                     f"{writer.table.name}: segment {name} was published before; stage the rows again to load "
                     "them again",

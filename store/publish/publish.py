@@ -36,7 +36,9 @@ from seqstore.store.catalog.version_record import (
     CommitInfo,
     VersionMetrics,
     VersionRecord,
+    encode_hidden,
     put_version_record,
+    read_hidden,
     version_time_ms,
 )
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
@@ -44,10 +46,8 @@ from seqstore.store.conflict.conflict_errors import committed_name, creation, cu
 from seqstore.store.conflict.isolation import recreated_error, schema_error
 from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.read.table_state import read_hidden
 from seqstore.store.runtime import failpoint
-from seqstore.store.segment import delete_bitmap
-from seqstore.store.segment.delete_bitmap import bitmap_of
+from seqstore.store.segment.delete_bitmap import bitmap_of, children, unite
 from seqstore.store.segment.segment import INLINE, Segment
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -231,12 +231,12 @@ def put_version(
         key = catalog.segment_key(table_id, segment_id)
         tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
     hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
-    covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
-    union = delete_bitmap.unite(covered)
+    covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in children(version))]
+    union = unite(covered)
     if len(covered) > 1:  # no later version has the segments that were dropped before this one (K6)
         union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
     if union:
-        tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
+        tx.put_raw("bitmaps", catalog.version_key(table_id, version), encode_hidden(union))
     record = VersionRecord(
         write.revision,
         transaction.id,

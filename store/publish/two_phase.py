@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transaction
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.auto_increment import IdSource
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
 from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records

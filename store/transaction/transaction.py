@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation, level_of
@@ -45,7 +45,6 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
-from seqstore.store.runtime.records import unpack
 from seqstore.store.schema.isolation_level import parse_isolation_level
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
@@ -118,7 +117,7 @@ class Transaction:
         with catalog.read() as tx:
             if options.database is not None:
                 self._database = records.require_database(tx, options.database)
-            self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
+            self._heads = {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}
         if self._database and options.label is not None:
             self._refuse_used_label(self._database)
 
