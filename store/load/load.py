@@ -36,12 +36,12 @@ from seqstore.store.fill.delta_file import read_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.load.write_task import StagedRows
-from seqstore.store.publish.commit import Also, commit
+from seqstore.store.publish.commit import Also, commit, milliseconds_since
 from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
-from seqstore.store.publish.write_states import WriteTarget
+from seqstore.store.publish.write_states import PendingWrite, WriteTarget
 from seqstore.store.runtime.internal import internal
 from seqstore.store.segment.checked_rows import CheckedRows
 
@@ -202,12 +202,12 @@ class Load:
             if len(delta):
                 self._writer.add_delta(delta, filling, counts)
             else:
-                self._writer.count(counts)
+                self._writer.add(PendingWrite(metrics=counts))
         else:
             pieces, rejected = self._checker.check_pieces(batch)
             self._writer.add_rows(*pieces, rejected=len(rejected))
         if rejected:
-            before = self._writer.metrics.rows_total - len(batch)
+            before = self._writer.pending.metrics.rows_total - len(batch)
             limit = self._table.settings.rejected_rows_max - len(self._rejected)
             self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
         return rejected
@@ -246,7 +246,7 @@ class Load:
             raise InvalidInputError(
                 f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
             )
-        self._writer.replace_rows(ReplaceWhere(filter))
+        self._writer.add(PendingWrite(replace_where=ReplaceWhere(filter)))
 
     def require_revision(self, revision: int) -> None:
         """Refuses rows that were made for another schema revision than the load's.
@@ -294,15 +294,14 @@ class Load:
         self._rejected += staged.rejected[
             : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
         ]
-        self._writer.count(
-            VersionMetrics(
-                rows_total=staged.rows_total,
-                rows_loaded=staged.rows_total - staged.rows_filtered,
-                rows_filtered=staged.rows_filtered,
-                rows_superseded=staged.rows_superseded,
-                bytes_written=staged.bytes_written,
-            )
+        counts = VersionMetrics(
+            rows_total=staged.rows_total,
+            rows_loaded=staged.rows_total - staged.rows_filtered,
+            rows_filtered=staged.rows_filtered,
+            rows_superseded=staged.rows_superseded,
+            bytes_written=staged.bytes_written,
         )
+        self._writer.add(PendingWrite(metrics=counts))
 
     def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
         """Publishes the rows written as one version.
@@ -328,7 +327,7 @@ class Load:
                 self._transaction,
                 [self._writer],
                 label_keep_seconds=self._table.settings.label_keep_seconds,
-                elapsed=self._elapsed,
+                started=self._started,
                 also=also,
             )
         except CommitUnknownError:
@@ -365,7 +364,7 @@ class Load:
             rows_replaced=metrics.rows_replaced,
             rows_deleted=metrics.rows_deleted,
             bytes_written=metrics.bytes_written,
-            milliseconds=self._elapsed(),
+            milliseconds=milliseconds_since(self._started),
             rejected=self._rejected,
             status=status,
         )
@@ -395,7 +394,7 @@ class Load:
                 self._transaction,
                 [self._writer],
                 keep_seconds=self._table.settings.precommitted_keep_seconds,
-                elapsed=self._elapsed,
+                started=self._started,
             )
         except CommitUnknownError:
             self._is_open = False  # nothing may be removed: the transaction may be pre-committed
@@ -416,7 +415,8 @@ class Load:
         self._writer.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
-        total, filtered = self._writer.metrics.rows_total, self._writer.metrics.rows_filtered
+        metrics = self._writer.pending.metrics
+        total, filtered = metrics.rows_total, metrics.rows_filtered
         # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
         if not filtered or filtered / total <= max_filter_ratio:
             return
@@ -442,9 +442,6 @@ class Load:
                 ):  # else another process has ended it
                     transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
-
-    def _elapsed(self) -> int:
-        return round((time.monotonic() - self._started) * 1000)
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -31,6 +31,7 @@ from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
 from seqstore.store.errors import StoreError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.publish.write_states import bytes_of
 from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.segment import INLINE, SegmentMeta
 from seqstore.store.segment.stager import Stager
@@ -196,6 +197,6 @@ def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedR
     share = StagedRows(
         tuple((segment.meta, segment.payload) for segment in staged.segments),
         rows_superseded=staged.superseded,
-        bytes_written=sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),
+        bytes_written=bytes_of(staged.segments),
     )
     return share, rejected

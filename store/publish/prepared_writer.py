@@ -24,8 +24,15 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
-from seqstore.store.publish.write_parts import DeltaPart, Part, RowPart
-from seqstore.store.publish.write_states import FilledWrite, PendingWrite, StoredWrite, WriteTarget
+from seqstore.store.publish.write_states import (
+    DeltaPart,
+    FilledWrite,
+    Part,
+    PendingWrite,
+    RowPart,
+    StoredWrite,
+    WriteTarget,
+)
 from seqstore.store.segment.segment import Segment, SegmentMeta
 
 if TYPE_CHECKING:
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 def writer_to_record(writer: TableWriter) -> dict[str, Any]:
     """Returns everything that a prepared writer holds; its files are durable."""
     target, prepared = writer.target, writer.prepared
-    filled, pending = prepared.filled, prepared.pending
+    filled, pending = prepared.filled, prepared.filled.pending
     files = writer.write_delta_files()
     held = {segment.meta.id: segment for segment in writer.segments}
     where = pending.replace_where

@@ -17,6 +17,7 @@ label, commits or aborts it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
-from seqstore.store.publish.commit import commit, require_unpublished
+from seqstore.store.publish.commit import commit, milliseconds_since
 from seqstore.store.publish.prepared_writer import (
     delete_delta_files,
     writer_from_record,
@@ -49,14 +50,14 @@ def precommit(
     writers: Sequence[TableWriter],
     *,
     keep_seconds: int,
-    elapsed: Callable[[], int],
+    started: float,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
     """Runs the first phase.
 
     Args:
         record: PREPARE, with an id.
         keep_seconds: after how long the transaction expires.
-        elapsed: milliseconds since the transaction began.
+        started: when the transaction began, by `time.monotonic`.
 
     Returns:
         The transaction as stored, and the share of each table as of now.
@@ -68,12 +69,13 @@ def precommit(
     for writer in writers:
         writer.prepare()
         failpoint.hit("load.staged")
-    writes = [writer.table_write(elapsed()) for writer in writers]
+    writes = [writer.table_write(milliseconds_since(started)) for writer in writers]
     prepared = [(writer.table.id, writer_to_record(writer)) for writer in writers]
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
         transaction.require_unchanged(tx, record)
-        require_unpublished(tx, writers)
+        for writer in writers:
+            writer.require_unpublished(tx)
         for table_id, content in prepared:
             tx.put("prepared", records.prepared_key(record.id, table_id), content)
         done = transaction.precommitted(record, keep_seconds)
@@ -103,13 +105,13 @@ def commit_prepared(
     try:
         for table_id, content in prepared.items():
             writers.append(writer_from_record(open_table(table_id), record, content))
-        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
+        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.pending.has_written))
         done, _ = commit(
             catalog,
             record,
             writers,
             label_keep_seconds=label_keep_seconds,
-            elapsed=lambda: transaction.now_ms() - record.begun_ms,
+            started=time.monotonic() - (transaction.now_ms() - record.begun_ms) / 1000,
         )
     except CommitUnknownError:
         raise

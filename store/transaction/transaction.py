@@ -279,7 +279,7 @@ class Transaction:
                 record,
                 writers,
                 label_keep_seconds=self._settings.label_keep_seconds,
-                elapsed=self._elapsed,
+                started=self._started,
                 also=also,
             )
 
@@ -312,7 +312,7 @@ class Transaction:
         record, writers = self._parts()
         keep = self._settings.precommitted_keep_seconds
         with self._ending():
-            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
+            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, started=self._started)
         warnings = self._warnings(writes)
         return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, warnings)
 
@@ -353,9 +353,6 @@ class Transaction:
 
     def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
         return tuple(_lowered(w) for w in writes if w.metrics.rows_late and w.table_id in self._updated)
-
-    def _elapsed(self) -> int:
-        return round((time.monotonic() - self._started) * 1000)
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""

@@ -68,11 +68,11 @@ class StatementLoad(Load):
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
         self._check_ratio(max_filter_ratio)
-        metrics = self._writer.metrics
-        self._owner.writer.absorb(self._writer)
+        pending = self._writer.pending
+        self._owner.writer.add(pending)
         self._is_open = False
         record = replace(self._transaction, id=self.txn_id, label=self.label)
-        return self._result(record, metrics, record.status)
+        return self._result(record, pending.metrics, record.status)
 
     def changes_rows_read(self) -> None:
         """Says that the rows to write were read by the transaction, and some cells computed anew."""
@@ -191,7 +191,9 @@ class TransactionTable:
     @property
     def writes(self) -> bool:
         """Whether the commit stores something on the table: rows, or the pair of an idempotent write."""
-        return self.writer.has_written or (self._was_written and self.app is not None and not self.is_skipped)
+        return self.writer.pending.has_written or (
+            self._was_written and self.app is not None and not self.is_skipped
+        )
 
     @property
     def takes_part(self) -> bool:
