@@ -48,7 +48,7 @@ def writer_to_record(writer: TableWriter) -> dict[str, Any]:
     where = pending.replace_where
     return {
         "revision": target.schema.revision,
-        "app": target.app.__dict__ if target.app is not None else None,
+        "app": target.app.to_record() if target.app is not None else None,
         "snapshot": prepared.state.version,
         "segments": {
             name: {"meta": segment.meta.to_record(), "payload": segment.payload}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.app_ids import AppPair
+from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import MergeType, UpdateMode
@@ -152,15 +152,13 @@ class TransactionTable:
         base: LoadableTable,
         isolation: Isolation,
         lease: Lease,
-        app: AppPair | None = None,
+        app: AppWrite | None = None,
     ) -> None:
         self.transaction = transaction
         self.base = base
         self.isolation = isolation
         self.app = app
-        target = WriteTarget.of(
-            base, isolation.base.schema, transaction.operation, isolation, app.write if app else None
-        )
+        target = WriteTarget.of(base, isolation.base.schema, transaction.operation, isolation, app)
         self.writer = TableWriter(target)
         self._was_written = False
         self.is_muted = False
