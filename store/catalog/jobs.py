@@ -65,7 +65,7 @@ class Jobs:
         return job_id
 
     def all_within(self, tx: CatalogTransaction) -> dict[int, Record]:
-        """Returns every job by its number, oldest first."""
+        """Works as `all`, as a part of a larger transaction."""
         found = tx.records("jobs")
         return {int.from_bytes(key): stored["job"] for key, stored in found if stored["kind"] == self._kind}
 

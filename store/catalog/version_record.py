@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.segment.delete_bitmap import HiddenRows
+from seqstore.store.segment.delete_bitmap import HiddenRows, children, unite
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,8 @@ class CommitInfo:
     app: tuple[str, int] | None = None
 
     def to_record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "blind": self.is_blind,
-            "columns": sorted(self.columns) if self.columns is not None else None,
-        }
+        columns = sorted(self.columns) if self.columns is not None else None
+        record: dict[str, Any] = {"blind": self.is_blind, "columns": columns}
         if not self.is_blind:
             record["read_version"] = self.read_version
             record["level"] = str(self.level)
@@ -82,13 +80,8 @@ class CommitInfo:
             record["tables"] = self.tables
         if self.is_unchecked:
             record["unchecked"] = True
-        if self.changes:
-            record["changes"] = list(self.changes)
-        if self.features:
-            record["features"] = list(self.features)
-        if self.app is not None:
-            record["app"] = list(self.app)
-        return record
+        lists = {"changes": self.changes, "features": self.features, "app": self.app}
+        return record | {name: list(values) for name, values in lists.items() if values}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> CommitInfo:
@@ -185,8 +178,36 @@ class VersionRecord:
         )
 
 
-def put_version_record(tx: CatalogTransaction, table_id: int, version: int, record: VersionRecord) -> None:
-    tx.put("versions", catalog.version_key(table_id, version), record.to_record())
+def put_version_record(
+    tx: CatalogTransaction,
+    table_id: int,
+    version: int,
+    record: VersionRecord,
+    hidden: HiddenRows | None = None,
+) -> None:
+    """Stores a version, with a time that is not before that of the version before.
+
+    Args:
+        hidden: the rows that it hides; its own record of them covers those of earlier versions too.
+    """
+    stored = record.to_record()
+    key, before = catalog.version_key(table_id, version), catalog.version_key(table_id, version - 1)
+    earlier = tx.get("versions", before)
+    if earlier is not None:
+        stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
+    tx.put("versions", key, stored)
+    hidden = hidden or {}
+    covered = [read_hidden(tx, table_id, child) for child in children(version)]
+    union = unite([hidden, *covered])
+    if covered:  # no later version has the segments that were dropped before this one (K6)
+        union = {name: rows for name, rows in union.items() if name in hidden or _is_live(tx, table_id, name)}
+    if union:
+        tx.put_raw("bitmaps", key, encode_hidden(union))
+
+
+def _is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
+    record = tx.get("segments", catalog.segment_key(table_id, segment_id))
+    return record is not None and not record["dropped"]
 
 
 def read_version_record(tx: CatalogTransaction, table_id: int, version: int) -> VersionRecord | None:

@@ -36,7 +36,7 @@ from seqstore.store.fill.delta_file import read_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.load.write_task import StagedRows
-from seqstore.store.publish.commit import Also, commit, milliseconds_since
+from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
@@ -184,7 +184,7 @@ class Load:
         given = 0
         rejected: list[RejectedRow] = []
         for batch in tables_of(data):
-            masks = {name: mask[given : given + len(batch)] for name, mask in (supplied or {}).items()}
+            masks = supplied and {name: mask[given : given + len(batch)] for name, mask in supplied.items()}
             left_out = self._write(batch, masks)
             rejected += [replace(row, row=row.row + given) for row in left_out]
             given += len(batch)
@@ -354,7 +354,7 @@ class Load:
     def _result(
         self, done: TransactionRecord, metrics: VersionMetrics, status: str = TransactionStatus.VISIBLE
     ) -> LoadResult:
-        counts = {**metrics.__dict__, "milliseconds": milliseconds_since(self._started)}
+        counts = {**metrics.__dict__, "milliseconds": round((time.monotonic() - self._started) * 1000)}
         return LoadResult(done.id, done.label, done.version, **counts, rejected=self._rejected, status=status)
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:

@@ -67,47 +67,34 @@ def _commit(
     started: float,
     also: Also | None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    def publish_all(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
-        for writer in writers:
-            writer.require_unpublished(tx)
-        milliseconds = milliseconds_since(started)
-        writes = [writer.table_write(milliseconds) for writer in writers]
-        done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
-        if also is not None:
-            also(tx, done)
-        for writer in writers:
-            writer.publish_state(tx, done.versions[writer.table.name])
-        return done, writes
-
-    def publish_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
-        for writer in writers:
-            writer.prepare()
-            writer.align(writer.table.advance(tx, None), tx)
-        return publish_all(tx)
-
     def catch_up() -> None:
         for writer in writers:
             writer.catch_up()
 
-    for _ in range(_prepare(writers)):
+    for tries_left in reversed(range(_prepare(writers) + 1)):
+        is_last = not tries_left
+        writes: list[TableWrite] = []
         try:
-            with catalog.write() as tx:
-                done, writes = publish_all(tx)
+            with catalog.write(catch_up if is_last else None) as tx:
+                milliseconds = round((time.monotonic() - started) * 1000)
+                for writer in writers:
+                    if is_last:
+                        writer.align_within(tx)
+                    writer.require_unpublished(tx)
+                    writes.append(writer.table_write(milliseconds))
+                done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
+                if also is not None:
+                    also(tx, done)
+                for writer in writers:
+                    writer.publish_state(tx, done.versions[writer.table.name])
             break
         except HeadMoved:
             for writer in writers:
                 writer.align(writer.table.state())
-    else:
-        with catalog.write(catch_up) as tx:
-            done, writes = publish_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:
         writer.published()
     return done, writes
-
-
-def milliseconds_since(started: float) -> int:
-    return round((time.monotonic() - started) * 1000)
 
 
 def _prepare(writers: Sequence[TableWriter]) -> int:

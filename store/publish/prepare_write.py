@@ -61,16 +61,14 @@ class Filling:
         self._rows_superseded += staged.superseded
         return staged.segments
 
-    def sync(self, segments: Sequence[Segment]) -> None:
-        """Makes the names of segment files durable."""
+    def finish(self, pending: PendingWrite, segments: Sequence[Segment]) -> PendingWrite:
+        """Makes the names of segment files durable; returns a write with the staged ones in its metrics."""
         if have_files(segments):
             self._stager.sync()
-
-    def counted(self, pending: PendingWrite) -> PendingWrite:
-        """Returns a write with the segments in its metrics."""
         if not self._staged:
             return pending
-        more = VersionMetrics(rows_superseded=self._rows_superseded, bytes_written=bytes_of(self._staged))
+        size = bytes_of(self._staged)
+        more = VersionMetrics(rows_superseded=self._rows_superseded, bytes_written=size)
         return replace(pending, metrics=pending.metrics + more)
 
     def __enter__(self) -> Filling:
@@ -103,12 +101,12 @@ def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) ->
         for segment in added:
             planner.add(segment, known)
         published += added
-    filling.sync(published)
     plan = planner.finish()
     if pending.replace_where is not None:
         plan = plan_replace_where(state, published, pending.replace_where)
-    segments = (tuple(filled), tuple(published))
-    return PreparedWrite(FilledWrite(filling.counted(pending), *segments, {}, late, superseded), state, plan)
+    counted = filling.finish(pending, published)
+    done = FilledWrite(counted, tuple(filled), tuple(published), {}, late, superseded)
+    return PreparedWrite(done, state, plan)
 
 
 def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> PreparedWrite:
@@ -176,10 +174,8 @@ def _filled_again(
     options = replace(part.options, refuse_new_keys=False, again=True)
     stale = _set_aside(filled, delta, part.schema)
     segments = (*filled.filled, *filling.stage(fill(delta, now, options).rows))
-    filling.sync(segments)
-    return replace(
-        filled, pending=filling.counted(filled.pending), filled=segments, published=segments, stale=stale
-    )
+    pending = filling.finish(filled.pending, segments)
+    return replace(filled, pending=pending, filled=segments, published=segments, stale=stale)
 
 
 def _set_aside(filled: FilledWrite, touched: Delta, schema: TableSchema) -> dict[str, Positions]:

@@ -106,11 +106,11 @@ class TableWriter:
         Args:
             rejected: rows that were given with them and left out, for the metrics.
         """
-        rows = sum(map(len, pieces))
+        rows, pending = sum(map(len, pieces)), self.pending
         staged = self.target.stager.stage(*pieces)
         size = bytes_of(staged.segments)
         counts = VersionMetrics(rows + rejected, rows, rejected, staged.superseded, bytes_written=size)
-        self.add(PendingWrite((RowPart(staged.segments),), counts))
+        self._revise(pending.followed_by(PendingWrite((RowPart(staged.segments),), counts)))
         self._limit_indexes()
 
     def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]], load: StagingId) -> None:
@@ -208,6 +208,15 @@ class TableWriter:
             )
             raise recreated_error(current, committed) from error
 
+    def align_within(self, tx: CatalogTransaction) -> None:
+        """Prepares the write, or brings it up to the newest version, within the transaction to publish it.
+
+        Raises:
+            ConflictError: rows that were read have changed.
+        """
+        self.prepare()
+        self.align(self.table.advance(tx, None), tx)
+
     def align(self, now: TableState, tx: CatalogTransaction | None = None) -> None:
         """Brings the plan up to a newer state.
 
@@ -257,7 +266,8 @@ class TableWriter:
         filled, plan, pending = prepared.filled, prepared.plan, prepared.filled.pending
         replaced, deleted, lost = plan.effects()
         late, too_late = plan.rows_late, plan.rows_too_late
-        self._refuse_too_late(too_late)
+        if too_late and target.schema.refuses_too_late:
+            raise self._too_late(too_late)
         refuse_changes(target.schema, self.table.name, target.operation, replaced + deleted)
         superseded = pending.metrics.rows_superseded + filled.rows_superseded
         if not pending.has_deltas:  # else they are rows that were filled again, not other rows
@@ -311,17 +321,16 @@ class TableWriter:
             is_unchecked=isolation.is_unchecked,
         )
 
-    def _refuse_too_late(self, count: int) -> None:
-        """Raises, by option, for rows that may have been deleted long ago, instead of counting them."""
-        if count and self.target.schema.refuses_too_late:
-            raise LoadRejectedError(
-                f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
-                "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; "
-                "leave them out, or set the table's too_late_rows to count",
-                kind="too_late",
-                rejected=[],
-                total=self.pending.metrics.rows_total,
-            )
+    def _too_late(self, count: int) -> LoadRejectedError:
+        """Returns the error for rows that may have been deleted long ago, where they are not just counted."""
+        return LoadRejectedError(
+            f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
+            "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; "
+            "leave them out, or set the table's too_late_rows to count",
+            kind="too_late",
+            rejected=[],
+            total=self.pending.metrics.rows_total,
+        )
 
     def publish_state(self, tx: CatalogTransaction, version: int) -> None:
         """Derives the state of the version just stored, without reading the catalog."""

@@ -27,7 +27,7 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
-from seqstore.store.publish.commit import commit, milliseconds_since
+from seqstore.store.publish.commit import commit
 from seqstore.store.publish.prepared_writer import (
     delete_delta_files,
     writer_from_record,
@@ -69,7 +69,8 @@ def precommit(
     for writer in writers:
         writer.prepare()
         failpoint.hit("load.staged")
-    writes = [writer.table_write(milliseconds_since(started)) for writer in writers]
+    milliseconds = round((time.monotonic() - started) * 1000)
+    writes = [writer.table_write(milliseconds) for writer in writers]
     prepared = [(writer.table.id, writer_to_record(writer)) for writer in writers]
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
@@ -113,11 +114,10 @@ def commit_prepared(
             label_keep_seconds=label_keep_seconds,
             started=time.monotonic() - (transaction.now_ms() - record.begun_ms) / 1000,
         )
-    except CommitUnknownError:
-        raise
-    except BaseException:
-        for writer in writers:
-            writer.delete_files()
+    except BaseException as error:
+        if not isinstance(error, CommitUnknownError):
+            for writer in writers:
+                writer.delete_files()
         raise
     for writer in writers:
         delete_delta_files(writer.table, prepared[writer.table.id])
@@ -167,11 +167,9 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
 
 def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:
     record = transaction.read_transaction(tx, txn_id)
-    return (
-        record is not None
-        and record.status == TransactionStatus.PRECOMMITTED
-        and not transaction.abandoned_reason(record)
-    )
+    if record is None or record.status != TransactionStatus.PRECOMMITTED:
+        return False
+    return not transaction.abandoned_reason(record)
 
 
 def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None) -> TransactionRecord:
@@ -180,14 +178,14 @@ def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None
     Raises:
         NotFoundError: the database has none of that id or label.
     """
+    record = None
     if (txn_id is None) == (label is None):
         raise InvalidInputError("name a transaction by its id or by its label, one of both", kind="bad_txn")
     with catalog.read() as tx:
         database_id = records.require_database(tx, database)
         if label is not None:
             record = transaction.find_label(tx, database_id, label)
-        else:
-            assert txn_id is not None
+        elif txn_id is not None:
             record = transaction.read_transaction(tx, txn_id)
     if record is None or record.database != database_id:
         named = txn_id if label is None else label

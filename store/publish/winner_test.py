@@ -250,7 +250,7 @@ def _test_segment(
             lost_to_own = int(np.isin(matches.slots[lost_now], to_own).sum())
             plan.lost_to_own[segment.meta.id] = plan.lost_to_own.get(segment.meta.id, 0) + lost_to_own
             matches, staged_positions = matches.take(~lost_now), staged_positions[~lost_now]
-    for slot, rows in rows_by_slot(matches.slots):
+    for slot, rows in list(rows_by_slot(matches.slots)):
         live = state.segments[slot]
         positions = matches.positions[rows]
         # A row of the load's own earlier segments was never seen by a reader.
