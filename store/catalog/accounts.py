@@ -97,7 +97,14 @@ class Accounts:
             AlreadyExistsError: the user exists, and `if_not_exists` is False.
             InvalidInputError: the name or the password is too long, or the name is empty.
         """
-        account = _with_password(Account(_check_name(name)), password)
+        printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
+        if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
+            raise InvalidInputError(
+                f"user name {name[:80]!r}: expected 1 to {_NAME_BYTES_MAX} bytes of printable text "
+                "without blanks and ':'",
+                kind="bad_user",
+            )
+        account = _with_password(Account(name), password)
         with self._catalog.write() as tx:
             if _find(tx, name) is None:
                 _put(tx, account)
@@ -245,17 +252,6 @@ def _with_password(account: Account, password: str) -> Account:
     twice = hashlib.sha1(hashlib.sha1(secret).digest()).digest()
     slow_hash = hashlib.scrypt(secret, salt=salt, **_SCRYPT)
     return replace(account, salt=salt, slow_hash=slow_hash, mysql_hash=twice)
-
-
-def _check_name(name: str) -> str:
-    printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
-    if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
-        raise InvalidInputError(
-            f"user name {name[:80]!r}: expected 1 to {_NAME_BYTES_MAX} bytes of printable text "
-            "without blanks and ':'",
-            kind="bad_user",
-        )
-    return name
 
 
 def _check_privileges(privileges: Iterable[str]) -> tuple[str, ...]:

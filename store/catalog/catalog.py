@@ -251,3 +251,14 @@ def head(tx: CatalogTransaction, table: int, name: str) -> tuple[int, int]:
     if record is None:
         raise NotFoundError(f"Unknown table '{name}': it was dropped", kind="unknown_table", table=name)
     return int(record[0]), int(record[1])
+
+
+def oldest_readable(tx: CatalogTransaction, table: int) -> int:
+    """Returns the first version of a table that is still whole: its holders can read it."""
+    return int((tx.get("horizons", table_key(table)) or {}).get("oldest", 1))
+
+
+def oldest_open(tx: CatalogTransaction, table: int) -> int:
+    """Returns the first version of a table that readers without a lease on it can open."""
+    record = tx.get("horizons", table_key(table)) or {}
+    return max(int(record.get("oldest", 1)), int(record.get("open", 1)))

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.segment.delete_bitmap import HiddenRows, children, unite
+from seqstore.store.segment.delete_bitmap import HiddenRows, Positions, bitmap_of, children, unite
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def put_version_record(
     table_id: int,
     version: int,
     record: VersionRecord,
-    hidden: HiddenRows | None = None,
+    hidden: Mapping[str, Positions] | None = None,
 ) -> None:
     """Stores a version, with a time that is not before that of the version before.
 
@@ -196,11 +196,11 @@ def put_version_record(
     if earlier is not None:
         stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
     tx.put("versions", key, stored)
-    hidden = hidden or {}
-    covered = [read_hidden(tx, table_id, child) for child in children(version)]
-    union = unite([hidden, *covered])
+    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
+    union, covered = own, list(children(version))
     if covered:  # no later version has the segments that were dropped before this one (K6)
-        union = {name: rows for name, rows in union.items() if name in hidden or _is_live(tx, table_id, name)}
+        union = unite([own, *(read_hidden(tx, table_id, child) for child in covered)])
+        union = {name: rows for name, rows in union.items() if name in own or _is_live(tx, table_id, name)}
     if union:
         tx.put_raw("bitmaps", key, encode_hidden(union))
 

@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import oldest_readable
 from seqstore.store.catalog.version_record import read_hidden, read_version_record, version_records
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.read.lookup import key_arrays
@@ -104,7 +103,7 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
     state, lease = table.hold()
     arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
     with table.catalog.read() as tx:
-        oldest = oldest_readable(tx, table.id)
+        oldest = catalog.oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)
         resets = [number for number, record in version_records(tx, table.id) if record.is_restore]
         outcomes = _Outcomes(table, tx, writes, oldest, state.version, resets)

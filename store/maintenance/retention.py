@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import close_before, move_oldest, oldest_open, oldest_readable, version_at
+from seqstore.store.catalog.horizon import close_before, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
@@ -80,13 +80,13 @@ def vacuum(
     held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, _ = catalog.head(tx, table.id, table.name)
-        before = oldest_open(tx, table.id)
+        before = catalog.oldest_open(tx, table.id)
         policy = MaintenancePolicy.of(
             table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]), table.settings
         )
         seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
         first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
-        oldest = max(min([first_open, *held]), oldest_readable(tx, table.id))
+        oldest = max(min([first_open, *held]), catalog.oldest_readable(tx, table.id))
         doomed = _dropped_until(tx, table.id, oldest)
         waiting = _trash(tx, table.id)
     if dry_run:

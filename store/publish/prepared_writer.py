@@ -6,6 +6,7 @@ versions since when it is prepared.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -69,18 +70,14 @@ def writer_to_record(writer: TableWriter) -> dict[str, Any]:
 
 def _parts_to_record(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
-    deltas = 0
+    deltas = itertools.count()
     for part in parts:
         if isinstance(part, RowPart):
             records.append({"segments": [segment.meta.id for segment in part.segments]})
             continue
-        options = {
-            "flexible": part.options.flexible,
-            "now": part.options.now.isoformat(),
-            "is_change": part.options.is_change,
-        }
-        records.append({"delta": deltas, "options": options})
-        deltas += 1
+        how = part.options
+        options = {"flexible": how.flexible, "now": how.now.isoformat(), "is_change": how.is_change}
+        records.append({"delta": next(deltas), "options": options})
     return records
 
 

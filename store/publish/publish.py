@@ -45,7 +45,6 @@ from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.runtime import failpoint
-from seqstore.store.segment.delete_bitmap import bitmap_of
 from seqstore.store.segment.segment import INLINE, Segment
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -236,7 +235,7 @@ def put_version(
     for segment_id in write.dropped:
         key = catalog.segment_key(table_id, segment_id)
         tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
-    hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
+    hidden = write.plan.positions()
     made = VersionRecord(
         write.revision,
         transaction.id,

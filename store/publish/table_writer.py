@@ -269,6 +269,7 @@ class TableWriter:
         if too_late and target.schema.refuses_too_late:
             raise self._too_late(too_late)
         refuse_changes(target.schema, self.table.name, target.operation, replaced + deleted)
+        columns = pending.columns
         superseded = pending.metrics.rows_superseded + filled.rows_superseded
         if not pending.has_deltas:  # else they are rows that were filled again, not other rows
             superseded += lost
@@ -290,7 +291,7 @@ class TableWriter:
             plan,
             filled.published,
             metrics=metrics,
-            commit_info=self._commit_info(prepared),
+            commit_info=self._commit_info(prepared, columns),
             is_cleared=pending.replace_where is not None,
             must_be_newest=has_read,
             read_mark=isolation.base.version if isolation is not None and only_reads else 0,
@@ -304,12 +305,12 @@ class TableWriter:
         with nullcontext(tx) if tx is not None else self.table.catalog.read() as reading:
             isolation.check(reading, state.version, self.pending.written(), operation)
 
-    def _commit_info(self, prepared: PreparedWrite) -> CommitInfo:
+    def _commit_info(self, prepared: PreparedWrite, columns: frozenset[int] | None) -> CommitInfo:
         target, pending, isolation = self.target, prepared.filled.pending, self.target.isolation
         if isolation is None and pending.replace_where is not None:
             return CommitInfo(is_blind=False, read_version=prepared.state.version)
         app = (target.app.app_id, target.app.version) if target.app is not None else None
-        info = CommitInfo(is_blind=target.is_blind, columns=pending.columns, app=app)
+        info = CommitInfo(is_blind=target.is_blind, columns=columns, app=app)
         if isolation is None:
             return info
         return replace(

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.horizon import oldest_readable, read_watermark
+from seqstore.store.catalog.horizon import read_watermark
 from seqstore.store.catalog.version_record import VersionRecord, read_hidden, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.column_source import take_columns
@@ -315,7 +315,7 @@ class StateLoader:
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
         """Returns the state at a later version, from an earlier one."""
-        if state.version + 1 < oldest_readable(tx, self.table_id):
+        if state.version + 1 < catalog.oldest_readable(tx, self.table_id):
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
