@@ -238,25 +238,10 @@ class Environment:
     def _adopt_size(self) -> None:
         """Adopts the larger map of another process, while no transaction of this process is open."""
         with self._idle:
-            self._active -= 1
-            self._idle.notify_all()
+            self._leave()
             self._idle.wait_for(lambda: self._active == 0)
             self.env.set_mapsize(0)
             self._active += 1
-
-    def make_durable(self) -> bool:
-        """Makes everything readable so far durable; False when the environment was closed meanwhile."""
-        with self._idle:
-            if self._is_closed:
-                return False
-            self._active += 1
-        try:
-            self.env.sync(True)
-        except _NAMED as error:
-            raise self.named(error) from error
-        finally:
-            self._leave()
-        return True
 
     def grow(self, bytes_max: int) -> None:
         """Enlarges the map, once no transaction of this process runs."""
@@ -355,9 +340,8 @@ class Catalog:
 
     def make_durable(self) -> None:
         """Makes everything that was read here durable; call it before a file is deleted because of it."""
-        with _DeferredInterrupts():
-            while not self._environment().make_durable():
-                pass  # closed for a fork meanwhile and reopened
+        with self.read():  # keeps the environment open
+            self._environment().env.sync(True)
 
 
 class _DeferredInterrupts:

@@ -241,10 +241,8 @@ def require_unchanged(tx: catalog.CatalogTransaction, record: TransactionRecord)
 
 def not_precommitted(record: TransactionRecord) -> InvalidInputError:
     """Returns why a transaction cannot be committed (PC4)."""
-    text = f"is {record.status.lower()}, not pre-committed."
-    if record.status == TransactionStatus.VISIBLE:
-        text = "is already visible, not pre-committed."
-    return _wrong_status(record, text)
+    already = "already " if record.status == TransactionStatus.VISIBLE else ""
+    return _wrong_status(record, f"is {already}{record.status.lower()}, not pre-committed.")
 
 
 def not_abortable(record: TransactionRecord) -> InvalidInputError:

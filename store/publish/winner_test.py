@@ -37,10 +37,10 @@ from seqstore.store.segment.shared_codes import only_codes, shared_codes
 from seqstore.store.segment.winner import loses
 
 # The effect of hiding a stored row on its key.
-_UNSEEN: Final = 0  # a tombstone
-_REPLACED: Final = 1
-_DELETED: Final = 2
-_OWN: Final = 3  # a row of an earlier segment of the same load
+UNSEEN: Final = 0  # a tombstone
+REPLACED: Final = 1
+DELETED: Final = 2
+OWN: Final = 3  # a row of an earlier segment of the same load
 _NO_ROWS: Final = np.empty(0, np.uint32)
 _COMPARED_WHOLE_MAX: Final = 2  # segments of a load; the keys of more are looked through first
 
@@ -249,7 +249,7 @@ def _test_segment(
         live = state.segments[slot]
         positions = matches.positions[rows]
         if live.created > state.version:  # an earlier segment of the load, which no reader saw
-            effects = np.full(len(positions), _OWN, dtype=np.uint8)
+            effects = np.full(len(positions), OWN, dtype=np.uint8)
         else:
             effects = _effects(live.segment, positions, segment, staged_positions[rows])
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
@@ -282,11 +282,11 @@ def _matches(state: TableState, segment: Segment) -> Matches:
 def _effects(
     stored: Segment, positions: Positions, staged: Segment, staged_positions: Positions
 ) -> npt.NDArray[np.uint8]:
-    effects = np.full(len(positions), _REPLACED, dtype=np.uint8)
+    effects = np.full(len(positions), REPLACED, dtype=np.uint8)
     if staged.meta.tombstones:
-        effects[signs_of(staged, staged_positions) == 1] = _DELETED
+        effects[signs_of(staged, staged_positions) == 1] = DELETED
     if stored.meta.tombstones:
-        effects[signs_of(stored, positions) == 1] = _UNSEEN
+        effects[signs_of(stored, positions) == 1] = UNSEEN
     return effects
 
 
