@@ -128,13 +128,8 @@ def publish(
             put_version(tx, transaction, write, version)
         if write.read_mark or write.app is not None:
             _put_marks(tx, transaction, write, version)
-    done = replace(
-        transaction,
-        status=TransactionStatus.VISIBLE,
-        finished_ms=now_ms(),
-        version=next(iter(versions.values()), 0),
-        versions=versions,
-    )
+    first, status = next(iter(versions.values()), 0), TransactionStatus.VISIBLE
+    done = replace(transaction, status=status, finished_ms=now_ms(), version=first, versions=versions)
     put_transaction(tx, done)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     if transaction.status == TransactionStatus.PRECOMMITTED:
