@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     abandoned_reason,
@@ -38,7 +38,6 @@ from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, comm
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader
 from seqstore.store.runtime.forks import new_lock
-from seqstore.store.runtime.records import unpack
 from seqstore.store.runtime.retry import retried
 from seqstore.store.schema.declaration import check_name
 from seqstore.store.schema.table_schema import TableSchema
@@ -389,7 +388,7 @@ class Store:
         """
         sweep_prepared(self.catalog, self.disk)
         with self._read() as tx:
-            records_of = [unpack(raw) for _, raw in tx.items("tables")]
+            records_of = [record for _, record in tx.records("tables")]
         names = [f"{record['database']}.{record['name']}" for record in records_of]
         return self.maintainer.maintain_all(names, self.table, is_cancelled)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from seqstore.loaders.jobs.record import JobRecord, Owner
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.jobs import Jobs, Record
 from seqstore.store.catalog.transaction_record import now_ms
 

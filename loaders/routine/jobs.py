@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from seqstore.loaders.jobs.store import JobStore
 from seqstore.loaders.routine.job import Batch, RoutineJob
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import AlreadyExistsError, NotFoundError
 
 

@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
@@ -60,18 +61,13 @@ class Account:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the catalog record; `from_record` reads it."""
-        return {
-            "salt": self.salt,
-            "slow_hash": self.slow_hash,
-            "mysql_hash": self.mysql_hash,
-            "grants": {database: list(held) for database, held in self.grants.items()},
-        }
+        return {key: value for key, value in self.__dict__.items() if key != "name"}
 
     @classmethod
     def from_record(cls, name: str, record: dict[str, Any]) -> Account:
         """Reads a record of `to_record`."""
         grants = {database: tuple(held) for database, held in record["grants"].items()}
-        return cls(name, record["salt"], record["slow_hash"], record["mysql_hash"], grants)
+        return cls(name, **{**record, "grants": grants})
 
 
 class Accounts:
@@ -101,7 +97,14 @@ class Accounts:
             AlreadyExistsError: the user exists, and `if_not_exists` is False.
             InvalidInputError: the name or the password is too long, or the name is empty.
         """
-        account = _with_password(Account(_check_name(name)), password)
+        printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
+        if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
+            raise InvalidInputError(
+                f"user name {name[:80]!r}: expected 1 to {_NAME_BYTES_MAX} bytes of printable text "
+                "without blanks and ':'",
+                kind="bad_user",
+            )
+        account = _with_password(Account(name), password)
         with self._catalog.write() as tx:
             if _find(tx, name) is None:
                 _put(tx, account)
@@ -120,10 +123,8 @@ class Accounts:
                 "user 'root' cannot be dropped; set a password for it instead", kind="bad_user"
             )
         with self._catalog.write() as tx:
-            if _find(tx, name) is not None:
-                tx.delete("users", name.encode())
-            elif not if_exists:
-                raise _unknown_user(name)
+            if not if_exists or _find(tx, name) is not None:
+                tx.delete("users", _require(tx, name).name.encode())
 
     def set_password(self, name: str, password: str) -> None:
         """Replaces the password of a user.
@@ -133,11 +134,7 @@ class Accounts:
         """
         hashed = _with_password(Account(name), password)
         with self._catalog.write() as tx:
-            before = _require(tx, name)
-            _put(
-                tx,
-                replace(before, salt=hashed.salt, slow_hash=hashed.slow_hash, mysql_hash=hashed.mysql_hash),
-            )
+            _put(tx, replace(hashed, grants=_require(tx, name).grants))
 
     def grant(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
         """Grants privileges on a database, or on all.
@@ -247,29 +244,14 @@ def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:
 
 
 def _with_password(account: Account, password: str) -> Account:
-    secret = password.encode()
+    secret, salt = password.encode(), os.urandom(_SALT_BYTES)
     if len(secret) > _PASSWORD_BYTES_MAX:
         raise InvalidInputError(f"a password has at most {_PASSWORD_BYTES_MAX} bytes", kind="bad_password")
     if not secret:
         return replace(account, salt=b"", slow_hash=b"", mysql_hash=b"")
-    salt = os.urandom(_SALT_BYTES)
-    return replace(
-        account,
-        salt=salt,
-        slow_hash=hashlib.scrypt(secret, salt=salt, **_SCRYPT),
-        mysql_hash=hashlib.sha1(hashlib.sha1(secret).digest()).digest(),
-    )
-
-
-def _check_name(name: str) -> str:
-    printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
-    if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
-        raise InvalidInputError(
-            f"user name {name[:80]!r}: expected 1 to {_NAME_BYTES_MAX} bytes of printable text "
-            "without blanks and ':'",
-            kind="bad_user",
-        )
-    return name
+    twice = hashlib.sha1(hashlib.sha1(secret).digest()).digest()
+    slow_hash = hashlib.scrypt(secret, salt=salt, **_SCRYPT)
+    return replace(account, salt=salt, slow_hash=slow_hash, mysql_hash=twice)
 
 
 def _check_privileges(privileges: Iterable[str]) -> tuple[str, ...]:
@@ -303,12 +285,8 @@ def _find(tx: CatalogTransaction, name: str) -> Account | None:
 def _require(tx: CatalogTransaction, name: str) -> Account:
     account = _find(tx, name)
     if account is None:
-        raise _unknown_user(name)
+        raise NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
     return account
-
-
-def _unknown_user(name: str) -> NotFoundError:
-    return NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
 
 
 def _put(tx: CatalogTransaction, account: Account) -> None:

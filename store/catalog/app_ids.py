@@ -10,43 +10,52 @@ second one fails.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError
 
 DUPLICATE: Final = "DUPLICATE"
 
 
 @dataclass(frozen=True)
-class AppPair:
-    """The pair of one write, and the stored pair of its id when the write began.
+class AppWrite:
+    """The pair of an idempotent write: recorded with its data or not at all.
 
     Attributes:
-        stored: the version stored for the id, -1 if none.
-        first_version, first_txn: table version and transaction that stored it.
+        app_id, version: as the writer names them; versions grow.
+        seen_txn: the transaction that had recorded the id when the writer looked, 0 if none.
+        seen_version: the table's version then.
+        stored: the version recorded for the id then, -1 if none.
+        first_version: the table version that `seen_txn` made.
     """
 
-    write: AppWrite
+    app_id: str
+    version: int
+    seen_txn: int = 0
+    seen_version: int = 0
     stored: int = -1
     first_version: int = 0
-    first_txn: int = 0
 
     @property
     def is_duplicate(self) -> bool:
-        return self.stored >= self.write.version
+        return self.stored >= self.version
 
     @property
     def skipped(self) -> str:
         """The message for a write that was skipped."""
         return (
-            f"skipped: txnAppId {self.write.app_id!r} has committed txnVersion {self.stored} as table "
-            f"version {self.first_version}, and txnVersion {self.write.version} is not larger"
+            f"skipped: txnAppId {self.app_id!r} has committed txnVersion {self.stored} as table "
+            f"version {self.first_version}, and txnVersion {self.version} is not larger"
         )
 
+    def to_record(self) -> dict[str, Any]:
+        """Returns the part that a pre-committed write keeps."""
+        return {name: self.__dict__[name] for name in ("app_id", "version", "seen_txn", "seen_version")}
 
-def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppPair | None:
+
+def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int | None) -> AppWrite | None:
     """Returns the pair of a write, None when it has none.
 
     Raises:
@@ -60,9 +69,10 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
         stored = tx.get("apps", records.app_key(table_id, app_id))
         seen_version, _ = tx.get("heads", records.table_key(table_id)) or (0, 0)
     if stored is None:
-        return AppPair(AppWrite(app_id, version, seen_version=seen_version))
-    write = AppWrite(app_id, version, int(stored["txn"]), seen_version)
-    return AppPair(write, int(stored["version"]), int(stored["table_version"]), int(stored["txn"]))
+        return AppWrite(app_id, version, seen_version=seen_version)
+    return AppWrite(
+        app_id, version, stored["txn"], seen_version, int(stored["version"]), int(stored["table_version"])
+    )
 
 
 def check_pair(app_id: str | None, version: int | None) -> bool:
@@ -84,19 +94,3 @@ def check_pair(app_id: str | None, version: int | None) -> bool:
             kind="bad_app_id",
         )
     return True
-
-
-@dataclass(frozen=True)
-class AppWrite:
-    """The pair of an idempotent write: recorded with its data or not at all.
-
-    Attributes:
-        app_id, version: as the writer names them; versions grow.
-        seen_txn: the transaction that had recorded the id when the writer looked, 0 if none.
-        seen_version: the table's version then.
-    """
-
-    app_id: str
-    version: int
-    seen_txn: int = 0
-    seen_version: int = 0

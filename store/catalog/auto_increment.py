@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.schema.column import Column

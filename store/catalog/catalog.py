@@ -29,30 +29,25 @@ lists in order. Databases inside:
     config     name                               -> value that ADMIN SET assigned
     users      user name                          -> password hashes and grants (catalog.accounts)
 
-The environment is that of `catalog.environment`: one per path and process, closed for a fork. No read
-transaction outlives a method: a long reader would prevent LMDB from reusing pages.
+A record is msgpack with a header: xxh3_64 of the rest (8 bytes, big endian) | format number (1 byte) |
+msgpack. Transactions are those of `catalog.environment`.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Final
 
 import lmdb
+import msgpack
 import xxhash
 
-from seqstore.store.catalog.commit_group import QueuedWriter
-from seqstore.store.catalog.environment import Environment, environment, forget_replaced
-from seqstore.store.errors import NotFoundError
-from seqstore.store.runtime import records
-from seqstore.store.runtime.interrupts import DeferredInterrupts
-from seqstore.store.settings import Settings
+from seqstore.store.errors import CorruptionError, FormatError, NotFoundError
 
-_DATABASES: Final = (
+FORMAT: Final = 1
+TABLES: Final = "tables"
+DATABASES: Final = (
     "meta",
     "databases",
     "names",
@@ -77,14 +72,35 @@ _DATABASES: Final = (
     "job_marks",
 )
 _APP_ID_BYTES_MAX: Final = 400
+_HEADER: Final = 9
 
 
-def _u64(*numbers: int) -> bytes:
-    return struct.pack(f">{len(numbers)}Q", *numbers)
+def pack(value: Any) -> bytes:
+    """Packs a value as a record.
+
+    The value consists of lists, dicts with string keys, strings, bytes, numbers, booleans and None.
+    """
+    body: bytes = bytes([FORMAT]) + msgpack.packb(value, use_bin_type=True)
+    return xxhash.xxh3_64_digest(body) + body
+
+
+def unpack(data: bytes | memoryview) -> Any:
+    """Returns the value of a record.
+
+    Raises:
+        CorruptionError: the checksum does not match.
+        FormatError: a newer program wrote it.
+    """
+    view = memoryview(data)
+    if len(view) <= _HEADER or xxhash.xxh3_64_digest(view[8:]) != bytes(view[:8]):
+        raise CorruptionError("a catalog record does not match its checksum; run check", path="catalog")
+    if view[8] != FORMAT:
+        raise FormatError(f"a catalog record has format {view[8]}, this program reads {FORMAT}; upgrade it")
+    return msgpack.unpackb(view[_HEADER:], strict_map_key=False)
 
 
 class CatalogTransaction:
-    """Typed access to the catalog within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
+    """Access to records within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
     Attributes:
         states: table states that the followers of a leader share (catalog.commit_group); None outside of a
@@ -109,14 +125,14 @@ class CatalogTransaction:
     def get(self, database: str, key: bytes) -> Any:
         """Returns the record under a key, None when there is none."""
         data = self._txn.get(key, db=self._db[database])
-        return None if data is None else records.unpack(data)
-
-    def put(self, database: str, key: bytes, value: Any) -> None:
-        self._txn.put(key, records.pack(value), db=self._db[database])
+        return None if data is None else unpack(data)
 
     def get_raw(self, database: str, key: bytes) -> bytes | None:
         data = self._txn.get(key, db=self._db[database])
         return None if data is None else bytes(data)
+
+    def put(self, database: str, key: bytes, value: Any) -> None:
+        self._txn.put(key, pack(value), db=self._db[database])
 
     def put_raw(self, database: str, key: bytes, data: bytes) -> None:
         self._txn.put(key, data, db=self._db[database])
@@ -135,6 +151,11 @@ class CatalogTransaction:
                 yield key, memoryview(cursor.value())
                 found = cursor.next()
 
+    def records(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+        """Yields keys that start with a prefix, ascending, and their records."""
+        for key, raw in self.items(database, prefix):
+            yield key, unpack(raw)
+
     def next_id(self, name: str) -> int:
         """Reserves the next number of a counter, 1 first."""
         key = f"next_{name}".encode()
@@ -143,104 +164,11 @@ class CatalogTransaction:
         return value
 
 
-class Catalog:
-    """The catalog of one data directory.
-
-    Args:
-        path: the LMDB directory; created when absent.
-
-    Attributes:
-        data_dir: the store's directory, its real path.
-
-    Raises:
-        FormatError: the directory is not a store's, or a newer program wrote the catalog.
-        UnavailableError: it cannot be opened or written.
-    """
-
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self.path = path
-        self._settings = settings
-        self._real_path = os.path.realpath(path)
-        self.data_dir = Path(self._real_path).parent
-        forget_replaced(self._real_path)
-        self._environment()
-
-    def _environment(self) -> Environment:
-        return environment(self._real_path, _DATABASES, self._settings.catalog_bytes_max)
-
-    @contextmanager
-    def read(self) -> Iterator[CatalogTransaction]:
-        """Opens a consistent view of the catalog for a short block."""
-        with DeferredInterrupts():
-            opened = self._environment()
-            while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
-                opened = self._environment()
-            with opened.ending(txn, write=False):
-                yield CatalogTransaction(txn, opened.databases)
-
-    @contextmanager
-    def write(self, ready: Callable[[], None] | None = None) -> Iterator[CatalogTransaction]:
-        """Opens the only kind of transaction that changes the catalog.
-
-        Commits durably at the end, together with other queued writers (catalog.commit_group); any exception
-        leaves everything unchanged.
-
-        Args:
-            ready: called before the wait for the write lock, when this process is the next to acquire it. It
-                may be called several times, and not at all when the block shares the commit of another
-                thread.
-
-        Raises:
-            UnavailableError: the catalog's map or the disk is full.
-        """
-        with DeferredInterrupts(), self._written(ready) as tx:
-            yield tx
-
-    @contextmanager
-    def _written(self, ready: Callable[[], None] | None) -> Iterator[CatalogTransaction]:
-        while True:
-            opened = self._environment()
-            writer = opened.queue.enter(ready)
-            if writer.parent is not None:
-                with _as_follower(opened, writer) as tx:
-                    yield tx
-                return
-            try:
-                txn = opened.begin(write=True) if ready is None else opened.begin_ready(ready)
-                if txn is not None:  # else it was closed for a fork meanwhile
-                    followers: list[QueuedWriter] = []
-                    with opened.queue.outcome_for(followers), opened.ending(txn, write=True):
-                        tx = CatalogTransaction(txn, opened.databases)
-                        yield tx
-                        opened.queue.run_followers(txn, followers, tx.made)
-                    return
-            finally:
-                opened.queue.leave()
-
-    def make_durable(self) -> None:
-        """Makes everything that was read here durable; call it before a file is deleted because of it."""
-        with DeferredInterrupts():
-            while not self._environment().make_durable():
-                pass  # closed for a fork meanwhile and reopened
-
-    def sweep_readers(self) -> int:
-        """Frees reader slots of dead processes, which would pin pages."""
-        return self._environment().env.reader_check()
-
-
-@contextmanager
-def _as_follower(opened: Environment, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
-    try:
-        with opened.nested(writer.parent) as txn:
-            tx = CatalogTransaction(txn, opened.databases, states=writer.states)
-            yield tx
-        writer.states.update(tx.made)
-    finally:
-        writer.finish_block()
-    writer.outcome()
-
-
 # Keys and look-ups.
+
+
+def _u64(*numbers: int) -> bytes:
+    return struct.pack(f">{len(numbers)}Q", *numbers)
 
 
 def segment_key(table: int, segment: str) -> bytes:
@@ -325,4 +253,12 @@ def head(tx: CatalogTransaction, table: int, name: str) -> tuple[int, int]:
     return int(record[0]), int(record[1])
 
 
-TABLES: Final = "tables"
+def oldest_readable(tx: CatalogTransaction, table: int) -> int:
+    """Returns the first version of a table that is still whole: its holders can read it."""
+    return int((tx.get("horizons", table_key(table)) or {}).get("oldest", 1))
+
+
+def oldest_open(tx: CatalogTransaction, table: int) -> int:
+    """Returns the first version of a table that readers without a lease on it can open."""
+    record = tx.get("horizons", table_key(table)) or {}
+    return max(int(record.get("oldest", 1)), int(record.get("open", 1)))

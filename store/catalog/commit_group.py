@@ -36,36 +36,17 @@ class QueuedWriter:
         parent: the leader's LMDB transaction, None for the leader itself.
         states: table states that the followers of one leader share, by table id; dropped with its
             transaction.
+        may_run: the writer is the leader, or its leader runs it.
+        has_run: the block of a follower has ended, and its leader continues.
     """
 
     def __init__(self) -> None:
         self.parent: Any = None
         self.states: dict[int, Any] = {}
-        self._may_run = threading.Event()
-        self._has_run = threading.Event()
+        self.may_run = threading.Event()
+        self.has_run = threading.Event()
         self._is_over = threading.Event()
         self._error: BaseException | None = None
-
-    def wait(self) -> None:
-        """Waits until the writer is the leader or may run as a follower."""
-        self._may_run.wait()
-
-    def lead(self) -> None:
-        """Makes the writer the leader."""
-        self._may_run.set()
-
-    def run_within(self, parent: Any, states: dict[int, Any]) -> None:
-        """Lets the writer run as a follower and waits until its block has ended."""
-        self.parent, self.states = parent, states
-        self._may_run.set()
-        try:
-            self._has_run.wait()
-        finally:  # an interrupt must not end the wait: the follower uses the leader's transaction
-            self._has_run.wait()
-
-    def finish_block(self) -> None:
-        """Marks the follower's block as ended, so that the leader continues."""
-        self._has_run.set()
 
     def outcome(self) -> None:
         """Waits for the commit.
@@ -101,40 +82,39 @@ class CommitQueue:
         if ready is not None and self._has_leader:
             ready()
         with self._lock:
-            if self._has_leader:
-                self._waiting.append(writer)
-            else:
+            if not self._has_leader:
                 self._has_leader = True
-                writer.lead()
-        writer.wait()
+                return writer
+            self._waiting.append(writer)
+        writer.may_run.wait()
         return writer
 
-    def leave(self) -> None:
-        """Ends the leader's part; the next queued writer becomes the leader."""
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().lead()
-            else:
-                self._has_leader = False
-
     @contextmanager
-    def outcome_for(self, followers: list[QueuedWriter]) -> Iterator[None]:
-        """Wraps a leader's transaction and hands its outcome to the followers."""
+    def leading(self) -> Iterator[list[QueuedWriter]]:
+        """Wraps the leader's part; its followers get the outcome, and the next queued writer leads.
+
+        Yields:
+            The list of the followers, for `run_followers`.
+        """
+        followers: list[QueuedWriter] = []
+        outcome: BaseException | None = None
         try:
-            yield
+            yield followers
         except BaseException as error:
-            outcome = (
-                error
-                if isinstance(error, StoreError)
-                else UnavailableError(
+            outcome = error
+            if not isinstance(error, StoreError):
+                outcome = UnavailableError(
                     f"the commit shared with another writer was aborted: {error!r}", kind="commit"
                 )
-            )
+            raise
+        finally:
             for follower in followers:
                 follower.set_outcome(outcome)
-            raise
-        for follower in followers:
-            follower.set_outcome(None)
+            with self._lock:
+                if self._waiting:
+                    self._waiting.popleft().may_run.set()
+                else:
+                    self._has_leader = False
 
     def run_followers(self, parent: Any, followers: list[QueuedWriter], states: dict[int, Any]) -> None:
         """Runs the blocks of queued writers within the leader's transaction.
@@ -150,4 +130,9 @@ class CommitQueue:
                     return
                 writer = self._waiting.popleft()
             followers.append(writer)
-            writer.run_within(parent, states)
+            writer.parent, writer.states = parent, states
+            writer.may_run.set()
+            try:
+                writer.has_run.wait()
+            finally:  # an interrupt must not end the wait: the follower uses the leader's transaction
+                writer.has_run.wait()

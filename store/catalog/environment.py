@@ -1,4 +1,6 @@
-"""LMDB environments: opened once per path and process, checked when opened, never used across a fork.
+"""The catalog's LMDB environments, one per path and process, and their transactions.
+
+No read transaction outlives a method: a long reader would prevent LMDB from reusing pages.
 
 Opening:
 
@@ -16,6 +18,10 @@ first. A process that deletes files because of the catalog's content calls `make
 The map grows while no transaction of this process runs: after another process has enlarged it, and when a
 catalog is opened with a larger limit.
 
+Ctrl-C during a transaction is deferred until it has ended. Python raises KeyboardInterrupt between any two
+steps of the main thread. One of these places is between the acquisition of a lock and the block that releases
+it; the next thread that needs the lock would wait for ever.
+
 A fork: transactions must not cross it, and the child must not close the environment that it inherits (that
 would free its parent's reader slot). Environments are therefore closed before a fork, after their
 transactions have ended; parent and child reopen them at the next use.
@@ -24,16 +30,19 @@ transactions have ended; parent and child reopen them at the next use.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import lmdb
 
-from seqstore.store.catalog.commit_group import CommitQueue
+from seqstore.store.catalog.catalog import DATABASES, FORMAT, CatalogTransaction, pack, unpack
+from seqstore.store.catalog.commit_group import CommitQueue, QueuedWriter
 from seqstore.store.catalog.page_check import check_pages
 from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
@@ -43,22 +52,22 @@ from seqstore.store.errors import (
     StoreError,
     UnavailableError,
 )
-from seqstore.store.runtime import records
+from seqstore.store.settings import Settings
 
 DATA_FILE: Final = "data.mdb"
 _LOCK_FILE: Final = "lock.mdb"
 _READERS_MAX: Final = 1024
 _FORK_WAIT_SECONDS: Final = 10.0
+_NAMED: Final = (lmdb.MapFullError, lmdb.DiskError, lmdb.CorruptedError, lmdb.PageNotFoundError)
 _open: dict[str, Environment] = {}
 _open_lock = threading.Lock()
 
 
-def environment(path: str, databases: Sequence[str], bytes_max: int) -> Environment:
+def environment(path: str, bytes_max: int) -> Environment:
     """Returns the environment of a directory; opens it if necessary and enlarges its map to `bytes_max`.
 
     Args:
         path: the real path of the directory; created when absent.
-        databases: names of the databases inside.
         bytes_max: size of the map; an open map only grows.
 
     Raises:
@@ -71,7 +80,7 @@ def environment(path: str, databases: Sequence[str], bytes_max: int) -> Environm
         with _open_lock:
             found = _open.get(path)
             if found is None:
-                found = _open[path] = Environment(Path(path), databases, bytes_max)
+                found = _open[path] = Environment(Path(path), bytes_max)
             else:
                 found.grow(bytes_max)
     if found.pid != os.getpid():
@@ -83,7 +92,7 @@ def environment(path: str, databases: Sequence[str], bytes_max: int) -> Environm
     return found
 
 
-def forget_replaced(path: str) -> None:
+def _forget_replaced(path: str) -> None:
     """Closes the environment of a directory whose data file was replaced or removed."""
     with _open_lock:
         found = _open.get(path)
@@ -102,7 +111,7 @@ class Environment:
         queue: of its writers.
     """
 
-    def __init__(self, path: Path, databases: Sequence[str], bytes_max: int) -> None:
+    def __init__(self, path: Path, bytes_max: int) -> None:
         _refuse_foreign(path)
         self.databases: dict[str, Any]
         self.bytes_max = bytes_max
@@ -118,7 +127,7 @@ class Environment:
             self.env = lmdb.open(
                 str(path),
                 map_size=bytes_max,
-                max_dbs=len(databases) + 8,
+                max_dbs=len(DATABASES) + 8,
                 max_readers=_READERS_MAX,
                 metasync=False,
             )
@@ -129,7 +138,7 @@ class Environment:
         try:
             _check_length(self.env, path)
             with self.env.begin(write=True) as txn:  # only a write transaction makes lasting handles
-                self.databases = {name: self.env.open_db(name.encode(), txn) for name in databases}
+                self.databases = {name: self.env.open_db(name.encode(), txn) for name in DATABASES}
             self.env.reader_check()
             self._check_format()
         except lmdb.Error as error:
@@ -146,19 +155,27 @@ class Environment:
             data = txn.get(b"format", db=meta)
         if data is None:
             with self.env.begin(write=True) as txn:
-                data = txn.get(b"format", db=meta) or records.pack(records.FORMAT)
+                data = txn.get(b"format", db=meta) or pack(FORMAT)
                 txn.put(b"format", data, db=meta)
-        found = records.unpack(data)
-        if found != records.FORMAT:
+        found = unpack(data)
+        if found != FORMAT:
             raise FormatError(
-                f"{self._path}: the store has format {found}, "
-                f"this program reads {records.FORMAT}; upgrade it",
+                f"{self._path}: the store has format {found}, this program reads {FORMAT}; upgrade it",
                 found=found,
-                expected=records.FORMAT,
+                expected=FORMAT,
             )
 
-    def begin(self, *, write: bool) -> lmdb.Transaction | None:
-        """Starts a transaction, which `ending` ends; None when the environment was closed meanwhile."""
+    def begin(self, *, write: bool, ready: Callable[[], None] | None = None) -> lmdb.Transaction | None:
+        """Starts a transaction, which `end` ends; None when the environment was closed meanwhile.
+
+        Args:
+            ready: called right before; the call may last, as it overlaps with the commit of another process
+                (catalog.prepare_lock).
+        """
+        if ready is not None:
+            with self._prepare_lock.inside():
+                ready()
+                return self.begin(write=write)
         with self._idle:
             if self._is_closed:
                 return None
@@ -178,53 +195,40 @@ class Environment:
             self._leave()
             raise
 
-    def begin_ready(self, ready: Callable[[], None]) -> lmdb.Transaction | None:
-        """Starts a write transaction right after a call that may last.
-
-        The call overlaps with the commit of another process (catalog.prepare_lock).
-        """
-        with self._prepare_lock.inside():
-            ready()
-            return self.begin(write=True)
+    def end(self, txn: lmdb.Transaction) -> None:
+        """Ends a transaction; rolls it back unless it was committed."""
+        txn.abort()
+        self._leave()
 
     @contextmanager
-    def ending(self, txn: lmdb.Transaction, *, write: bool) -> Iterator[None]:
-        """Commits a write transaction at the end of the block; rolls it back after an exception."""
+    def following(self, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
+        """Runs a block within the transaction of its leader; an exception rolls back its own changes only."""
         try:
-            with self._named_errors():
-                yield
-                if write:
-                    _commit(self.env, txn)
-        finally:
-            txn.abort()  # has no effect after a commit
-            self._leave()
-
-    @contextmanager
-    def nested(self, parent: lmdb.Transaction) -> Iterator[lmdb.Transaction]:
-        """Opens a transaction within another; an exception rolls back only its own changes."""
-        with self._named_errors():
-            txn = self.env.begin(write=True, buffers=True, parent=parent)
+            txn = self.env.begin(write=True, buffers=True, parent=writer.parent)
             try:
-                yield txn
+                tx = CatalogTransaction(txn, self.databases, states=writer.states)
+                yield tx
                 txn.commit()
             finally:
-                txn.abort()
+                txn.abort()  # has no effect after a commit
+            writer.states.update(tx.made)
+        except _NAMED as error:
+            raise self.named(error) from error
+        finally:
+            writer.has_run.set()
+        writer.outcome()
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Translates LMDB's errors into the store's."""
-        try:
-            yield
-        except lmdb.MapFullError as error:
-            raise UnavailableError(
+    def named(self, error: lmdb.Error) -> StoreError:
+        """Returns the store's error for one of LMDB's."""
+        if isinstance(error, lmdb.MapFullError):
+            return UnavailableError(
                 f"the catalog has used its {self.env.info()['map_size']} bytes; raise [store] "
                 "catalog_bytes_max and open the store again",
                 kind="map_full",
-            ) from error
-        except lmdb.DiskError as error:
-            raise UnavailableError(f"the catalog cannot be written: {error}", kind="disk") from error
-        except (lmdb.CorruptedError, lmdb.PageNotFoundError) as error:
-            raise _damaged(self._path, error) from error
+            )
+        if isinstance(error, lmdb.DiskError):
+            return UnavailableError(f"the catalog cannot be written: {error}", kind="disk")
+        return _damaged(self._path, error)
 
     def _leave(self) -> None:
         with self._idle:
@@ -234,24 +238,10 @@ class Environment:
     def _adopt_size(self) -> None:
         """Adopts the larger map of another process, while no transaction of this process is open."""
         with self._idle:
-            self._active -= 1
-            self._idle.notify_all()
+            self._leave()
             self._idle.wait_for(lambda: self._active == 0)
             self.env.set_mapsize(0)
             self._active += 1
-
-    def make_durable(self) -> bool:
-        """Makes everything readable so far durable; False when the environment was closed meanwhile."""
-        with self._idle:
-            if self._is_closed:
-                return False
-            self._active += 1
-        try:
-            with self._named_errors():
-                self.env.sync(True)
-        finally:
-            self._leave()
-        return True
 
     def grow(self, bytes_max: int) -> None:
         """Enlarges the map, once no transaction of this process runs."""
@@ -269,6 +259,117 @@ class Environment:
             self._is_closed = True
             self.env.close()
         return True
+
+
+class Catalog:
+    """The catalog of one data directory.
+
+    Args:
+        path: the LMDB directory; created when absent.
+
+    Attributes:
+        data_dir: the store's directory, its real path.
+
+    Raises:
+        FormatError: the directory is not a store's, or a newer program wrote the catalog.
+        UnavailableError: it cannot be opened or written.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self._settings = settings
+        self._real_path = os.path.realpath(path)
+        self.data_dir = Path(self._real_path).parent
+        _forget_replaced(self._real_path)
+        self._environment()
+
+    def _environment(self) -> Environment:
+        return environment(self._real_path, self._settings.catalog_bytes_max)
+
+    @contextmanager
+    def read(self) -> Iterator[CatalogTransaction]:
+        """Opens a consistent view of the catalog for a short block."""
+        with _DeferredInterrupts():
+            opened = self._environment()
+            while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
+                opened = self._environment()
+            try:
+                yield CatalogTransaction(txn, opened.databases)
+            except _NAMED as error:
+                raise opened.named(error) from error
+            finally:
+                opened.end(txn)
+
+    @contextmanager
+    def write(self, ready: Callable[[], None] | None = None) -> Iterator[CatalogTransaction]:
+        """Opens the only kind of transaction that changes the catalog.
+
+        Commits durably at the end, together with other queued writers (catalog.commit_group); any exception
+        leaves everything unchanged.
+
+        Args:
+            ready: called before the wait for the write lock, when this process is the next to acquire it. It
+                may be called several times, and not at all when the block shares the commit of another
+                thread.
+
+        Raises:
+            UnavailableError: the catalog's map or the disk is full.
+        """
+        with _DeferredInterrupts():
+            while True:
+                opened = self._environment()
+                writer = opened.queue.enter(ready)
+                if writer.parent is not None:
+                    with opened.following(writer) as tx:
+                        yield tx
+                    return
+                with opened.queue.leading() as followers:
+                    txn = opened.begin(write=True, ready=ready)
+                    if txn is None:  # closed for a fork meanwhile
+                        continue
+                    try:
+                        tx = CatalogTransaction(txn, opened.databases)
+                        yield tx
+                        opened.queue.run_followers(txn, followers, tx.made)
+                        _commit(opened.env, txn)
+                    except _NAMED as error:
+                        raise opened.named(error) from error
+                    finally:
+                        opened.end(txn)
+                    return
+
+    def make_durable(self) -> None:
+        """Makes everything that was read here durable; call it before a file is deleted because of it."""
+        with self.read():  # keeps the environment open
+            self._environment().env.sync(True)
+
+
+class _DeferredInterrupts:
+    """Defers Ctrl-C: KeyboardInterrupt is raised at the end of the block. A second Ctrl-C raises it at once.
+
+    Works in the main thread only, and only while Python's own handler of the signal is installed.
+    """
+
+    def __init__(self) -> None:
+        self._is_installed = False
+        self._is_pending = False
+
+    def __enter__(self) -> None:
+        is_main = threading.get_ident() == threading.main_thread().ident
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._is_installed = True
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._is_pending:
+            signal.default_int_handler(number, frame)
+        self._is_pending = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._is_pending:
+                raise KeyboardInterrupt
 
 
 def _commit(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
@@ -362,7 +463,7 @@ def _read_all(env: lmdb.Environment) -> None:
             database = env.open_db(name, txn, create=False)
             count = 0
             for _, data in txn.cursor(db=database):
-                records.unpack(data)
+                unpack(data)
                 count += 1
             if count != txn.stat(database)["entries"]:
                 raise ValueError(f"{count} records of {name!r} are left")

@@ -16,17 +16,6 @@ from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.schema.table_schema import TableSchema
 
 
-def oldest_readable(tx: CatalogTransaction, table: int) -> int:
-    """Returns the first version of a table that is still whole: its holders can read it."""
-    return int((tx.get("horizons", catalog.table_key(table)) or {}).get("oldest", 1))
-
-
-def oldest_open(tx: CatalogTransaction, table: int) -> int:
-    """Returns the first version of a table that readers without a lease on it can open."""
-    record = tx.get("horizons", catalog.table_key(table)) or {}
-    return max(int(record.get("oldest", 1)), int(record.get("open", 1)))
-
-
 def close_before(tx: CatalogTransaction, table: int, version: int) -> None:
     """Makes a version the first that can be opened, unless a later one is already."""
     key = catalog.table_key(table)

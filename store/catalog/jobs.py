@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction, app_key, table_key, txn_key
+from seqstore.store.catalog.catalog import CatalogTransaction, app_key, table_key, txn_key
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import NotFoundError
-from seqstore.store.runtime.records import unpack
 
 Record = dict[str, Any]
 
@@ -65,9 +65,9 @@ class Jobs:
         return job_id
 
     def all_within(self, tx: CatalogTransaction) -> dict[int, Record]:
-        """Returns every job by its number, oldest first."""
-        found = [(int.from_bytes(key), unpack(raw)) for key, raw in tx.items("jobs")]
-        return {job_id: stored["job"] for job_id, stored in found if stored["kind"] == self._kind}
+        """Works as `all`, as a part of a larger transaction."""
+        found = tx.records("jobs")
+        return {int.from_bytes(key): stored["job"] for key, stored in found if stored["kind"] == self._kind}
 
     def change_within(
         self, tx: CatalogTransaction, job_id: int, change: Callable[[Record], Record | None]
@@ -87,8 +87,8 @@ class Jobs:
     def marks(self, job_id: int) -> dict[str, Any]:
         """Returns the values beside a job's record, by name."""
         with self._catalog.read() as tx:
-            found = [unpack(raw) for _, raw in tx.items("job_marks", table_key(job_id))]
-        return {mark["name"]: mark["value"] for mark in found}
+            found = tx.records("job_marks", table_key(job_id))
+            return {mark["name"]: mark["value"] for _, mark in found}
 
     def remove(self, job_id: int) -> None:
         """Removes a job."""

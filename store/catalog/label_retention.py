@@ -12,11 +12,12 @@ repetition an hour later would then be loaded again; this store therefore does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     TransactionStatus,
@@ -25,7 +26,6 @@ from seqstore.store.catalog.transaction_record import (
     now_ms,
     read_transaction,
 )
-from seqstore.store.runtime.records import unpack
 
 _BATCH: Final = 2_000  # records per transaction of the catalog, so that loads wait briefly
 
@@ -34,7 +34,8 @@ def forget_transactions(store_catalog: Catalog, keep_seconds: int, *, dry_run: b
     """Removes transactions of all databases that ended long ago, and their labels; returns how many."""
     before_ms = now_ms() - keep_seconds * 1000
     with store_catalog.read() as tx:
-        old = list(_begun_before(tx, before_ms))
+        begun = (TransactionRecord.from_record(stored) for _, stored in tx.records("txns"))
+        old = list(takewhile(lambda record: record.begun_ms <= before_ms, begun))
     over = [record.id for record in old if _is_over(record, before_ms)]
     if dry_run:
         return len(over)
@@ -49,19 +50,9 @@ def forget_transactions(store_catalog: Catalog, keep_seconds: int, *, dry_run: b
     return len(over)
 
 
-def _begun_before(tx: CatalogTransaction, before_ms: int) -> Iterator[TransactionRecord]:
-    for _, raw in tx.items("txns"):
-        record = TransactionRecord.from_record(unpack(raw))
-        if record.begun_ms > before_ms:
-            return
-        yield record
-
-
 def _is_over(record: TransactionRecord, before_ms: int) -> bool:
-    return (
-        record.status in (TransactionStatus.VISIBLE, TransactionStatus.ABORTED)
-        and record.finished_ms <= before_ms
-    )
+    has_ended = record.status in (TransactionStatus.VISIBLE, TransactionStatus.ABORTED)
+    return has_ended and record.finished_ms <= before_ms
 
 
 def _end(tx: CatalogTransaction, record: TransactionRecord, before_ms: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, abandoned_reason
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record
-from seqstore.store.runtime.records import unpack
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,8 @@ class PastLoad:
 def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> list[PastLoad]:
     """Loads of one kind in a database that the catalog still remembers, oldest first."""
     found = []
-    for _, raw in tx.items("txns"):
-        record = TransactionRecord.from_record(unpack(raw))
+    for _, stored in tx.records("txns"):
+        record = TransactionRecord.from_record(stored)
         if record.database == database and record.operation == operation:
             reason = abandoned_reason(record)
             found.append(

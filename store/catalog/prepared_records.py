@@ -15,14 +15,13 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog import transaction_record as transaction
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.transaction_record import TransactionStatus
-from seqstore.store.runtime.records import unpack
 from seqstore.store.segment.segment import SegmentMeta, file_names
 
 
 def prepared_of(tx: CatalogTransaction, txn_id: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields table id and record of every table that a transaction writes."""
-    for key, raw in tx.items("prepared", catalog.txn_key(txn_id)):
-        yield catalog.prepared_ids(key)[1], unpack(raw)
+    for key, record in tx.records("prepared", catalog.txn_key(txn_id)):
+        yield catalog.prepared_ids(key)[1], record
 
 
 def prepared_transactions(tx: CatalogTransaction) -> list[int]:
@@ -54,9 +53,9 @@ def abort_of_table(tx: CatalogTransaction, table_id: int) -> None:
 def prepared_files(tx: CatalogTransaction, table_id: int) -> set[str]:
     """Returns names, without directory, of the files that pre-committed transactions keep for a table."""
     kept: set[str] = set()
-    for key, raw in tx.items("prepared"):
+    for key, record in tx.records("prepared"):
         if catalog.prepared_ids(key)[1] == table_id:
-            kept.update(files_of(unpack(raw)))
+            kept.update(files_of(record))
     return kept
 
 

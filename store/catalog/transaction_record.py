@@ -42,10 +42,8 @@ class TransactionRecord:
 
     Attributes:
         id: unique in the store.
-        database: id of its database.
+        database: its id.
         table: `db.table` it writes.
-        label: chosen by the caller or generated.
-        status: PREPARE, PRECOMMITTED, VISIBLE or ABORTED.
         operation: the kind of statement, such as LOAD, STREAM LOAD, INSERT.
         begun_ms, finished_ms: Unix time; 0 while not finished.
         version: table version it made, of the first table when it writes several; 0 if none.
@@ -117,7 +115,8 @@ def find_label(tx: catalog.CatalogTransaction, database: int, label: str) -> Tra
 
 
 def put_transaction(tx: catalog.CatalogTransaction, record: TransactionRecord) -> None:
-    tx.put("txns", catalog.txn_key(record.id), record.to_record())
+    stored = record.to_record()
+    tx.put("txns", catalog.txn_key(record.id), stored)
 
 
 def begin(
@@ -142,24 +141,15 @@ def begin(
         LabelExistsError: the label names a running or finished transaction.
     """
     refuse_used_label(tx, database, label, keep_seconds)
-    txn_id = tx.next_id("txn")
     begun_ms = begun_ms or now_ms()
+    status = TransactionStatus.PREPARE
+    record = TransactionRecord(tx.next_id("txn"), database, table, label, status, operation, begun_ms)
     expires_ms = 0
     if timeout_seconds is not None:
         expires_ms = begun_ms + round(min(timeout_seconds, _TIMEOUT_SECONDS_MAX) * 1000)
-    record = TransactionRecord(
-        txn_id,
-        database,
-        table,
-        label,
-        TransactionStatus.PREPARE,
-        operation,
-        begun_ms,
-        owner=this_process(),
-        expires_ms=expires_ms,
-    )
+    record = replace(record, owner=this_process(), expires_ms=expires_ms)
     put_transaction(tx, record)
-    tx.put("labels", catalog.label_key(database, label), txn_id)
+    tx.put("labels", catalog.label_key(database, label), record.id)
     return record
 
 
@@ -195,9 +185,7 @@ def refuse_used_label(
     if txn_id is None or txn_id == own:
         return
     record = read_transaction(tx, txn_id)
-    if record is None or record.status == TransactionStatus.ABORTED:
-        return
-    if abort_abandoned(tx, record).status == TransactionStatus.ABORTED:
+    if record is None or abort_abandoned(tx, record).status == TransactionStatus.ABORTED:
         return
     if record.status == TransactionStatus.VISIBLE and now_ms() - record.finished_ms > keep_seconds * 1000:
         return
@@ -214,12 +202,8 @@ def refuse_used_label(
 def precommitted(record: TransactionRecord, keep_seconds: int) -> TransactionRecord:
     """Returns the record of a transaction whose first phase is done."""
     now = now_ms()
-    return replace(
-        record,
-        status=TransactionStatus.PRECOMMITTED,
-        precommitted_ms=now,
-        expires_ms=now + keep_seconds * 1000,
-    )
+    status = TransactionStatus.PRECOMMITTED
+    return replace(record, status=status, precommitted_ms=now, expires_ms=now + keep_seconds * 1000)
 
 
 def abort(tx: catalog.CatalogTransaction, record: TransactionRecord, reason: str) -> TransactionRecord:
@@ -231,14 +215,11 @@ def abort(tx: catalog.CatalogTransaction, record: TransactionRecord, reason: str
 
 def abandoned_reason(record: TransactionRecord) -> str:
     """Returns why a transaction counts as aborted before its record does; empty when it does not."""
+    if record.status not in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED):
+        return ""
     if record.status == TransactionStatus.PREPARE and not is_alive(record.owner):
         return OWNER_ENDED
-    if (
-        record.status in (TransactionStatus.PREPARE, TransactionStatus.PRECOMMITTED)
-        and 0 < record.expires_ms < now_ms()
-    ):
-        return EXPIRED
-    return ""
+    return EXPIRED if 0 < record.expires_ms < now_ms() else ""
 
 
 def abort_abandoned(tx: catalog.CatalogTransaction, record: TransactionRecord) -> TransactionRecord:
@@ -260,10 +241,8 @@ def require_unchanged(tx: catalog.CatalogTransaction, record: TransactionRecord)
 
 def not_precommitted(record: TransactionRecord) -> InvalidInputError:
     """Returns why a transaction cannot be committed (PC4)."""
-    text = f"is {record.status.lower()}, not pre-committed."
-    if record.status == TransactionStatus.VISIBLE:
-        text = "is already visible, not pre-committed."
-    return _wrong_status(record, text)
+    already = "already " if record.status == TransactionStatus.VISIBLE else ""
+    return _wrong_status(record, f"is {already}{record.status.lower()}, not pre-committed.")
 
 
 def not_abortable(record: TransactionRecord) -> InvalidInputError:

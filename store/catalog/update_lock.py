@@ -23,7 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.forks import new_lock
 
@@ -58,20 +58,17 @@ def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> Concurre
         InvalidInputError: no such mode.
     """
     if wanted is not None:
-        return _parse_mode(wanted)
+        try:
+            return ConcurrencyMode(wanted)
+        except ValueError:
+            known = ", ".join(ConcurrencyMode)
+            raise InvalidInputError(
+                f"concurrency {wanted!r}: expected one of {known}", kind="bad_concurrency"
+            ) from None
     with catalog.read() as tx:
         chosen = tx.get("config", CONFIG_NAME.encode())
     is_concurrent = default if chosen is None else chosen == "true"
     return ConcurrencyMode.OPTIMISTIC if is_concurrent else ConcurrencyMode.SERIAL
-
-
-def _parse_mode(name: str) -> ConcurrencyMode:
-    try:
-        return ConcurrencyMode(name)
-    except ValueError:
-        raise InvalidInputError(
-            f"concurrency {name!r}: expected one of {', '.join(ConcurrencyMode)}", kind="bad_concurrency"
-        ) from None
 
 
 def lock_directory(catalog: Catalog) -> Path:

@@ -1,4 +1,4 @@
-"""The records of the versions of tables: database `versions`, by table id | version.
+"""The records of the versions of tables: databases `versions` and `bitmaps`, by table id | version.
 
 A record names what made the version, the segments that it added and dropped, its metrics, and the commit info
 against which later transactions are checked. It stays as long as a transaction that reads an older version
@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyroaring import BitMap
+
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.runtime.records import unpack
+from seqstore.store.segment.delete_bitmap import HiddenRows, Positions, bitmap_of, children, unite
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,8 @@ class CommitInfo:
     app: tuple[str, int] | None = None
 
     def to_record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "blind": self.is_blind,
-            "columns": sorted(self.columns) if self.columns is not None else None,
-        }
+        columns = sorted(self.columns) if self.columns is not None else None
+        record: dict[str, Any] = {"blind": self.is_blind, "columns": columns}
         if not self.is_blind:
             record["read_version"] = self.read_version
             record["level"] = str(self.level)
@@ -80,13 +80,8 @@ class CommitInfo:
             record["tables"] = self.tables
         if self.is_unchecked:
             record["unchecked"] = True
-        if self.changes:
-            record["changes"] = list(self.changes)
-        if self.features:
-            record["features"] = list(self.features)
-        if self.app is not None:
-            record["app"] = list(self.app)
-        return record
+        lists = {"changes": self.changes, "features": self.features, "app": self.app}
+        return record | {name: list(values) for name, values in lists.items() if values}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> CommitInfo:
@@ -183,8 +178,36 @@ class VersionRecord:
         )
 
 
-def put_version_record(tx: CatalogTransaction, table_id: int, version: int, record: VersionRecord) -> None:
-    tx.put("versions", catalog.version_key(table_id, version), record.to_record())
+def put_version_record(
+    tx: CatalogTransaction,
+    table_id: int,
+    version: int,
+    record: VersionRecord,
+    hidden: Mapping[str, Positions] | None = None,
+) -> None:
+    """Stores a version, with a time that is not before that of the version before.
+
+    Args:
+        hidden: the rows that it hides; its own record of them covers those of earlier versions too.
+    """
+    stored = record.to_record()
+    key, before = catalog.version_key(table_id, version), catalog.version_key(table_id, version - 1)
+    earlier = tx.get("versions", before)
+    if earlier is not None:
+        stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
+    tx.put("versions", key, stored)
+    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
+    union, covered = own, list(children(version))
+    if covered:  # no later version has the segments that were dropped before this one (K6)
+        union = unite([own, *(read_hidden(tx, table_id, child) for child in covered)])
+        union = {name: rows for name, rows in union.items() if name in own or _is_live(tx, table_id, name)}
+    if union:
+        tx.put_raw("bitmaps", key, encode_hidden(union))
+
+
+def _is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
+    record = tx.get("segments", catalog.segment_key(table_id, segment_id))
+    return record is not None and not record["dropped"]
 
 
 def read_version_record(tx: CatalogTransaction, table_id: int, version: int) -> VersionRecord | None:
@@ -201,5 +224,21 @@ def version_time_ms(tx: CatalogTransaction, table_id: int, version: int) -> int:
 
 def version_records(tx: CatalogTransaction, table_id: int) -> Iterator[tuple[int, VersionRecord]]:
     """Yields the versions of a table that the history has, and their records, oldest first."""
-    for key, raw in tx.items("versions", catalog.table_key(table_id)):
-        yield int.from_bytes(key[8:]), VersionRecord.from_record(unpack(raw))
+    for key, record in tx.records("versions", catalog.table_key(table_id)):
+        yield int.from_bytes(key[8:]), VersionRecord.from_record(record)
+
+
+def encode_hidden(hidden: HiddenRows) -> bytes:
+    """Encodes a delete bitmap record (segment.delete_bitmap)."""
+    return catalog.pack({segment: rows.serialize() for segment, rows in hidden.items()})
+
+
+def decode_hidden(data: bytes) -> HiddenRows:
+    """Decodes a record of `encode_hidden`."""
+    return {segment: BitMap.deserialize(rows) for segment, rows in catalog.unpack(data).items()}
+
+
+def read_hidden(tx: CatalogTransaction, table_id: int, version: int) -> HiddenRows:
+    """Reads the delete bitmap record of a version, empty when it wrote none."""
+    raw = tx.get_raw("bitmaps", catalog.version_key(table_id, version))
+    return {} if raw is None else decode_hidden(raw)

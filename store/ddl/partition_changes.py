@@ -25,7 +25,7 @@ from seqstore.store.errors import AlreadyExistsError, NotFoundError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite
 from seqstore.store.publish.replace_where import ReplaceWhere, plan_replace_where
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.publish.write_parts import refuse_changes
+from seqstore.store.publish.write_states import refuse_changes
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable

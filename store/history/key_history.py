@@ -25,13 +25,11 @@ import pyarrow as pa
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import oldest_readable
-from seqstore.store.catalog.version_record import read_version_record, version_records
+from seqstore.store.catalog.version_record import read_hidden, read_version_record, version_records
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.read.table_state import LiveSegment, TableState, read_hidden
-from seqstore.store.runtime.records import unpack
+from seqstore.store.read.table_state import LiveSegment, TableState
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector, chain
@@ -105,7 +103,7 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
     state, lease = table.hold()
     arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
     with table.catalog.read() as tx:
-        oldest = oldest_readable(tx, table.id)
+        oldest = catalog.oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)
         resets = [number for number, record in version_records(tx, table.id) if record.is_restore]
         outcomes = _Outcomes(table, tx, writes, oldest, state.version, resets)
@@ -121,9 +119,8 @@ def _writes(
     originals: list[_Write] = []
     moved: dict[int, list[tuple[_Write, _Place]]] = {}
     code = encode_keys(arrays, state.schema.key_columns)
-    for raw_key, raw in tx.items("segments", catalog.table_key(table.id)):
-        record = unpack(raw)
-        segment = table.loader.segment(tx, raw_key[8:].decode(), record)
+    for stored_key, record in tx.records("segments", catalog.table_key(table.id)):
+        segment = table.loader.segment(tx, stored_key[8:].decode(), record)
         for position in _positions(segment, code, arrays):
             place = _Place(segment.meta.id, record["created"], record["dropped"], position)
             write = _read(

@@ -15,16 +15,16 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
-from seqstore.store.catalog.app_ids import DUPLICATE, AppPair
+from seqstore.store.catalog.app_ids import DUPLICATE, AppWrite
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
@@ -41,7 +41,7 @@ from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
-from seqstore.store.publish.write_states import WriteTarget
+from seqstore.store.publish.write_states import PendingWrite, WriteTarget
 from seqstore.store.runtime.internal import internal
 from seqstore.store.segment.checked_rows import CheckedRows
 
@@ -112,15 +112,14 @@ class Load:
         options: WriteOptions,
         *,
         filling: FillOptions | None = None,
-        app: AppPair | None = None,
+        app: AppWrite | None = None,
     ) -> None:
-        label, operation = options.label, options.operation
+        label = options.label
         self._table = table
         self._checker = checker
         self._filling = filling
-        self._app = app
-        target = WriteTarget.of(table, checker.schema, operation, app=app.write if app else None)
-        self._writer = TableWriter(target)
+        self._repeated = app if app is not None and app.is_duplicate else None
+        self._writer = TableWriter(WriteTarget.of(table, checker.schema, options.operation, app=app))
         self._rejected: list[RejectedRow] = []
         self._started = time.monotonic()
         self._is_open = True
@@ -134,7 +133,7 @@ class Load:
             table.name,
             self.label,
             TransactionStatus.PREPARE,
-            operation,
+            options.operation,
             transactions.now_ms(),
         )
         if label is not None:
@@ -151,7 +150,7 @@ class Load:
     def skipped(self) -> str:
         """Why the load's rows will be left out: they were committed under its txnAppId and txnVersion before;
         empty when they will not."""
-        return self._app.skipped if self._app is not None and self._app.is_duplicate else ""
+        return self._repeated.skipped if self._repeated is not None else ""
 
     def _begin(self) -> None:
         before = self._transaction
@@ -180,12 +179,12 @@ class Load:
             InvalidInputError: the columns do not fit the table.
         """
         self._check_open()
-        if self._app is not None and self._app.is_duplicate:
+        if self._repeated is not None:
             return WriteResult(sum(len(batch) for batch in tables_of(data)))
         given = 0
         rejected: list[RejectedRow] = []
         for batch in tables_of(data):
-            masks = {name: mask[given : given + len(batch)] for name, mask in (supplied or {}).items()}
+            masks = supplied and {name: mask[given : given + len(batch)] for name, mask in supplied.items()}
             left_out = self._write(batch, masks)
             rejected += [replace(row, row=row.row + given) for row in left_out]
             given += len(batch)
@@ -202,15 +201,18 @@ class Load:
             if len(delta):
                 self._writer.add_delta(delta, filling, counts)
             else:
-                self._writer.count(counts)
+                self._writer.add(PendingWrite(metrics=counts))
         else:
             pieces, rejected = self._checker.check_pieces(batch)
             self._writer.add_rows(*pieces, rejected=len(rejected))
         if rejected:
-            before = self._writer.metrics.rows_total - len(batch)
-            limit = self._table.settings.rejected_rows_max - len(self._rejected)
-            self._rejected += [replace(row, row=row.row + before) for row in rejected[: max(limit, 0)]]
+            before = self._writer.pending.metrics.rows_total - len(batch)
+            self._note_rejected([replace(row, row=row.row + before) for row in rejected])
         return rejected
+
+    def _note_rejected(self, rejected: list[RejectedRow]) -> None:
+        limit = self._table.settings.rejected_rows_max - len(self._rejected)
+        self._rejected += rejected[: max(limit, 0)]
 
     @property
     def revision(self) -> int:
@@ -246,7 +248,7 @@ class Load:
             raise InvalidInputError(
                 f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
             )
-        self._writer.replace_rows(ReplaceWhere(filter))
+        self._writer.add(PendingWrite(replace_where=ReplaceWhere(filter)))
 
     def require_revision(self, revision: int) -> None:
         """Refuses rows that were made for another schema revision than the load's.
@@ -291,18 +293,15 @@ class Load:
             assert staged.filling is not None
             loader = self._table.loader
             self._writer.add_delta(read_delta(loader.disk, loader.directory, file), staged.filling)
-        self._rejected += staged.rejected[
-            : max(self._table.settings.rejected_rows_max - len(self._rejected), 0)
-        ]
-        self._writer.count(
-            VersionMetrics(
-                rows_total=staged.rows_total,
-                rows_loaded=staged.rows_total - staged.rows_filtered,
-                rows_filtered=staged.rows_filtered,
-                rows_superseded=staged.rows_superseded,
-                bytes_written=staged.bytes_written,
-            )
+        self._note_rejected(staged.rejected)
+        counts = VersionMetrics(
+            rows_total=staged.rows_total,
+            rows_loaded=staged.rows_total - staged.rows_filtered,
+            rows_filtered=staged.rows_filtered,
+            rows_superseded=staged.rows_superseded,
+            bytes_written=staged.bytes_written,
         )
+        self._writer.add(PendingWrite(metrics=counts))
 
     def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
         """Publishes the rows written as one version.
@@ -319,56 +318,44 @@ class Load:
             LabelExistsError: another load with this label was faster.
         """
         self._check_open()
-        if self._app is not None and self._app.is_duplicate:
-            return self._skipped(self._app)
+        if self._repeated is not None:
+            return self._skipped(self._repeated)
         self._check_ratio(max_filter_ratio)
-        try:
+        with self._ending():
             done, writes = commit(
                 self._table.catalog,
                 self._transaction,
                 [self._writer],
                 label_keep_seconds=self._table.settings.label_keep_seconds,
-                elapsed=self._elapsed,
+                started=self._started,
                 also=also,
             )
+        return self._result(done, writes[0].metrics)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Closes the load after the block, and aborts it when the block fails."""
+        try:
+            yield
         except CommitUnknownError:
-            self._is_open = False  # nothing may be removed: the version may be there
+            self._is_open = False  # nothing may be removed: the commit may have happened
             raise
         except BaseException as error:
             self.abort(str(error))
             raise
         self._is_open = False
-        return self._result(done, writes[0].metrics)
 
-    def _skipped(self, app: AppPair) -> LoadResult:
+    def _skipped(self, app: AppWrite) -> LoadResult:
         """Ends a load whose pair, or a later one, is committed already."""
         self.abort(app.skipped)
-        return self._result(
-            replace(self._transaction, id=app.first_txn, version=app.first_version),
-            VersionMetrics(),
-            DUPLICATE,
-        )
+        first = replace(self._transaction, id=app.seen_txn, version=app.first_version)
+        return self._result(first, VersionMetrics(), DUPLICATE)
 
     def _result(
         self, done: TransactionRecord, metrics: VersionMetrics, status: str = TransactionStatus.VISIBLE
     ) -> LoadResult:
-        return LoadResult(
-            txn_id=done.id,
-            label=done.label,
-            version=done.version,
-            rows_total=metrics.rows_total,
-            rows_loaded=metrics.rows_loaded,
-            rows_filtered=metrics.rows_filtered,
-            rows_superseded=metrics.rows_superseded,
-            rows_late=metrics.rows_late,
-            rows_too_late=metrics.rows_too_late,
-            rows_replaced=metrics.rows_replaced,
-            rows_deleted=metrics.rows_deleted,
-            bytes_written=metrics.bytes_written,
-            milliseconds=self._elapsed(),
-            rejected=self._rejected,
-            status=status,
-        )
+        counts = {**metrics.__dict__, "milliseconds": round((time.monotonic() - self._started) * 1000)}
+        return LoadResult(done.id, done.label, done.version, **counts, rejected=self._rejected, status=status)
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
         """Runs the first phase of a two-phase commit: everything is durable, nothing is visible (PC1).
@@ -384,26 +371,20 @@ class Load:
             LoadRejectedError: too many rejected rows; nothing was stored.
         """
         self._check_open()
-        if self._app is not None and self._app.is_duplicate:
-            return self._skipped(self._app)
+        if self._repeated is not None:
+            return self._skipped(self._repeated)
         self._check_ratio(max_filter_ratio)
         if not self._transaction.id:
             self._begin()
-        try:
+        table = self._table
+        with self._ending():
             done, writes = precommit(
-                self._table.catalog,
+                table.catalog,
                 self._transaction,
                 [self._writer],
-                keep_seconds=self._table.settings.precommitted_keep_seconds,
-                elapsed=self._elapsed,
+                keep_seconds=table.settings.precommitted_keep_seconds,
+                started=self._started,
             )
-        except CommitUnknownError:
-            self._is_open = False  # nothing may be removed: the transaction may be pre-committed
-            raise
-        except BaseException as error:
-            self.abort(str(error))
-            raise
-        self._is_open = False
         return self._result(done, writes[0].metrics, done.status)
 
     def prepare(self) -> None:
@@ -416,7 +397,8 @@ class Load:
         self._writer.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
-        total, filtered = self._writer.metrics.rows_total, self._writer.metrics.rows_filtered
+        metrics = self._writer.pending.metrics
+        total, filtered = metrics.rows_total, metrics.rows_filtered
         # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
         if not filtered or filtered / total <= max_filter_ratio:
             return
@@ -437,14 +419,10 @@ class Load:
         if self._transaction.id:
             with self._table.catalog.write() as tx:
                 stored = transactions.read_transaction(tx, self._transaction.id)
-                if (
-                    stored is None or stored.status == TransactionStatus.PREPARE
-                ):  # else another process has ended it
+                is_ended = stored is not None and stored.status != TransactionStatus.PREPARE
+                if not is_ended:  # by another process
                     transactions.abort(tx, self._transaction, reason)
         self._writer.delete_files()
-
-    def _elapsed(self) -> int:
-        return round((time.monotonic() - self._started) * 1000)
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -455,7 +433,5 @@ class Load:
     def __enter__(self) -> Load:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.abort(str(error) if error else "left without commit")

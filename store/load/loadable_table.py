@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Unpack
 
 from seqstore.store.catalog.app_ids import find_app
 from seqstore.store.catalog.auto_increment import IdSource
-from seqstore.store.check.partial_checker import check_flexible
+from seqstore.store.check.group_checker import GroupChecker
+from seqstore.store.check.partial_checker import PartialChecker, check_flexible
 from seqstore.store.check.row_checker import RowChecker
-from seqstore.store.check.write_modes import MergeType, UpdateMode, parse_mode
+from seqstore.store.check.write_modes import (
+    MergeType,
+    NewKeyBehavior,
+    UpdateMode,
+    parse_merge_type,
+    parse_mode,
+    parse_new_key_behavior,
+)
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.load import Load, LoadResult
-from seqstore.store.load.load_checks import checker_for, filling_for
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.load.write_task import WriteTask
 from seqstore.store.read.snapshot import as_table
@@ -55,7 +63,7 @@ class LoadableTable(VersionedTable):
             LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` name the load.
         """
         options = WriteOptions.of(options, **arguments)
-        with self.begin_load(options) as load:
+        with self._begin(options) as load:
             load.write(data)
             return load.commit(max_filter_ratio=options.max_filter_ratio)
 
@@ -94,24 +102,49 @@ class LoadableTable(VersionedTable):
             NotFoundError: no such partition.
             LabelExistsError: the label names a running or finished load.
         """
-        options = WriteOptions.of(options, **arguments)
+        return self._begin(WriteOptions.of(options, **arguments))
+
+    def _begin(self, options: WriteOptions) -> Load:
         checker, filling = self.checks(self.schema, options)
-        app = find_app(self.catalog, self.id, options.txn_app_id, options.txn_version)
+        app = None
+        if options.txn_app_id is not None or options.txn_version is not None:
+            app = find_app(self.catalog, self.id, options.txn_app_id, options.txn_version)
         return Load(self, checker, options, filling=filling, app=app)
 
     @internal
-    def checks(self, schema: TableSchema, options: WriteOptions) -> tuple[RowChecker, FillOptions | None]:
-        """Returns the checker of a load's rows, and how they are filled, None for whole rows.
+    def checks(
+        self, schema: TableSchema, options: WriteOptions, *, is_task: bool = False
+    ) -> tuple[RowChecker, FillOptions | None]:
+        """Returns the checker of a load's rows, and how they are filled; None for whole rows without groups.
+
+        Args:
+            is_task: tasks do not see the catalog, which reserves the values of an AUTO_INCREMENT column.
 
         Raises:
             NotFoundError: no such partition.
-            InvalidInputError: no such mode or merge type.
+            InvalidInputError: no such mode, merge type or treatment of new keys.
         """
-        options = replace(options, mode=parse_mode(options.mode), now=options.moment)
-        checker = checker_for(schema, self.name.partition(".")[2], options, ids=self._ids(schema))
-        filling = filling_for(schema, options)
-        check_names(self.name, schema, options.partitions)
-        return checker, filling
+        mode, is_delete = parse_mode(options.mode), parse_merge_type(options.merge_type) == MergeType.DELETE
+        refuses = parse_new_key_behavior(options.new_keys) == NewKeyBehavior.ERROR
+        is_whole, flexible = mode == UpdateMode.UPSERT, mode == UpdateMode.FLEXIBLE
+        now = options.now or datetime.now().replace(microsecond=0)
+        shared = (schema, self.name.partition(".")[2], options.sequence, is_delete, now)
+        ids = None if is_task else self._ids(schema)
+        checker: RowChecker
+        if schema.groups:
+            ignore_null = options.ignore_null and not is_whole
+            checker = GroupChecker(*shared, flexible=flexible, ignore_null=ignore_null, whole_rows=is_whole)
+        elif is_whole:
+            checker = RowChecker(*shared, require_sequence=options.require_sequence, ids=ids)
+        else:
+            checker = PartialChecker(*shared, ids=ids, flexible=flexible, ignore_null=options.ignore_null)
+        if options.partitions:
+            check_names(self.name, schema, options.partitions)
+            checker = replace(checker, partitions=tuple(options.partitions))
+        if is_whole and not schema.groups:
+            return checker, None
+        # The treatment of new keys has no effect on whole rows (P13).
+        return checker, FillOptions(flexible, refuse_new_keys=refuses and not is_whole, now=now)
 
     def _ids(self, schema: TableSchema) -> IdSource | None:
         """Returns the source of AUTO_INCREMENT values, None without such a column."""
@@ -119,11 +152,10 @@ class LoadableTable(VersionedTable):
         if column is None:
             return None
         with self._lock:
-            found = self._id_sources.get(column.id)
-            if found is None:
+            if column.id not in self._id_sources:
                 reserved = self.settings.auto_increment_values_reserved
-                found = self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
-            return found
+                self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
+            return self._id_sources[column.id]
 
     @internal
     def write_task(
@@ -150,10 +182,8 @@ class LoadableTable(VersionedTable):
         """
         options = WriteOptions.of(options, **arguments)
         schema = self.schema
-        options = replace(options, mode=parse_mode(options.mode), now=options.moment)
-        # Tasks do not see the catalog, which reserves the values of an AUTO_INCREMENT column.
-        checker = checker_for(schema, self.name.partition(".")[2], options, ids=None)
-        if options.mode == UpdateMode.FLEXIBLE:
+        checker, filling = self.checks(schema, options, is_task=True)
+        if parse_mode(options.mode) == UpdateMode.FLEXIBLE:
             check_flexible(schema)
         elif supplied is not None:
             raise InvalidInputError(
@@ -161,12 +191,11 @@ class LoadableTable(VersionedTable):
                 f"{UpdateMode.FLEXIBLE}",
                 kind="bad_mode",
             )
-        check_names(self.name, schema, options.partitions)
         return WriteTask(
             self.id,
             StagingId.of(owner or this_process(), purpose),
             checker,
             Stager(schema, self.loader.disk, self.loader.directory, self.settings),
-            filling_for(schema, options),
+            filling,
             supplied,
         )

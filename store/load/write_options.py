@@ -71,8 +71,3 @@ class WriteOptions:
         """Returns `options`, the defaults when None, with the fields that `arguments` name replaced."""
         options = options if options is not None else WriteOptions()
         return replace(options, **arguments) if arguments else options
-
-    @property
-    def moment(self) -> datetime:
-        """The moment of CURRENT_TIMESTAMP defaults, in whole seconds when none was given."""
-        return self.now or datetime.now().replace(microsecond=0)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -31,9 +31,12 @@ from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
 from seqstore.store.errors import StoreError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.publish.write_states import bytes_of
 from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.segment import INLINE, SegmentMeta
 from seqstore.store.segment.stager import Stager
+
+_OF_LOAD: Final = ("filling", "table_id", "load")  # equal in all shares that have rows
 
 
 @dataclass(frozen=True)
@@ -65,19 +68,11 @@ class StagedRows:
     load: StagingId | None = None
 
     def __add__(self, other: StagedRows) -> StagedRows:
-        return StagedRows(
-            self.segments + other.segments,
-            self.deltas + other.deltas,
-            self.filling or other.filling,
-            max(self.revision, other.revision),
-            self.rows_total + other.rows_total,
-            self.rows_filtered + other.rows_filtered,
-            self.rows_superseded + other.rows_superseded,
-            self.bytes_written + other.bytes_written,
-            self.rejected + other.rejected,
-            self.table_id or other.table_id,
-            self.load or other.load,
-        )
+        """Returns both; facts of the load are those of the one that has rows."""
+        more = other.__dict__
+        sums = {name: value + more[name] for name, value in self.__dict__.items() if name not in _OF_LOAD}
+        sums |= {name: self.__dict__[name] or more[name] for name in _OF_LOAD}
+        return StagedRows(**{**sums, "revision": max(self.revision, other.revision)})
 
 
 @dataclass(frozen=True)
@@ -196,6 +191,6 @@ def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedR
     share = StagedRows(
         tuple((segment.meta, segment.payload) for segment in staged.segments),
         rows_superseded=staged.superseded,
-        bytes_written=sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in staged.segments),
+        bytes_written=bytes_of(staged.segments),
     )
     return share, rejected

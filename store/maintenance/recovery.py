@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import TABLES, Catalog
+from seqstore.store.catalog.catalog import TABLES
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.errors import CommitUnknownError, StoreError
 from seqstore.store.publish.unpublished_files import is_known
 from seqstore.store.runtime.process_identity import is_alive
-from seqstore.store.runtime.records import unpack
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import StagingId, job_of, maker_of
 from seqstore.store.segment.segment import SegmentMeta
@@ -41,7 +41,7 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     # Listed before the catalog is read: a table created in between must not look like a dropped one.
     directories = [f"{TABLES}/{name}" for name in disk.list(TABLES)]
     with store_catalog.read() as tx:
-        tables = {int.from_bytes(key): unpack(raw)["directory"] for key, raw in tx.items("tables")}
+        tables = {int.from_bytes(key): record["directory"] for key, record in tx.records("tables")}
     store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values())):
@@ -182,7 +182,7 @@ def _delete(disk: Disk, name: str) -> StoreError | OSError | None:
 def _file_ids(tx: catalog.CatalogTransaction, table_id: int) -> set[str]:
     """Returns the ids of files that a table's segments use, and of those that vacuum has yet to delete."""
     return {
-        SegmentMeta.from_record(unpack(raw)["meta"]).file_id
+        SegmentMeta.from_record(record["meta"]).file_id
         for database in ("segments", "trash")
-        for _, raw in tx.items(database, catalog.table_key(table_id))
+        for _, record in tx.records(database, catalog.table_key(table_id))
     }

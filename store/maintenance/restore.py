@@ -25,7 +25,7 @@ from seqstore.store.catalog.transaction_record import TransactionRecord, Transac
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.publish.write_parts import refuse_changes
+from seqstore.store.publish.write_states import refuse_changes
 from seqstore.store.read.lost_rows import rows_lost
 from seqstore.store.read.table_state import LiveSegment, TableState
 from seqstore.store.schema.features import require_writable

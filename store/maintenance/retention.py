@@ -26,15 +26,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import close_before, move_oldest, oldest_open, oldest_readable, version_at
+from seqstore.store.catalog.horizon import close_before, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.catalog.version_record import encode_hidden, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import sweep_table
 from seqstore.store.runtime import failpoint
-from seqstore.store.runtime.records import unpack
-from seqstore.store.segment import delete_bitmap
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
 
@@ -81,13 +80,13 @@ def vacuum(
     held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, _ = catalog.head(tx, table.id, table.name)
-        before = oldest_open(tx, table.id)
+        before = catalog.oldest_open(tx, table.id)
         policy = MaintenancePolicy.of(
             table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]), table.settings
         )
         seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
         first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
-        oldest = max(min([first_open, *held]), oldest_readable(tx, table.id))
+        oldest = max(min([first_open, *held]), catalog.oldest_readable(tx, table.id))
         doomed = _dropped_until(tx, table.id, oldest)
         waiting = _trash(tx, table.id)
     if dry_run:
@@ -116,16 +115,12 @@ def vacuum(
 
 def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
     """Returns segments that no version from `oldest` on has, by catalog key."""
-    found = {}
-    for key, raw in tx.items("segments", catalog.table_key(table)):
-        record = unpack(raw)
-        if 0 < record["dropped"] <= oldest:
-            found[key] = record
-    return found
+    records = tx.records("segments", catalog.table_key(table))
+    return {key: record for key, record in records if 0 < record["dropped"] <= oldest}
 
 
 def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
-    return {key: unpack(raw) for key, raw in tx.items("trash", catalog.table_key(table))}
+    return dict(tx.records("trash", catalog.table_key(table)))
 
 
 def _forget(
@@ -166,7 +161,7 @@ def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
         if version not in needed:
             tx.delete("bitmaps", key)
             continue
-        hidden = delete_bitmap.decode(tx.get_raw("bitmaps", key) or b"")
+        hidden = read_hidden(tx, table, version)
         kept = {}
         for name, rows in hidden.items():
             segment = tx.get("segments", catalog.segment_key(table, name))
@@ -175,7 +170,7 @@ def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
         if not kept:
             tx.delete("bitmaps", key)
         elif len(kept) < len(hidden):
-            tx.put_raw("bitmaps", key, delete_bitmap.encode(kept))
+            tx.put_raw("bitmaps", key, encode_hidden(kept))
 
 
 def _forget_versions(table: VersionedTable, oldest: int) -> None:
@@ -184,8 +179,8 @@ def _forget_versions(table: VersionedTable, oldest: int) -> None:
     prefix = catalog.table_key(table.id)
     with table.catalog.read() as tx:
         gone = []
-        for key, raw in tx.items("versions", prefix):
-            if int.from_bytes(key[8:]) >= oldest or unpack(raw)["time_ms"] >= before_ms:
+        for key, record in tx.records("versions", prefix):
+            if int.from_bytes(key[8:]) >= oldest or record["time_ms"] >= before_ms:
                 break
             gone.append(key)
     while gone:
@@ -200,8 +195,8 @@ def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]
     with table.catalog.read() as tx:
         waiting = _trash(tx, table.id)
         used = {
-            SegmentMeta.from_record(unpack(raw)["meta"]).file_id
-            for _, raw in tx.items("segments", catalog.table_key(table.id))
+            SegmentMeta.from_record(record["meta"]).file_id
+            for _, record in tx.records("segments", catalog.table_key(table.id))
         }
     ready = {
         key: record

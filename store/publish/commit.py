@@ -13,11 +13,13 @@ Preparing and aligning check the reads of the transaction against the versions p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction, segment_key
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import TransactionRecord
-from seqstore.store.errors import AlreadyExistsError, CorruptionError
+from seqstore.store.errors import CorruptionError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
@@ -31,13 +33,13 @@ def commit(
     writers: Sequence[TableWriter],
     *,
     label_keep_seconds: int,
-    elapsed: Callable[[], int],
+    started: float,
     also: Also | None = None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
     """Publishes the writes of a transaction.
 
     Args:
-        elapsed: milliseconds since the transaction began.
+        started: when the transaction began, by `time.monotonic`.
         also: stores more in the same catalog transaction, after the versions: the offsets of a routine load
             advance together with their rows, or not at all. An exception of it undoes everything.
 
@@ -50,7 +52,7 @@ def commit(
         CommitUnknownError: the outcome is not known.
     """
     try:
-        return _commit(catalog, transaction, writers, label_keep_seconds, elapsed, also)
+        return _commit(catalog, transaction, writers, label_keep_seconds, started, also)
     except CorruptionError:
         for writer in writers:
             writer.hold()  # raises the error of a dropped table: then a missing file is no damage
@@ -62,64 +64,37 @@ def _commit(
     transaction: TransactionRecord,
     writers: Sequence[TableWriter],
     label_keep_seconds: int,
-    elapsed: Callable[[], int],
+    started: float,
     also: Also | None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    def publish_all(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
-        require_unpublished(tx, writers)
-        writes = [writer.table_write(elapsed()) for writer in writers]
-        done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
-        if also is not None:
-            also(tx, done)
-        for writer in writers:
-            writer.publish_state(tx, done.versions[writer.table.name])
-        return done, writes
-
-    def publish_aligned(tx: CatalogTransaction) -> tuple[TransactionRecord, list[TableWrite]]:
-        for writer in writers:
-            writer.prepare()
-            writer.align(writer.table.advance(tx, None), tx)
-        return publish_all(tx)
-
     def catch_up() -> None:
         for writer in writers:
             writer.catch_up()
 
-    for _ in range(_prepare(writers)):
+    for tries_left in reversed(range(_prepare(writers) + 1)):
+        is_last = not tries_left
+        writes: list[TableWrite] = []
         try:
-            with catalog.write() as tx:
-                done, writes = publish_all(tx)
+            with catalog.write(catch_up if is_last else None) as tx:
+                milliseconds = round((time.monotonic() - started) * 1000)
+                for writer in writers:
+                    if is_last:
+                        writer.align_within(tx)
+                    writer.require_unpublished(tx)
+                    writes.append(writer.table_write(milliseconds))
+                done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
+                if also is not None:
+                    also(tx, done)
+                for writer in writers:
+                    writer.publish_state(tx, done.versions[writer.table.name])
             break
         except HeadMoved:
             for writer in writers:
                 writer.align(writer.table.state())
-    else:
-        with catalog.write(catch_up) as tx:
-            done, writes = publish_aligned(tx)
     failpoint.hit("publish.after_switch")
     for writer in writers:
         writer.published()
     return done, writes
-
-
-def require_unpublished(tx: CatalogTransaction, writers: Sequence[TableWriter]) -> None:
-    """Raises unless the segments that tasks staged are still there and unpublished.
-
-    Raises:
-        ClosedError: a load of theirs has ended.
-        AlreadyExistsError: it was published.
-    """
-    for writer in writers:
-        loader = writer.table.loader
-        for load in writer.pending.loads:
-            load.refuse_ended(loader.disk, loader.directory)
-        for name in writer.pending.kept:
-            if tx.get_raw("segments", segment_key(writer.table.id, name)) is not None:
-                raise AlreadyExistsError(
-                    f"{writer.table.name}: segment {name} was published before; stage the rows again to load "
-                    "them again",
-                    kind="already_published",
-                )
 
 
 def _prepare(writers: Sequence[TableWriter]) -> int:

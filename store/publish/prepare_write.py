@@ -16,24 +16,28 @@ from typing import Final
 
 import numpy as np
 
+from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.fill.partial import fill, keys_of
 from seqstore.store.publish.replace_where import plan_replace_where
 from seqstore.store.publish.winner_test import Planner, extend_plan, make_plan
-from seqstore.store.publish.write_parts import DeltaPart, RowPart
 from seqstore.store.publish.write_states import (
+    DeltaPart,
     FilledWrite,
     PendingWrite,
     PreparedWrite,
+    RowPart,
     StoredWrite,
     WriteTarget,
+    bytes_of,
+    have_files,
 )
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.key_index import Positions
-from seqstore.store.segment.segment import INLINE, Segment
+from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.stager import Stager
 from seqstore.store.segment.winner import Rows
 
@@ -44,42 +48,28 @@ class Filling:
     """The segments that one preparation stages; as a context, it removes their files on an error.
 
     No catalog transaction has named these segments yet, so nothing else can need their files.
-
-    Attributes:
-        bytes_written, rows_superseded: of the segments.
     """
 
     def __init__(self, stager: Stager) -> None:
         self._stager = stager
         self._staged: list[Segment] = []
-        self.bytes_written = 0
-        self.rows_superseded = 0
+        self._rows_superseded = 0
 
     def stage(self, rows: CheckedRows) -> tuple[Segment, ...]:
         staged = self._stager.stage(rows)
         self._staged += staged.segments
-        self.bytes_written += bytes_of(staged.segments)
-        self.rows_superseded += staged.superseded
+        self._rows_superseded += staged.superseded
         return staged.segments
 
-    def sync(self, segments: Sequence[Segment]) -> None:
-        """Makes the names of segment files durable."""
-        if any(segment.meta.home != INLINE for segment in segments):
+    def finish(self, pending: PendingWrite, segments: Sequence[Segment]) -> PendingWrite:
+        """Makes the names of segment files durable; returns a write with the staged ones in its metrics."""
+        if have_files(segments):
             self._stager.sync()
-
-    def counted(self, pending: PendingWrite) -> PendingWrite:
-        """Returns a write with the segments in its metrics."""
         if not self._staged:
             return pending
-        metrics = pending.metrics
-        return replace(
-            pending,
-            metrics=replace(
-                metrics,
-                rows_superseded=metrics.rows_superseded + self.rows_superseded,
-                bytes_written=metrics.bytes_written + self.bytes_written,
-            ),
-        )
+        size = bytes_of(self._staged)
+        more = VersionMetrics(rows_superseded=self._rows_superseded, bytes_written=size)
+        return replace(pending, metrics=pending.metrics + more)
 
     def __enter__(self) -> Filling:
         return self
@@ -88,10 +78,6 @@ class Filling:
         if kind is not None:
             for segment in self._staged:
                 segment.delete_files()
-
-
-def bytes_of(segments: Sequence[Segment]) -> int:
-    return sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in segments)
 
 
 def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) -> PreparedWrite:
@@ -115,12 +101,12 @@ def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) ->
         for segment in added:
             planner.add(segment, known)
         published += added
-    filling.sync(published)
     plan = planner.finish()
     if pending.replace_where is not None:
         plan = plan_replace_where(state, published, pending.replace_where)
-    segments = (tuple(filled), tuple(published))
-    return PreparedWrite(FilledWrite(filling.counted(pending), *segments, {}, late, superseded), state, plan)
+    counted = filling.finish(pending, published)
+    done = FilledWrite(counted, tuple(filled), tuple(published), {}, late, superseded)
+    return PreparedWrite(done, state, plan)
 
 
 def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> PreparedWrite:
@@ -149,7 +135,7 @@ def resume_write(
     target: WriteTarget, stored: StoredWrite, now: TableState, filling: Filling
 ) -> PreparedWrite:
     """Plans a stored write."""
-    filled, pending, lone = stored.filled, stored.pending, stored.pending.lone_delta
+    filled, pending, lone = stored.filled, stored.filled.pending, stored.filled.pending.lone_delta
     if pending.replace_where is not None or (pending.has_deltas and lone is None):
         return prepare_write(pending, now, filling)
     if lone is not None:
@@ -188,10 +174,8 @@ def _filled_again(
     options = replace(part.options, refuse_new_keys=False, again=True)
     stale = _set_aside(filled, delta, part.schema)
     segments = (*filled.filled, *filling.stage(fill(delta, now, options).rows))
-    filling.sync(segments)
-    return replace(
-        filled, pending=filling.counted(filled.pending), filled=segments, published=segments, stale=stale
-    )
+    pending = filling.finish(filled.pending, segments)
+    return replace(filled, pending=pending, filled=segments, published=segments, stale=stale)
 
 
 def _set_aside(filled: FilledWrite, touched: Delta, schema: TableSchema) -> dict[str, Positions]:

@@ -6,6 +6,7 @@ versions since when it is prepared.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,15 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
-from seqstore.store.publish.write_parts import DeltaPart, Part, RowPart
-from seqstore.store.publish.write_states import FilledWrite, PendingWrite, StoredWrite, WriteTarget
+from seqstore.store.publish.write_states import (
+    DeltaPart,
+    FilledWrite,
+    Part,
+    PendingWrite,
+    RowPart,
+    StoredWrite,
+    WriteTarget,
+)
 from seqstore.store.segment.segment import Segment, SegmentMeta
 
 if TYPE_CHECKING:
@@ -35,13 +43,13 @@ if TYPE_CHECKING:
 def writer_to_record(writer: TableWriter) -> dict[str, Any]:
     """Returns everything that a prepared writer holds; its files are durable."""
     target, prepared = writer.target, writer.prepared
-    filled, pending = prepared.filled, prepared.pending
+    filled, pending = prepared.filled, prepared.filled.pending
     files = writer.write_delta_files()
     held = {segment.meta.id: segment for segment in writer.segments}
     where = pending.replace_where
     return {
         "revision": target.schema.revision,
-        "app": target.app.__dict__ if target.app is not None else None,
+        "app": target.app.to_record() if target.app is not None else None,
         "snapshot": prepared.state.version,
         "segments": {
             name: {"meta": segment.meta.to_record(), "payload": segment.payload}
@@ -62,18 +70,14 @@ def writer_to_record(writer: TableWriter) -> dict[str, Any]:
 
 def _parts_to_record(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
-    deltas = 0
+    deltas = itertools.count()
     for part in parts:
         if isinstance(part, RowPart):
             records.append({"segments": [segment.meta.id for segment in part.segments]})
             continue
-        options = {
-            "flexible": part.options.flexible,
-            "now": part.options.now.isoformat(),
-            "is_change": part.options.is_change,
-        }
-        records.append({"delta": deltas, "options": options})
-        deltas += 1
+        how = part.options
+        options = {"flexible": how.flexible, "now": how.now.isoformat(), "is_change": how.is_change}
+        records.append({"delta": next(deltas), "options": options})
     return records
 
 

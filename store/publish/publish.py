@@ -37,17 +37,14 @@ from seqstore.store.catalog.version_record import (
     VersionMetrics,
     VersionRecord,
     put_version_record,
-    version_time_ms,
 )
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import committed_name, creation, current_transaction, error_of
 from seqstore.store.conflict.isolation import recreated_error, schema_error
 from seqstore.store.conflict.read_set import APP_ID
+from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.read.table_state import read_hidden
 from seqstore.store.runtime import failpoint
-from seqstore.store.segment import delete_bitmap
-from seqstore.store.segment.delete_bitmap import bitmap_of
 from seqstore.store.segment.segment import INLINE, Segment
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -91,10 +88,6 @@ class TableWrite:
     is_cleared: bool = False
     restored: int | None = None
 
-    @property
-    def makes_version(self) -> bool:
-        return bool(self.staged or self.dropped or self.plan.stored)
-
 
 def publish(
     tx: CatalogTransaction,
@@ -117,28 +110,31 @@ def publish(
     """
     if transaction.id:
         require_unchanged(tx, transaction)
+    made = [bool(write.staged or write.dropped or write.plan.stored) for write in writes]
     heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.commit_info) for w in writes]
     for write in writes:
         if write.app is not None:
             _refuse_raced_app(tx, write, write.app, transaction.operation)
     refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
-    if any(
-        head != write.plan.version
-        for head, write in zip(heads, writes, strict=True)
-        if write.makes_version or write.must_be_newest
-    ):
-        raise HeadMoved
+    for head, write, is_made in zip(heads, writes, made, strict=True):
+        if head != write.plan.version and (is_made or write.must_be_newest):
+            raise HeadMoved
     if not transaction.id:
         transaction = replace(transaction, id=tx.next_id("txn"))
     versions: dict[str, int] = {}
-    for head, write in zip(heads, writes, strict=True):
-        versions[write.name] = head
-        if write.makes_version:
-            versions[write.name] = head + 1
-            put_version(tx, transaction, write, head + 1)
-        _put_marks(tx, transaction, write, versions[write.name])
-    done = _finish(tx, transaction, versions)
-    if any(write.makes_version for write in writes):
+    for head, write, is_made in zip(heads, writes, made, strict=True):
+        version = versions[write.name] = head + is_made
+        if is_made:
+            put_version(tx, transaction, write, version)
+        if write.read_mark or write.app is not None:
+            _put_marks(tx, transaction, write, version)
+    first, status = next(iter(versions.values()), 0), TransactionStatus.VISIBLE
+    done = replace(transaction, status=status, finished_ms=now_ms(), version=first, versions=versions)
+    put_transaction(tx, done)
+    tx.put("labels", catalog.label_key(done.database, done.label), done.id)
+    if transaction.status == TransactionStatus.PRECOMMITTED:
+        forget_prepared(tx, done.id)
+    if any(made):
         failpoint.hit("publish.before_switch")
     return done
 
@@ -160,13 +156,14 @@ def check_revision(
         ConflictError: schema, properties or features changed since, or the table was made anew.
         NotFoundError: it was dropped.
     """
-    record = tx.get("heads", catalog.table_key(table_id))
-    if record is None:
+    try:
+        head, newest = catalog.head(tx, table_id, name)
+    except NotFoundError as error:
         made = catalog.find_table(tx, transaction.database, name.partition(".")[2])
-        if made is not None:
-            current = current_transaction(tx, table_id, name, transaction.operation, revision, commit_info)
-            raise recreated_error(current, creation(tx, made))
-    head, newest = catalog.head(tx, table_id, name)
+        if made is None:
+            raise
+        current = current_transaction(tx, table_id, name, transaction.operation, revision, commit_info)
+        raise recreated_error(current, creation(tx, made)) from error
     if newest != revision:
         raise schema_error(
             tx,
@@ -222,28 +219,25 @@ def put_version(
 ) -> None:
     """Stores one version of one table and makes it the head."""
     table_id = write.table_id
+    added = []
     for segment in write.staged:
-        key = catalog.segment_key(table_id, segment.meta.id)
-        tx.put("segments", key, {"meta": segment.meta.to_record(), "created": version, "dropped": 0})
-        if segment.meta.home == INLINE:
+        meta, record = segment.meta, segment.meta.to_record()
+        key = catalog.segment_key(table_id, meta.id)
+        tx.put("segments", key, {"meta": record, "created": version, "dropped": 0})
+        if meta.home == INLINE:
             tx.put("inline", key, segment.payload)
+        added.append(meta.id)
     for segment_id in write.dropped:
         key = catalog.segment_key(table_id, segment_id)
         tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
-    hidden = {name: bitmap_of(positions) for name, positions in write.plan.positions().items()}
-    covered = [hidden, *(read_hidden(tx, table_id, earlier) for earlier in delete_bitmap.children(version))]
-    union = delete_bitmap.unite(covered)
-    if len(covered) > 1:  # no later version has the segments that were dropped before this one (K6)
-        union = {name: rows for name, rows in union.items() if name in hidden or is_live(tx, table_id, name)}
-    if union:
-        tx.put_raw("bitmaps", catalog.version_key(table_id, version), delete_bitmap.encode(union))
-    record = VersionRecord(
+    hidden = write.plan.positions()
+    made = VersionRecord(
         write.revision,
         transaction.id,
         transaction.label,
         transaction.operation,
-        max(now_ms(), version_time_ms(tx, table_id, version - 1)),
-        [segment.meta.id for segment in write.staged],
+        now_ms(),
+        added,
         write.dropped,
         write.metrics,
         write.commit_info,
@@ -251,28 +245,5 @@ def put_version(
         write.is_cleared,
         write.restored,
     )
-    put_version_record(tx, table_id, version, record)
+    put_version_record(tx, table_id, version, made, hidden)
     tx.put("heads", catalog.table_key(table_id), [version, write.revision])
-
-
-def is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
-    """Returns whether the newest version has a segment."""
-    record = tx.get("segments", catalog.segment_key(table_id, segment_id))
-    return record is not None and not record["dropped"]
-
-
-def _finish(
-    tx: CatalogTransaction, transaction: TransactionRecord, versions: dict[str, int]
-) -> TransactionRecord:
-    done = replace(
-        transaction,
-        status=TransactionStatus.VISIBLE,
-        finished_ms=now_ms(),
-        version=next(iter(versions.values()), 0),
-        versions=versions,
-    )
-    put_transaction(tx, done)
-    if transaction.status == TransactionStatus.PRECOMMITTED:
-        forget_prepared(tx, done.id)
-    tx.put("labels", catalog.label_key(done.database, done.label), done.id)
-    return done

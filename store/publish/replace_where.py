@@ -18,22 +18,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.publish.winner_test import Plan, make_plan
+from seqstore.store.publish.winner_test import DELETED, UNSEEN, Plan, make_plan
 from seqstore.store.read.scan import Projection, batch_rows, live_rows, project, unpruned
 from seqstore.store.read.table_state import LiveSegment, TableState
 from seqstore.store.segment.delete_bitmap import DeleteVector
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.segment import Segment
-
-_UNSEEN: Final = 0  # effects, as publish.winner_test counts them
-_DELETED: Final = 2
 
 Effects = npt.NDArray[np.uint8]
 
@@ -64,7 +61,7 @@ def plan_replace_where(state: TableState, staged: list[Segment], replace_where: 
     for name, parts in going.items():
         stored[name] = [*stored.get(name, []), *parts]
     deleted = sum(
-        int(np.count_nonzero(effects == _DELETED)) for parts in going.values() for _, effects in parts
+        int(np.count_nonzero(effects == DELETED)) for parts in going.values() for _, effects in parts
     )
     final = [(replaced, gone + deleted) for replaced, gone in plan.final_effects]
     return replace(plan, stored=stored, final_effects=final)
@@ -100,7 +97,7 @@ def _going(
         going &= _satisfying(live, number, state, predicate)
     seen = _mask(live_rows(live, number, deleted=False), rows)
     at = np.flatnonzero(going)
-    effects = np.where(seen[at], _DELETED, _UNSEEN).astype(np.uint8)
+    effects = np.where(seen[at], DELETED, UNSEEN).astype(np.uint8)
     return (at + number * live.segment.meta.batch_rows).astype(np.uint32), effects
 
 

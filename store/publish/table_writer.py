@@ -13,48 +13,41 @@ A prepared writer can be stored and opened again by another process (publish.pre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
-from seqstore.store.conflict.conflict import Written
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation
 from seqstore.store.conflict.isolation import recreated_error
-from seqstore.store.errors import LoadRejectedError, NotFoundError
+from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
-from seqstore.store.publish.prepare_write import (
-    Filling,
-    align_write,
-    bytes_of,
-    prepare_write,
-    resume_write,
-)
+from seqstore.store.publish.prepare_write import Filling, align_write, prepare_write, resume_write
 from seqstore.store.publish.publish import TableWrite
-from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.unpublished_files import remove_unpublished
-from seqstore.store.publish.winner_test import Plan
-from seqstore.store.publish.write_parts import DeltaPart, columns_written, refuse_changes, written_keys
 from seqstore.store.publish.write_states import (
+    SMALL_ROWS,
+    DeltaPart,
     PendingWrite,
     PreparedWrite,
     PublishedWrite,
+    RowPart,
     StoredWrite,
     WriteTarget,
+    bytes_of,
+    refuse_changes,
+    rows_of,
 )
 from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.load_marker import StagingId
-from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
+from seqstore.store.segment.segment import Segment, SegmentMeta
 
-if TYPE_CHECKING:
-    from seqstore.store.read.versioned_table import VersionedTable
-
-_SMALL_ROWS: Final = 10_000
 _NO_COUNTS: Final = VersionMetrics()
 _INDEXED_ROWS_MAX: Final = 2_000_000  # key indexes of a larger load are read back from their files
 
@@ -64,29 +57,21 @@ class TableWriter:
 
     Attributes:
         target: the table, and the claim of the transaction on it.
+        table: that is written.
         write: the state of the write.
     """
 
     def __init__(self, target: WriteTarget, write: PendingWrite | StoredWrite | None = None) -> None:
         self.target = target
+        self.table = target.table
         self.write: PendingWrite | StoredWrite | PreparedWrite | PublishedWrite = write or PendingWrite()
         self._delta_files: list[DeltaFile] = []  # written by this writer for a two-phase commit
-
-    @property
-    def table(self) -> VersionedTable:
-        """The table that is written."""
-        return self.target.table
 
     @property
     def pending(self) -> PendingWrite:
         """Everything that was written."""
         write = self.write
-        return write if isinstance(write, PendingWrite) else write.pending
-
-    @property
-    def metrics(self) -> VersionMetrics:
-        """Of everything that was written."""
-        return self.pending.metrics
+        return write if isinstance(write, PendingWrite) else write.filled.pending
 
     @property
     def filled(self) -> tuple[Segment, ...]:
@@ -107,24 +92,13 @@ class TableWriter:
     @property
     def is_small(self) -> bool:
         """Whether aligning needs a moment only."""
-        published = () if isinstance(self.write, PendingWrite) else self.write.filled.published
-        return sum(segment.rows for segment in published) <= _SMALL_ROWS
+        return isinstance(self.write, PendingWrite) or rows_of(self.write.filled.published) <= SMALL_ROWS
 
     @property
     def can_wait(self) -> bool:
         """Whether preparing needs a moment only, and is best done when this writer is the next to publish."""
         write = self.write
-        if not isinstance(write, PendingWrite) or self.target.isolation is not None:
-            return False
-        if write.replace_where is not None or write.has_deltas:
-            return False
-        segments = write.row_segments
-        is_inline = all(segment.meta.home == INLINE for segment in segments)
-        return is_inline and sum(segment.rows for segment in segments) <= _SMALL_ROWS
-
-    @property
-    def has_written(self) -> bool:
-        return self.pending.has_written
+        return isinstance(write, PendingWrite) and self.target.isolation is None and write.is_small
 
     def add_rows(self, *pieces: CheckedRows, rejected: int = 0) -> None:
         """Stages whole rows, in one piece or several, behind everything written before.
@@ -132,46 +106,36 @@ class TableWriter:
         Args:
             rejected: rows that were given with them and left out, for the metrics.
         """
+        rows, pending = sum(map(len, pieces)), self.pending
         staged = self.target.stager.stage(*pieces)
-        rows = sum(map(len, pieces))
-        counts = VersionMetrics(
-            rows + rejected,
-            rows,
-            rejected,
-            staged.superseded,
-            bytes_written=bytes_of(staged.segments),
-        )
-        self._revise(self.pending.with_segments(staged.segments, counts))
+        size = bytes_of(staged.segments)
+        counts = VersionMetrics(rows + rejected, rows, rejected, staged.superseded, bytes_written=size)
+        self._revise(pending.followed_by(PendingWrite((RowPart(staged.segments),), counts)))
         self._limit_indexes()
 
     def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]], load: StagingId) -> None:
         """Adds segments that a `WriteTask` staged: metadata, and bytes where there are no files."""
-        stager, pending = self.target.stager, self.pending
-        segments = [
-            Segment(stager.disk, stager.directory, meta, stager.schema, payload) for meta, payload in staged
-        ]
-        kept = pending.kept.union(meta.id for meta, _ in staged)
-        added = replace(pending, kept=kept, loads=pending.loads | {load})
-        self._revise(added.with_segments(segments, _NO_COUNTS))
+        stager = self.target.stager
+        part = RowPart(
+            tuple(Segment(stager.disk, stager.directory, meta, stager.schema, data) for meta, data in staged)
+        )
+        kept = frozenset(meta.id for meta, _ in staged)
+        self.add(PendingWrite((part,), kept=kept, loads=frozenset({load})))
         self._limit_indexes()
 
     def add_delta(self, delta: Delta, options: FillOptions, counts: VersionMetrics = _NO_COUNTS) -> None:
         """Adds rows of a partial update on top of everything written before."""
-        part = DeltaPart((delta,), options, self.target.schema)
-        self._revise(self.pending.with_delta(part, counts))
+        pending, part = self.pending, DeltaPart((delta,), options, self.target.schema)
+        last = pending.parts[-1] if pending.parts else None
+        if isinstance(last, DeltaPart) and last.options == options:
+            pending = replace(pending, parts=pending.parts[:-1])
+            part = replace(last, deltas=(*last.deltas, delta))
+        self._revise(pending.followed_by(PendingWrite((part,), counts)))
 
-    def replace_rows(self, where: ReplaceWhere) -> None:
-        """Removes stored rows before the rows written are added."""
-        self._revise(replace(self.pending, replace_where=where))
-
-    def count(self, metrics: VersionMetrics) -> None:
-        """Adds to the metrics of the write; to be called before it is prepared."""
-        pending = self.pending
-        self._revise(replace(pending, metrics=pending.metrics + metrics))
-
-    def absorb(self, other: TableWriter) -> None:
-        """Adds everything that another writer holds; the other must not be used afterwards."""
-        self._revise(self.pending.followed_by(other.pending))
+    def add(self, more: PendingWrite) -> None:
+        """Adds parts, metrics and rows to remove to what was written; before the write is prepared, or again
+        after it."""
+        self._revise(self.pending.followed_by(more))
 
     def _revise(self, pending: PendingWrite) -> None:
         """Goes back to a pending write, and removes the files of an earlier preparation."""
@@ -185,7 +149,7 @@ class TableWriter:
 
     def _limit_indexes(self) -> None:
         held = self.pending.row_segments
-        if sum(segment.rows for segment in held) > _INDEXED_ROWS_MAX:
+        if rows_of(held) > _INDEXED_ROWS_MAX:
             for segment in held:
                 segment.forget_index()
 
@@ -244,6 +208,15 @@ class TableWriter:
             )
             raise recreated_error(current, committed) from error
 
+    def align_within(self, tx: CatalogTransaction) -> None:
+        """Prepares the write, or brings it up to the newest version, within the transaction to publish it.
+
+        Raises:
+            ConflictError: rows that were read have changed.
+        """
+        self.prepare()
+        self.align(self.table.advance(tx, None), tx)
+
     def align(self, now: TableState, tx: CatalogTransaction | None = None) -> None:
         """Brings the plan up to a newer state.
 
@@ -264,6 +237,24 @@ class TableWriter:
         self._delete_filled([each for each in prepared.filled.filled if each.meta.id not in kept])
         lease.release()
 
+    def require_unpublished(self, tx: CatalogTransaction) -> None:
+        """Raises unless the segments that tasks staged are still there and unpublished.
+
+        Raises:
+            ClosedError: a load of theirs has ended.
+            AlreadyExistsError: it was published.
+        """
+        pending, loader = self.pending, self.table.loader
+        for load in pending.loads:
+            load.refuse_ended(loader.disk, loader.directory)
+        for name in pending.kept:
+            if tx.get("segments", catalog.segment_key(self.table.id, name)) is not None:
+                raise AlreadyExistsError(
+                    f"{self.table.name}: segment {name} was published before; stage the rows again to load "
+                    "them again",
+                    kind="already_published",
+                )
+
     def table_write(self, milliseconds: int) -> TableWrite:
         """Returns the share of the table in the commit point.
 
@@ -271,87 +262,76 @@ class TableWriter:
             LoadRejectedError: rows are too late, and the table refuses such rows.
             InvalidInputError: stored rows would change, and the table is append-only.
         """
-        target, prepared = self.target, self.prepared
+        target, prepared, isolation = self.target, self.prepared, self.target.isolation
         filled, plan, pending = prepared.filled, prepared.plan, prepared.filled.pending
-        self._refuse_too_late(plan)
-        replaced, deleted, superseded = plan.effects()
-        if pending.has_deltas:
-            superseded = 0  # rows that were filled again, not other rows
+        replaced, deleted, lost = plan.effects()
+        late, too_late = plan.rows_late, plan.rows_too_late
+        if too_late and target.schema.refuses_too_late:
+            raise self._too_late(too_late)
+        refuse_changes(target.schema, self.table.name, target.operation, replaced + deleted)
+        columns = pending.columns
+        superseded = pending.metrics.rows_superseded + filled.rows_superseded
+        if not pending.has_deltas:  # else they are rows that were filled again, not other rows
+            superseded += lost
         metrics = replace(
             pending.metrics,
-            rows_superseded=pending.metrics.rows_superseded + filled.rows_superseded + superseded,
-            rows_late=plan.rows_late + filled.rows_late,
-            rows_too_late=plan.rows_too_late,
+            rows_superseded=superseded,
+            rows_late=late + filled.rows_late,
+            rows_too_late=too_late,
             rows_replaced=replaced,
             rows_deleted=deleted,
             milliseconds=milliseconds,
         )
-        refuse_changes(target.schema, target.table.name, target.operation, replaced + deleted)
+        has_read = isolation is not None and isolation.has_read
+        only_reads = isolation is not None and has_read and not pending.has_written
         return TableWrite(
-            target.table.id,
-            target.table.name,
+            self.table.id,
+            self.table.name,
             target.schema.revision,
             plan,
             filled.published,
             metrics=metrics,
-            commit_info=self._commit_info(),
+            commit_info=self._commit_info(prepared, columns),
             is_cleared=pending.replace_where is not None,
-            must_be_newest=target.isolation is not None and target.isolation.has_read,
-            read_mark=self._read_mark(),
+            must_be_newest=has_read,
+            read_mark=isolation.base.version if isolation is not None and only_reads else 0,
             app=target.app,
         )
-
-    def written(self) -> list[Written]:
-        """Returns the keys written so far, with the columns."""
-        return written_keys(self.pending.parts)
 
     def _check(self, state: TableState, tx: CatalogTransaction | None) -> None:
         isolation, operation = self.target.isolation, self.target.operation
         if isolation is None or state.version <= isolation.base.version:
             return
-        if tx is not None:
-            isolation.check(tx, state.version, self.written(), operation)
-            return
-        with self.table.catalog.read() as reading:
-            isolation.check(reading, state.version, self.written(), operation)
+        with nullcontext(tx) if tx is not None else self.table.catalog.read() as reading:
+            isolation.check(reading, state.version, self.pending.written(), operation)
 
-    def _commit_info(self) -> CommitInfo:
-        target, pending, isolation = self.target, self.pending, self.target.isolation
+    def _commit_info(self, prepared: PreparedWrite, columns: frozenset[int] | None) -> CommitInfo:
+        target, pending, isolation = self.target, prepared.filled.pending, self.target.isolation
         if isolation is None and pending.replace_where is not None:
-            return CommitInfo(is_blind=False, read_version=self.prepared.state.version)
-        columns = columns_written(pending.parts)
+            return CommitInfo(is_blind=False, read_version=prepared.state.version)
         app = (target.app.app_id, target.app.version) if target.app is not None else None
+        info = CommitInfo(is_blind=target.is_blind, columns=columns, app=app)
         if isolation is None:
-            return CommitInfo(is_blind=target.is_blind, columns=columns, app=app)
-        return CommitInfo(
-            is_blind=target.is_blind,
-            columns=columns,
+            return info
+        return replace(
+            info,
             read_version=isolation.base.version,
             level=isolation.level,
             reads=isolation.reads.to_record() if not target.is_blind else None,
             tables=isolation.tables,
             is_unchecked=isolation.is_unchecked,
-            app=app,
         )
 
-    def _read_mark(self) -> int:
-        isolation = self.target.isolation
-        if isolation is None or self.has_written or not isolation.has_read:
-            return 0
-        return isolation.base.version
-
-    def _refuse_too_late(self, plan: Plan) -> None:
-        """Raises, by option, for rows that may have been deleted long ago, instead of counting them."""
-        count = plan.rows_too_late
-        if count and self.target.schema.refuses_too_late:
-            raise LoadRejectedError(
-                f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
-                "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; "
-                "leave them out, or set the table's too_late_rows to count",
-                kind="too_late",
-                rejected=[],
-                total=self.metrics.rows_total,
-            )
+    def _too_late(self, count: int) -> LoadRejectedError:
+        """Returns the error for rows that may have been deleted long ago, where they are not just counted."""
+        return LoadRejectedError(
+            f"{count} {'row is' if count == 1 else 'rows are'} too late for {self.table.name}: older "
+            "than what is remembered of deleted keys (tombstone_retention_seconds), and not stored; "
+            "leave them out, or set the table's too_late_rows to count",
+            kind="too_late",
+            rejected=[],
+            total=self.pending.metrics.rows_total,
+        )
 
     def publish_state(self, tx: CatalogTransaction, version: int) -> None:
         """Derives the state of the version just stored, without reading the catalog."""

@@ -17,16 +17,17 @@ label, commits or aborts it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transaction
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import forget_prepared, prepared_of, prepared_transactions
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError
-from seqstore.store.publish.commit import commit, require_unpublished
+from seqstore.store.publish.commit import commit
 from seqstore.store.publish.prepared_writer import (
     delete_delta_files,
     writer_from_record,
@@ -49,14 +50,14 @@ def precommit(
     writers: Sequence[TableWriter],
     *,
     keep_seconds: int,
-    elapsed: Callable[[], int],
+    started: float,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
     """Runs the first phase.
 
     Args:
         record: PREPARE, with an id.
         keep_seconds: after how long the transaction expires.
-        elapsed: milliseconds since the transaction began.
+        started: when the transaction began, by `time.monotonic`.
 
     Returns:
         The transaction as stored, and the share of each table as of now.
@@ -68,12 +69,14 @@ def precommit(
     for writer in writers:
         writer.prepare()
         failpoint.hit("load.staged")
-    writes = [writer.table_write(elapsed()) for writer in writers]
+    milliseconds = round((time.monotonic() - started) * 1000)
+    writes = [writer.table_write(milliseconds) for writer in writers]
     prepared = [(writer.table.id, writer_to_record(writer)) for writer in writers]
     failpoint.hit("precommit.staged")
     with catalog.write() as tx:
         transaction.require_unchanged(tx, record)
-        require_unpublished(tx, writers)
+        for writer in writers:
+            writer.require_unpublished(tx)
         for table_id, content in prepared:
             tx.put("prepared", records.prepared_key(record.id, table_id), content)
         done = transaction.precommitted(record, keep_seconds)
@@ -103,19 +106,18 @@ def commit_prepared(
     try:
         for table_id, content in prepared.items():
             writers.append(writer_from_record(open_table(table_id), record, content))
-        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.has_written))
+        writers.sort(key=lambda writer: (writer.table.name != record.table, not writer.pending.has_written))
         done, _ = commit(
             catalog,
             record,
             writers,
             label_keep_seconds=label_keep_seconds,
-            elapsed=lambda: transaction.now_ms() - record.begun_ms,
+            started=time.monotonic() - (transaction.now_ms() - record.begun_ms) / 1000,
         )
-    except CommitUnknownError:
-        raise
-    except BaseException:
-        for writer in writers:
-            writer.delete_files()
+    except BaseException as error:
+        if not isinstance(error, CommitUnknownError):
+            for writer in writers:
+                writer.delete_files()
         raise
     for writer in writers:
         delete_delta_files(writer.table, prepared[writer.table.id])
@@ -165,11 +167,9 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
 
 def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:
     record = transaction.read_transaction(tx, txn_id)
-    return (
-        record is not None
-        and record.status == TransactionStatus.PRECOMMITTED
-        and not transaction.abandoned_reason(record)
-    )
+    if record is None or record.status != TransactionStatus.PRECOMMITTED:
+        return False
+    return not transaction.abandoned_reason(record)
 
 
 def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None) -> TransactionRecord:
@@ -178,14 +178,14 @@ def _find(catalog: Catalog, database: str, txn_id: int | None, label: str | None
     Raises:
         NotFoundError: the database has none of that id or label.
     """
+    record = None
     if (txn_id is None) == (label is None):
         raise InvalidInputError("name a transaction by its id or by its label, one of both", kind="bad_txn")
     with catalog.read() as tx:
         database_id = records.require_database(tx, database)
         if label is not None:
             record = transaction.find_label(tx, database_id, label)
-        else:
-            assert txn_id is not None
+        elif txn_id is not None:
             record = transaction.read_transaction(tx, txn_id)
     if record is None or record.database != database_id:
         named = txn_id if label is None else label

@@ -29,14 +29,19 @@ def remove_unpublished(
     their process has ended.
     """
     disk, directory = table.loader.disk, table.loader.directory
-    filed = {segment.meta.id: segment for segment in segments if segment.meta.home != INLINE}
+    filed = [segment for segment in segments if segment.meta.home != INLINE]
     named = [delta.name for delta in deltas if delta.name]
     if not filed and not named:
         return
     try:
         with table.catalog.write() as tx:
             prepared = prepared_files(tx, table.id)
-            unnamed = [each for each in filed.values() if not _is_named(tx, table.id, each, prepared)]
+            unnamed = [
+                segment
+                for segment in filed
+                if not is_known(tx, table.id, f"{segment.meta.id}.")
+                and prepared.isdisjoint(file_names(segment.meta))
+            ]
     except StoreError as error:
         _LOG.warning("%s: files of a load that failed stay until this process ends: %s", table.name, error)
         return
@@ -45,10 +50,6 @@ def remove_unpublished(
     for name in named:
         if name not in prepared:
             disk.delete(f"{directory}/{name}")
-
-
-def _is_named(tx: catalog.CatalogTransaction, table_id: int, segment: Segment, prepared: set[str]) -> bool:
-    return is_known(tx, table_id, f"{segment.meta.id}.") or not prepared.isdisjoint(file_names(segment.meta))
 
 
 def is_known(tx: catalog.CatalogTransaction, table_id: int, name: str) -> bool:

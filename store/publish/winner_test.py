@@ -37,10 +37,11 @@ from seqstore.store.segment.shared_codes import only_codes, shared_codes
 from seqstore.store.segment.winner import loses
 
 # The effect of hiding a stored row on its key.
-_UNSEEN: Final = 0  # a tombstone
-_REPLACED: Final = 1
-_DELETED: Final = 2
-_OWN: Final = 3  # a row of an earlier segment of the same load
+UNSEEN: Final = 0  # a tombstone
+REPLACED: Final = 1
+DELETED: Final = 2
+OWN: Final = 3  # a row of an earlier segment of the same load
+_NO_ROWS: Final = np.empty(0, np.uint32)
 _COMPARED_WHOLE_MAX: Final = 2  # segments of a load; the keys of more are looked through first
 
 
@@ -82,11 +83,9 @@ class Plan:
         lost = sum(self.lost_to_own.values())
         if not parts:
             return 0, 0, lost
-        counts = np.bincount(np.concatenate(parts), minlength=4)
-        seen = (
-            self.final_effects[0] if self.final_effects else (int(counts[_REPLACED]), int(counts[_DELETED]))
-        )
-        return *seen, int(counts[_OWN]) + lost
+        _, replaced, deleted, own = np.bincount(np.concatenate(parts), minlength=4).tolist()
+        seen = self.final_effects[0] if self.final_effects else (replaced, deleted)
+        return *seen, own + lost
 
     def positions(self) -> dict[str, Positions]:
         """Returns every segment in which rows are hidden, with their distinct positions."""
@@ -164,9 +163,8 @@ class Planner:
                 probe keys are entries of the segment's index.
         """
         name = segment.meta.id
-        _test_segment(
-            self._plan, self.state, segment, matches, self._stale.get(name), self._ageless.get(name)
-        )
+        stale, ageless = self._stale.get(name, _NO_ROWS), self._ageless.get(name, _NO_ROWS)
+        _test_segment(self._plan, self.state, segment, matches, stale, ageless)
         self._staged.append(segment)
         segment.index.release_pages()
 
@@ -212,12 +210,10 @@ def extend_plan(plan: Plan, before: TableState, now: TableState, segment: Segmen
         if still:
             extended.stored[segment_id] = still
     _test_segment(extended, arrived, segment)
-    lost = np.union1d(
-        plan.own.get(segment.meta.id, np.empty(0, np.uint32)),
-        extended.own.get(segment.meta.id, np.empty(0, np.uint32)),
-    )
+    name = segment.meta.id
+    lost = np.union1d(plan.own.get(name, _NO_ROWS), extended.own.get(name, _NO_ROWS))
     if len(lost):
-        extended.own[segment.meta.id] = lost
+        extended.own[name] = lost
     return extended
 
 
@@ -226,15 +222,15 @@ def _test_segment(
     state: TableState,
     segment: Segment,
     matches: Matches | None = None,
-    stale: Positions | None = None,
-    ageless: Positions | None = None,
+    stale: Positions = _NO_ROWS,
+    ageless: Positions = _NO_ROWS,
 ) -> None:
-    index = segment.index
+    index, name = segment.index, segment.meta.id
     if matches is None:
         matches = _matches(state, segment)
-    if stale is not None and len(stale):
-        plan.own[segment.meta.id] = stale
-        plan.lost_to_own[segment.meta.id] = len(stale)
+    if len(stale):
+        plan.own[name] = stale
+        plan.lost_to_own[name] = len(stale)
         matches = matches.take(~np.isin(index.row_positions(matches.probe_keys), stale))
     if state.watermark is not None:
         _refuse_too_late(plan, state.watermark, segment, matches, ageless)
@@ -244,27 +240,23 @@ def _test_segment(
     if index.sequence is not None and matches.sequence is not None:
         lost_now = loses(index.sequence.take(matches.probe_keys), matches.sequence)
         if lost_now.any():
-            lost = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
-            plan.own[segment.meta.id] = _joined([lost, staged_positions[lost_now]])
+            plan.own[name] = _joined([plan.own.get(name, _NO_ROWS), staged_positions[lost_now]])
             to_own = [slot for slot, live in state.segments.items() if live.created > state.version]
             lost_to_own = int(np.isin(matches.slots[lost_now], to_own).sum())
-            plan.lost_to_own[segment.meta.id] = plan.lost_to_own.get(segment.meta.id, 0) + lost_to_own
+            plan.lost_to_own[name] = plan.lost_to_own.get(name, 0) + lost_to_own
             matches, staged_positions = matches.take(~lost_now), staged_positions[~lost_now]
-    for slot, rows in rows_by_slot(matches.slots):
+    for slot, rows in list(rows_by_slot(matches.slots)):
         live = state.segments[slot]
         positions = matches.positions[rows]
-        # A row of the load's own earlier segments was never seen by a reader.
-        is_own = live.created > state.version
-        effects = (
-            np.full(len(positions), _OWN, dtype=np.uint8)
-            if is_own
-            else _effects(live.segment, positions, segment, staged_positions[rows])
-        )
+        if live.created > state.version:  # an earlier segment of the load, which no reader saw
+            effects = np.full(len(positions), OWN, dtype=np.uint8)
+        else:
+            effects = _effects(live.segment, positions, segment, staged_positions[rows])
         plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
 
 
 def _refuse_too_late(
-    plan: Plan, watermark: int, segment: Segment, matches: Matches, ageless: Positions | None
+    plan: Plan, watermark: int, segment: Segment, matches: Matches, ageless: Positions
 ) -> None:
     """Plans rows below the watermark whose key is not stored as too late: their tombstone may be removed."""
     index = segment.index
@@ -272,10 +264,8 @@ def _refuse_too_late(
     late = is_below(index.sequence, watermark)
     late[matches.probe_keys] = False
     positions = index.row_positions(np.flatnonzero(late))
-    stale = plan.own.get(segment.meta.id, np.empty(0, np.uint32))
-    positions = positions[~np.isin(positions, stale)]
-    if ageless is not None:
-        positions = positions[~np.isin(positions, ageless)]
+    stale = plan.own.get(segment.meta.id, _NO_ROWS)
+    positions = positions[~np.isin(positions, stale) & ~np.isin(positions, ageless)]
     if len(positions):
         plan.own[segment.meta.id] = _joined([stale, positions])
         plan.too_late[segment.meta.id] = len(positions)
@@ -292,11 +282,11 @@ def _matches(state: TableState, segment: Segment) -> Matches:
 def _effects(
     stored: Segment, positions: Positions, staged: Segment, staged_positions: Positions
 ) -> npt.NDArray[np.uint8]:
-    effects = np.full(len(positions), _REPLACED, dtype=np.uint8)
+    effects = np.full(len(positions), REPLACED, dtype=np.uint8)
     if staged.meta.tombstones:
-        effects[signs_of(staged, staged_positions) == 1] = _DELETED
+        effects[signs_of(staged, staged_positions) == 1] = DELETED
     if stored.meta.tombstones:
-        effects[signs_of(stored, positions) == 1] = _UNSEEN
+        effects[signs_of(stored, positions) == 1] = UNSEEN
     return effects
 
 
@@ -326,7 +316,7 @@ def _with_segment(state: TableState, segment: Segment, plan: Plan, shared: Codes
         hidden = segments[slot].deletes.hide(_joined([positions for positions, _ in parts]))
         segments[slot] = replace(segments[slot], deletes=hidden)
     slot = state.next_slot
-    lost = plan.own.get(segment.meta.id, np.empty(0, dtype=np.uint32))
+    lost = plan.own.get(segment.meta.id, _NO_ROWS)
     segments[slot] = LiveSegment(slot, segment, state.version + 1, DeleteVector(segment.rows).hide(lost))
     grown = replace(state, segments=segments, prior_runs=state.runs, fresh=(slot,), next_slot=slot + 1)
     if shared is None:

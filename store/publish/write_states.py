@@ -1,6 +1,7 @@
 """The states of the write of one transaction to one table, as values: pending, prepared, published.
 
-    PendingWrite    the parts that were written, in order; nothing is known of the table
+    PendingWrite    the parts that were written, in order: whole rows and partial updates; nothing is known of
+                    the table
     PreparedWrite   deltas are filled, files are durable, and a plan was made against one version
     PublishedWrite  the version is stored
 
@@ -11,25 +12,36 @@ filled from an earlier version, and there is no plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.version_record import VersionMetrics
+from seqstore.store.check.delta import Delta
+from seqstore.store.conflict.conflict import Written
 from seqstore.store.conflict.isolation import Isolation
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.fill.partial import keys_of
+from seqstore.store.fill.update_after_delete import with_deleted_rows
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.publish.write_parts import DeltaPart, Part, RowPart
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.schema.column import SEQUENCE_ID
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import StagingId
-from seqstore.store.segment.segment import Segment
+from seqstore.store.segment.segment import INLINE, Segment
 from seqstore.store.segment.stager import Stager
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
+
+SMALL_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,50 @@ class WriteTarget:
 
 
 @dataclass(frozen=True)
+class RowPart:
+    """Whole rows, staged."""
+
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class DeltaPart:
+    """Rows of partial updates; joined and filled when the table's state is known."""
+
+    deltas: tuple[Delta, ...]
+    options: FillOptions
+    schema: TableSchema
+
+    @cached_property
+    def delta(self) -> Delta:
+        """All rows in one delta."""
+        return Delta.concatenate(self.deltas, self.schema)
+
+    def delta_on(self, state: TableState, beneath: TableState) -> Delta:
+        """Returns the rows as they are to be filled on a state.
+
+        Args:
+            beneath: the table without the earlier writes of the transaction.
+        """
+        return with_deleted_rows(self.delta, state, beneath) if self.options.is_change else self.delta
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """The ids of the columns that it writes."""
+        delta, schema = self.delta, self.schema
+        names = set(delta.rows.schema.names) - set(schema.key)
+        written = {
+            column.id
+            for column in schema.value_columns
+            if column.name in names or column.on_update_current_timestamp
+        }
+        return frozenset(written | ({SEQUENCE_ID} if delta.sequence is not None else set()))
+
+
+Part = RowPart | DeltaPart
+
+
+@dataclass(frozen=True)
 class PendingWrite:
     """The parts that were written to a table.
 
@@ -111,24 +167,37 @@ class PendingWrite:
             isinstance(part, DeltaPart) or part.segments for part in self.parts
         )
 
-    def with_segments(self, segments: Sequence[Segment], counts: VersionMetrics) -> PendingWrite:
-        """Returns the write with whole rows behind everything else."""
-        parts = self.parts
-        if parts and isinstance(parts[-1], RowPart):
-            parts = (*parts[:-1], RowPart((*parts[-1].segments, *segments)))
-        else:
-            parts = (*parts, RowPart(tuple(segments)))
-        return PendingWrite(parts, self.metrics + counts, self.replace_where, self.kept, self.loads)
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a few whole rows, in memory."""
+        segments = self.row_segments
+        is_whole = self.replace_where is None and not self.has_deltas
+        return is_whole and rows_of(segments) <= SMALL_ROWS and not have_files(segments)
 
-    def with_delta(self, part: DeltaPart, counts: VersionMetrics) -> PendingWrite:
-        """Returns the write with a partial update on top of everything else."""
-        parts = self.parts
-        last = parts[-1] if parts else None
-        if isinstance(last, DeltaPart) and last.options == part.options:
-            parts = (*parts[:-1], replace(last, deltas=(*last.deltas, *part.deltas)))
-        else:
-            parts = (*parts, part)
-        return PendingWrite(parts, self.metrics + counts, self.replace_where, self.kept, self.loads)
+    @property
+    def columns(self) -> frozenset[int] | None:
+        """The ids of all columns that the parts write, None when one of them has whole rows."""
+        columns: frozenset[int] = frozenset()
+        for part in self.parts:
+            if isinstance(part, DeltaPart):
+                columns |= part.columns
+            elif part.segments:
+                return None
+        return columns
+
+    def written(self) -> list[Written]:
+        """Returns the keys that the parts write, with the columns; tombstones write whole rows."""
+        found = []
+        for part in self.parts:
+            if isinstance(part, RowPart):
+                found += [Written(segment.index.codes, None) for segment in part.segments]
+                continue
+            delta = part.delta
+            _, codes = keys_of(delta, part.schema)
+            found.append(Written(np.unique(codes), part.columns))
+            if delta.signs is not None and delta.signs.any():
+                found.append(Written(np.unique(codes[delta.signs == 1]), None))
+        return found
 
     def followed_by(self, other: PendingWrite) -> PendingWrite:
         """Returns the write with another one behind it."""
@@ -146,6 +215,18 @@ class PendingWrite:
             self.kept | other.kept,
             self.loads | other.loads,
         )
+
+
+def rows_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.rows for segment in segments)
+
+
+def bytes_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.meta.data_bytes + segment.meta.keys_bytes for segment in segments)
+
+
+def have_files(segments: Sequence[Segment]) -> bool:
+    return any(segment.meta.home != INLINE for segment in segments)
 
 
 @dataclass(frozen=True)
@@ -174,10 +255,6 @@ class StoredWrite:
     filled: FilledWrite
     version: int
 
-    @property
-    def pending(self) -> PendingWrite:
-        return self.filled.pending
-
 
 @dataclass(frozen=True)
 class PreparedWrite:
@@ -186,10 +263,6 @@ class PreparedWrite:
     filled: FilledWrite
     state: TableState
     plan: Plan
-
-    @property
-    def pending(self) -> PendingWrite:
-        return self.filled.pending
 
 
 @dataclass(frozen=True)
@@ -203,6 +276,17 @@ class PublishedWrite:
     filled: FilledWrite
     state: TableState | None
 
-    @property
-    def pending(self) -> PendingWrite:
-        return self.filled.pending
+
+def refuse_changes(schema: TableSchema, table: str, operation: str, rows: int) -> None:
+    """Raises when stored rows would change in a table that only grows.
+
+    Raises:
+        InvalidInputError: `delta.appendOnly` is set.
+    """
+    if rows and schema.is_append_only:
+        raise InvalidInputError(
+            f"{operation} would change or delete {rows} rows of {table!r}, and its property "
+            "delta.appendOnly is true; write new keys only, or set the property to false",
+            kind="append_only",
+            table=table,
+        )

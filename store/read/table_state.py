@@ -27,16 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.horizon import oldest_readable, read_watermark
-from seqstore.store.catalog.version_record import VersionRecord, read_version_record
+from seqstore.store.catalog.horizon import read_watermark
+from seqstore.store.catalog.version_record import VersionRecord, read_hidden, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.column_source import take_columns
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.runtime.records import unpack
 from seqstore.store.runtime.workers import map_all
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment import delete_bitmap
 from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes
@@ -292,13 +290,12 @@ class StateLoader:
         """
         record = self._version_record(tx, version)
         segments: dict[int, LiveSegment] = {}
-        for key, raw in tx.items("segments", catalog.table_key(self.table_id)):
-            stored = unpack(raw)
+        for key, stored in tx.records("segments", catalog.table_key(self.table_id)):
             if stored["created"] <= version and not 0 < stored["dropped"] <= version:
                 segment = self.segment(tx, key[8:].decode(), stored)
                 slot = len(segments)
                 segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
-        hidden = unite(self._hidden(tx, number) for number in chain(version))
+        hidden = unite(read_hidden(tx, self.table_id, number) for number in chain(version))
         for slot, live in segments.items():
             rows = hidden.get(live.segment.meta.id)
             if rows is not None:
@@ -318,7 +315,7 @@ class StateLoader:
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
         """Returns the state at a later version, from an earlier one."""
-        if state.version + 1 < oldest_readable(tx, self.table_id):
+        if state.version + 1 < catalog.oldest_readable(tx, self.table_id):
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
@@ -344,7 +341,7 @@ class StateLoader:
                 slot_of[segment_id] = next_slot
                 added.append(next_slot)
                 next_slot += 1
-            hidden.append(self._hidden(tx, number))
+            hidden.append(read_hidden(tx, self.table_id, number))
         for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
             slot = slot_of.get(segment_id)
             if slot is not None:
@@ -394,12 +391,3 @@ class StateLoader:
             if not stored["dropped"]:
                 self._segments[segment_id] = known
         return known
-
-    def _hidden(self, tx: catalog.CatalogTransaction, version: int) -> HiddenRows:
-        return read_hidden(tx, self.table_id, version)
-
-
-def read_hidden(tx: catalog.CatalogTransaction, table: int, version: int) -> HiddenRows:
-    """Reads the delete bitmap record of a version, empty when it wrote none."""
-    raw = tx.get_raw("bitmaps", catalog.version_key(table, version))
-    return {} if raw is None else delete_bitmap.decode(raw)

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.auto_increment import IdSource
-from seqstore.store.catalog.catalog import Catalog, CatalogTransaction
-from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version_at
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.horizon import version_at
 from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
 from seqstore.store.errors import VersionExpiredError
@@ -158,8 +159,8 @@ class VersionedTable:
         return known
 
     def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
-        oldest = oldest_open(tx, self.id)
-        is_held = oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
+        oldest = records.oldest_open(tx, self.id)
+        is_held = records.oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
         if not (oldest <= version <= newest or is_held):
             asked = f"version {version}"
             if time:
@@ -184,14 +185,14 @@ class VersionedTable:
             with self.catalog.read() as tx:
                 head, _ = records.head(tx, self.id, self.name)
                 is_wanted = version is not None or head == newest.version
-                if is_wanted and oldest_open(tx, self.id) <= newest.version:
+                if is_wanted and records.oldest_open(tx, self.id) <= newest.version:
                     return newest, lease
             lease.release()
         while True:
             state = self.state(version)
             lease = self.lease(state.version)
             with self.catalog.read() as tx:
-                if oldest_readable(tx, self.id) <= state.version:
+                if records.oldest_readable(tx, self.id) <= state.version:
                     return state, lease
             lease.release()  # a vacuum ran in between: the newest version is a later one now
 
@@ -204,7 +205,7 @@ class VersionedTable:
     def oldest_version(self) -> int:
         """The first version that can be opened. A holder of an older version can continue to read it."""
         with self.catalog.read() as tx:
-            return oldest_open(tx, self.id)
+            return records.oldest_open(tx, self.id)
 
     def version_as_of(self, moment: datetime) -> int:
         """Returns the version that was the newest at a moment (without a zone: UTC).

@@ -26,11 +26,8 @@ def _own_identity(pid: int) -> tuple[int, int]:
 
 
 def _start_time(pid: int) -> int:
-    """Returns the clock ticks from boot to the start of a process, 0 if the process does not exist or has
-    ended.
-
-    A process has also ended if its parent has yet to read its exit status.
-    """
+    """Returns the clock ticks from boot to the start of a process, 0 if it does not exist or has ended, its
+    exit status unread."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -43,13 +43,9 @@ def retried(attempt: Callable[[], T], retries: int, wait: Callable[[int], None] 
             if not retries:
                 raise
             if len(met) > retries:
-                raise _exhausted(error, met) from error
+                fields = {**error.fields, "attempts": len(met), "winner_versions": tuple(met)}
+                versions = ", ".join(map(str, met))
+                message = f"{error.message}; {len(met)} attempts met versions {versions}"
+                raise type(error)(message, kind=error.kind, **fields) from error
             _log.info("conflict %d of at most %d: %s", len(met), retries + 1, error)
         wait(len(met))
-
-
-def _exhausted(error: ConflictError, met: list[int]) -> ConflictError:
-    fields = {**error.fields, "attempts": len(met), "winner_versions": tuple(met)}
-    versions = ", ".join(map(str, met))
-    message = f"{error.message}; {len(met)} attempts met versions {versions}"
-    return type(error)(message, kind=error.kind, **fields)

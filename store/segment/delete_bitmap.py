@@ -27,8 +27,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from seqstore.store.runtime.records import pack, unpack
-
 Positions = npt.NDArray[np.uint32]
 HiddenRows = dict[str, BitMap]
 _RADIX: Final = 8
@@ -57,16 +55,6 @@ def children(version: int) -> Iterator[int]:
         if earlier <= first:
             return
         yield earlier
-
-
-def encode(hidden: Mapping[str, BitMap]) -> bytes:
-    """Encodes a record."""
-    return pack({segment: rows.serialize() for segment, rows in hidden.items()})
-
-
-def decode(data: bytes | memoryview) -> HiddenRows:
-    """Decodes a record of `encode`."""
-    return {segment: BitMap.deserialize(rows) for segment, rows in unpack(data).items()}
 
 
 def unite(records: Iterable[Mapping[str, BitMap]]) -> HiddenRows:

@@ -97,7 +97,7 @@ class _Statement:
         with _serialized(table, options) as concurrency:
             app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
             if app is not None and app.is_duplicate:
-                return DmlResult(app.first_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
+                return DmlResult(app.seen_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
             chosen = TransactionOptions(
                 isolation=options.isolation,
                 label=options.label,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
-from seqstore.store.catalog.catalog import Catalog
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation, level_of
@@ -45,7 +45,6 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
-from seqstore.store.runtime.records import unpack
 from seqstore.store.schema.properties import parse_isolation_level
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
@@ -118,7 +117,7 @@ class Transaction:
         with catalog.read() as tx:
             if options.database is not None:
                 self._database = records.require_database(tx, options.database)
-            self._heads = {int.from_bytes(key): int(unpack(raw)[0]) for key, raw in tx.items("heads")}
+            self._heads = {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}
         if self._database and options.label is not None:
             self._refuse_used_label(self._database)
 
@@ -280,7 +279,7 @@ class Transaction:
                 record,
                 writers,
                 label_keep_seconds=self._settings.label_keep_seconds,
-                elapsed=self._elapsed,
+                started=self._started,
                 also=also,
             )
 
@@ -313,7 +312,7 @@ class Transaction:
         record, writers = self._parts()
         keep = self._settings.precommitted_keep_seconds
         with self._ending():
-            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
+            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, started=self._started)
         warnings = self._warnings(writes)
         return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, warnings)
 
@@ -354,9 +353,6 @@ class Transaction:
 
     def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
         return tuple(_lowered(w) for w in writes if w.metrics.rows_late and w.table_id in self._updated)
-
-    def _elapsed(self) -> int:
-        return round((time.monotonic() - self._started) * 1000)
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.app_ids import AppPair
+from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import MergeType, UpdateMode
@@ -67,11 +67,11 @@ class StatementLoad(Load):
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
         self._check_ratio(max_filter_ratio)
-        metrics = self._writer.metrics
-        self._owner.writer.absorb(self._writer)
+        pending = self._writer.pending
+        self._owner.writer.add(pending)
         self._is_open = False
         record = replace(self._transaction, id=self.txn_id, label=self.label)
-        return self._result(record, metrics, record.status)
+        return self._result(record, pending.metrics, record.status)
 
     def changes_rows_read(self) -> None:
         """Says that the rows to write were read by the transaction, and some cells computed anew."""
@@ -151,15 +151,13 @@ class TransactionTable:
         base: LoadableTable,
         isolation: Isolation,
         lease: Lease,
-        app: AppPair | None = None,
+        app: AppWrite | None = None,
     ) -> None:
         self.transaction = transaction
         self.base = base
         self.isolation = isolation
         self.app = app
-        target = WriteTarget.of(
-            base, isolation.base.schema, transaction.operation, isolation, app.write if app else None
-        )
+        target = WriteTarget.of(base, isolation.base.schema, transaction.operation, isolation, app)
         self.writer = TableWriter(target)
         self._was_written = False
         self.is_muted = False
@@ -190,7 +188,9 @@ class TransactionTable:
     @property
     def writes(self) -> bool:
         """Whether the commit stores something on the table: rows, or the pair of an idempotent write."""
-        return self.writer.has_written or (self._was_written and self.app is not None and not self.is_skipped)
+        return self.writer.pending.has_written or (
+            self._was_written and self.app is not None and not self.is_skipped
+        )
 
     @property
     def takes_part(self) -> bool:

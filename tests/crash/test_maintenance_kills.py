@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
-from seqstore.store.runtime.records import unpack
+from seqstore.store.catalog.catalog import unpack
 from tests.support.dying_child import run_until_dead
 
 KEYS = 1_500

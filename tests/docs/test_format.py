@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from seqstore import Store
-from seqstore.store.runtime.records import pack, unpack
+from seqstore.store.catalog.catalog import pack, unpack
 from seqstore.store.sql.session.session import Session
 from tests.support.every_kind import EveryKind, every_kind, rows
 from tests.support.format_page import FormatPage

@@ -23,7 +23,7 @@ from seqstore import (
     UnavailableError,
 )
 from seqstore.store.catalog import catalog as records
-from seqstore.store.runtime.records import pack, unpack
+from seqstore.store.catalog.catalog import pack, unpack
 from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[3]

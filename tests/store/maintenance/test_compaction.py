@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.catalog.version_record import read_hidden
 from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, purge_rule
-from seqstore.store.read.table_state import LiveSegment, TableState, read_hidden
+from seqstore.store.read.table_state import LiveSegment, TableState
 
 
 def make(store: Store, name: str = "db.t", **properties: str) -> Table:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqstore.store.catalog.version_record import decode_hidden as decode
+from seqstore.store.catalog.version_record import encode_hidden as encode
 from seqstore.store.errors import CorruptionError
 from seqstore.store.segment.delete_bitmap import (
     DeleteVector,
@@ -14,8 +16,6 @@ from seqstore.store.segment.delete_bitmap import (
     bitmap_of,
     chain,
     children,
-    decode,
-    encode,
     positions_of,
     span,
     unite,
