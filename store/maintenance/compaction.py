@@ -37,7 +37,8 @@ from seqstore.store.publish.publish import TableWrite, check_revision, put_versi
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable
 from seqstore.store.segment.stager import Stager
@@ -108,7 +109,7 @@ def optimize(
     def choose(state: TableState) -> list[LiveSegment]:
         chosen = list(state.segments.values())
         if where is not None:
-            chosen = [live for live in chosen if _may_match(live, state, where)]
+            chosen = [live for live in chosen if live.segment.matching(where, state.schema)]
         if full or names:
             return chosen
         return small_or_dirty(chosen, table.settings)
@@ -123,12 +124,6 @@ def purge(table: VersionedTable) -> CompactionResult:
         return rewritable(state, purge_rule(table, state))
 
     return Compaction(table, PURGE, choose).run()
-
-
-def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bool:
-    if not live.segment.meta.zones:
-        return True
-    return bool(live.segment.pruner(state.schema).matching(where))
 
 
 def purge_rule(table: VersionedTable, state: TableState) -> Purge:

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.publish.tombstones import Purge, group_sequences
-from seqstore.store.read.column_source import take_columns
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection, project
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
@@ -159,10 +159,7 @@ def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
     """Returns the columns of one batch that decide on its tombstones."""
     names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
     names += [SEQUENCE_COL] if schema.has_sequence else []
-    first = number * live.segment.meta.batch_rows
-    last = min(first + live.segment.meta.batch_rows, live.segment.rows)
-    positions = np.arange(first, last, dtype=np.uint32)
-    return take_columns(schema, live.segment, live.created, positions, names, schema.arrow_of(names))
+    return pa.Table.from_batches([project(live, number, Projection(schema, tuple(names)))])
 
 
 def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:

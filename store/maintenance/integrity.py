@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.errors import StoreError
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.key_codes import encode_keys, is_exact

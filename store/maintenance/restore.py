@@ -26,8 +26,9 @@ from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import refuse_changes
+from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.lost_rows import rows_lost
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import new_segment_id

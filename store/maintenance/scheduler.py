@@ -28,7 +28,8 @@ from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, Compacti
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
 from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.maintenance.segment_merge import MergeCancelled
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.settings import Settings

@@ -30,11 +30,11 @@ import pyarrow.compute as pc
 
 from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
-from seqstore.store.read.column_source import take_columns
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.key_index import KeyIndex, Positions
+from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.segment import Segment, SegmentContent, write_segment
 from seqstore.store.segment.sequence import SequenceVector
@@ -166,7 +166,7 @@ class _Merging:
         self.order_by = order_by
         self.purge = purge
         self.names = self._stored_names()
-        self.arrow = self.schema.arrow_of(self.names)
+        self.projection = Projection(self.schema, tuple(self.names))
         self.merged = Merged({live.segment.meta.id: live for live in inputs})
         for live in inputs:
             self.merged.places[live.segment.meta.id] = np.full(live.segment.rows, _GONE, dtype=np.int64)
@@ -215,8 +215,7 @@ class _Merging:
         order = None if is_guard else self._stored_order(part)
         positions = None
         if order is not None:
-            positions = np.empty(len(order), dtype=np.uint32)
-            positions[order] = np.arange(len(order), dtype=np.uint32)
+            positions = places_in(order)
         repeats = bool((part.codes[1:] == part.codes[:-1]).any())
         index = KeyIndex(part.codes, positions, self._sequence(part.rows), repeats)
         places = (
@@ -243,7 +242,7 @@ class _Merging:
             if index.positions is not None:  # ascending positions are read batch by batch, in place
                 order = np.argsort(at)
                 at, found = at[order], found[order]
-            tables.append(take_columns(self.schema, live.segment, live.created, at, self.names, self.arrow))
+            tables.append(live.take(at, self.projection))
             codes.append(found)
             positions.append(at)
             inputs.append(np.full(len(at), number, dtype=np.uint32))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
+from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.lookup import find
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.segment.key_index import Matches
 

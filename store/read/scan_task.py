@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from seqstore.store.read.scan import LiveBatch, Projection, scan_batches, unpruned
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.scan import LiveBatch, scan_batches, unpruned
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import DeleteVector, bitmap_of, positions_of
 from seqstore.store.segment.disk import Disk

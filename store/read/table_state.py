@@ -16,68 +16,41 @@ One short transaction reads the catalog; segment files are opened later, when ro
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.horizon import oldest_readable, read_watermark
 from seqstore.store.catalog.version_record import VersionRecord, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
-from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.records import unpack
-from seqstore.store.runtime.workers import map_all
-from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.runtime.workers import pool
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment import delete_bitmap
 from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
+from seqstore.store.segment.key_index import (
+    KeyIndex,
+    Matches,
+    Positions,
+    Rows,
+    Run,
+    merge_runs,
+    places_in,
+    probe_runs,
+)
 from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
 from seqstore.store.segment.sequence import SequenceVector
 
 _PARALLEL_ROWS: Final = 10_000
-
-
-@dataclass(frozen=True)
-class LiveSegment:
-    """A segment as one version sees it.
-
-    Attributes:
-        slot: its number within the state; matches refer to segments by it.
-        created: the version that added it.
-    """
-
-    slot: int
-    segment: Segment
-    created: int
-    deletes: DeleteVector
-
-    @property
-    def row_version(self) -> int:
-        """The version of its rows, where they do not store their own."""
-        return self.segment.meta.written or self.created
-
-    @cached_property
-    def live_tombstones(self) -> int:
-        """The number of live tombstones."""
-        if not self.segment.meta.tombstones:
-            return 0
-        total = 0
-        for i in range(self.segment.batches):
-            signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
-            mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
-            live = signs if mask is None else signs.filter(mask)
-            total += pc.sum(live, min_count=0).as_py()
-        return total
 
 
 @dataclass(frozen=True)
@@ -144,12 +117,15 @@ class TableState:
             result[rows] = live.deletes.is_live(positions[rows]) if live else False
         return result
 
-    def probe(self, codes: Codes) -> Matches:
+    def probe(self, codes: Codes, *, with_sequence: bool = True) -> Matches:
         """Returns live rows, tombstones included, whose key code is among some ascending codes.
 
         Equal codes of hashed keys are candidates only; compare the keys.
+
+        Args:
+            with_sequence: the matches have the rows' sequences, in tables with one.
         """
-        found = probe_runs(self.runs, codes, with_sequence=self.schema.has_sequence)
+        found = probe_runs(self.runs, codes, with_sequence=with_sequence and self.schema.has_sequence)
         if not len(found):
             return found
         live = self.is_live(found.slots, found.positions)
@@ -189,31 +165,34 @@ class TableState:
         return _grown(self, version, self.schema, segments, slot_of, added)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
-        """Returns columns of matched rows, hidden ones too, by this state's names; in the order of the
-        matches.
+        """Returns columns of matched rows, hidden ones too, by this state's names; see `rows`."""
+        return self.rows(matches, Projection(self.schema, tuple(names)))
+
+    def rows(self, matches: Matches, projection: Projection, order_by: Rows | None = None) -> pa.Table:
+        """Returns the projection's columns of matched rows.
+
+        Args:
+            order_by: a number for each match, by which rows are ordered; None for the order of the matches.
         """
-        arrow = self.schema.arrow_of(names)
-        groups = list(rows_by_slot(matches.slots))
+        groups = rows_by_slot(matches.slots)
         if not groups:
-            return arrow.empty_table()
-        if len(groups) > 1:  # restored to the order of the matches once, at the end
+            return projection.arrow.empty_table()
+        if len(groups) == 1:
+            taken, order = self.segments[groups[0][0]].take(matches.positions, projection), groups[0][1]
+        else:  # ascending positions are read batch by batch; the order is restored once, at the end
             groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
 
-        def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
-            slot, rows = group
-            live = self.segments[slot]
-            positions = matches.positions[rows]
-            return take_columns(self.schema, live.segment, live.created, positions, names, arrow)
+            def take_slot(group: tuple[int, Rows]) -> pa.Table:
+                return self.segments[group[0]].take(matches.positions[group[1]], projection)
 
-        parts = map_all(take_slot, groups, worth_it=len(matches) >= _PARALLEL_ROWS)
-        if len(parts) == 1:
-            return parts[0]
-        order = np.concatenate([rows for _, rows in groups])
-        if (order[1:] > order[:-1]).all():  # the matches were ordered by slot
-            return pa.concat_tables(parts).combine_chunks()
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+            large = len(matches) >= _PARALLEL_ROWS
+            parts = list(pool().map(take_slot, groups) if large else map(take_slot, groups))
+            taken, order = pa.concat_tables(parts).combine_chunks(), np.concatenate([r for _, r in groups])
+        wanted = order if order_by is None else order_by[order]
+        if (wanted[1:] >= wanted[:-1]).all():
+            return taken
+        back = places_in(order) if order_by is None else np.argsort(wanted, kind="stable")
+        return taken.take(pa.array(back))
 
 
 def _grown(
@@ -228,33 +207,30 @@ def _grown(
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
-    grown = TableState(
-        state.table_id,
-        version,
-        schema,
-        segments,
-        prior,
-        fresh,
-        state.next_slot + len(added),
-        state.replaced,
-        state.watermark,
+    grown = replace(
+        state,
+        version=version,
+        schema=schema,
+        segments=segments,
+        prior_runs=prior,
+        fresh=fresh,
+        next_slot=state.next_slot + len(added),
     )
     grown.__dict__["slot_of"] = slot_of  # already known, and costs a walk over the segments
     return grown
 
 
-def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
+def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if len(slots) < 2:
-        yield from ((int(slot), np.zeros(1, dtype=np.intp)) for slot in slots)
-        return
+        return [(int(slot), np.zeros(1, dtype=np.intp)) for slot in slots]
+    if (slots == slots[0]).all():
+        return [(int(slots[0]), np.arange(len(slots)))]
     # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
     order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
     ordered = slots[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    bounds = [*starts.tolist(), len(order)]
-    for low, high in itertools.pairwise(bounds):
-        yield int(ordered[low]), order[low:high]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return [(int(slots[rows[0]]), rows) for rows in np.split(order, starts)]
 
 
 class StateLoader:

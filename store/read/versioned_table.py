@@ -23,7 +23,7 @@ from seqstore.store.catalog.horizon import oldest_open, oldest_readable, version
 from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
 from seqstore.store.errors import VersionExpiredError
-from seqstore.store.read.scan import Projection
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask, plan_scan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader, TableState

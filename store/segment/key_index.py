@@ -226,6 +226,13 @@ class Run:
         return np.repeat(hits, counts), starts + np.arange(int(counts.sum()))
 
 
+def places_in(order: Rows) -> Positions:
+    """Returns the place of each row in an order of rows: the inverse permutation."""
+    places = np.empty(len(order), dtype=np.uint32)
+    places[order] = np.arange(len(order), dtype=np.uint32)
+    return places
+
+
 def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -> Matches:
     """Returns all stored rows whose code is among the ascending probe keys."""
     large = len(probe_keys) >= _PARALLEL_PROBE_KEYS

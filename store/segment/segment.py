@@ -35,10 +35,10 @@ from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
-from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
-from seqstore.store.segment.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
+from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
@@ -279,7 +279,6 @@ class Segment:
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
-        self._bounds: dict[int, ZoneBounds] = {}
 
     def described_by(self, meta: SegmentMeta) -> Segment:
         """Returns the same bytes under another description."""
@@ -418,9 +417,7 @@ class Segment:
         taken = pa.concat_tables(parts).combine_chunks()
         if bool((order[1:] > order[:-1]).all()):
             return taken
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return taken.take(pa.array(back))
+        return taken.take(pa.array(places_in(order)))
 
     def _take_within(
         self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str]
@@ -428,25 +425,22 @@ class Segment:
         local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
         return pa.Table.from_batches([self.batch(number, columns).take(local)])
 
+    def matching(self, predicate: pc.Expression | None, schema: TableSchema) -> Sequence[int]:
+        """Returns the batches that may hold a row that satisfies a predicate over a revision's columns."""
+        if predicate is None or not self.meta.zones:
+            return range(self.batches)
+        return self.pruner(schema).matching(predicate)
+
     def pruner(self, schema: TableSchema) -> Pruner:
-        """Returns the pruner of batches by zone maps, for a reader of that schema revision."""
+        """Returns the zone maps of the batches, for a reader of a schema revision."""
         known = self._pruners.get(schema.revision)
-        if known is None:  # two threads may build it; both then use the first one
-            known = self._pruners.setdefault(schema.revision, Pruner(*self._zones_for(schema)))
-        return known
-
-    def bounds(self, schema: TableSchema) -> ZoneBounds:
-        """Returns the bounds of the columns of each batch, for a reader of that schema revision."""
-        known = self._bounds.get(schema.revision)
         if known is None:
-            known = self._bounds.setdefault(schema.revision, ZoneBounds(*self._zones_for(schema)))
+            by_id = {column.id: column.name for column in schema.columns}
+            names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+            fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
+            made = Pruner(self.meta.zones, names, fields, self.batches)
+            known = self._pruners.setdefault(schema.revision, made)  # two threads may have built one
         return known
-
-    def _zones_for(self, schema: TableSchema) -> tuple[ZoneMap, dict[str, str], pa.Schema, int]:
-        by_id = {column.id: column.name for column in schema.columns}
-        names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
-        fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
-        return self.meta.zones, names, fields, self.batches
 
     def delete_files(self) -> None:
         """Removes the files of a segment that no catalog names: its load was aborted."""
