@@ -139,27 +139,18 @@ def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
     segment = live.segment
     if not segment.meta.tombstones:
         return False
+    schema = purge.schema
+    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
+    names += [SEQUENCE_COL] if schema.has_sequence else []
     for number in range(segment.batches):
-        rows = _all_rows(live, number, purge.schema)
+        rows = pa.Table.from_batches([project(live, number, Projection(schema, tuple(names)))])
         signs = np.asarray(rows.column(DELETE_SIGN).combine_chunks()) == 1
         versions = np.asarray(rows.column(VERSION_COL).combine_chunks())
-        sequence = None
-        if purge.schema.sequence_type is not None:
-            sequence = SequenceVector.encode(
-                rows.column(SEQUENCE_COL).combine_chunks(), purge.schema.sequence_type
-            )
-        trial = Purge(purge.schema, purge.version, purge.horizon)
-        leaves, guards = trial.decide(signs, versions, sequence, rows)
+        trial = Purge(schema, purge.version, purge.horizon)
+        leaves, guards = trial.decide(signs, versions, SequenceVector.of_rows(rows, schema), rows)
         if leaves.any() or (guards.any() and not _is_guard(live)):
             return True
     return False
-
-
-def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
-    """Returns the columns of one batch that decide on its tombstones."""
-    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
-    names += [SEQUENCE_COL] if schema.has_sequence else []
-    return pa.Table.from_batches([project(live, number, Projection(schema, tuple(names)))])
 
 
 def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:

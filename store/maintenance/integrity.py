@@ -15,7 +15,7 @@ import pyarrow as pa
 from seqstore.store.errors import StoreError
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
+from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.key_codes import encode_keys, is_exact
 from seqstore.store.segment.key_index import KeyIndex, Matches, Positions
@@ -53,14 +53,9 @@ def _check_segment(live: LiveSegment) -> Iterator[str]:
         yield f"segment {name}: expected {segment.meta.tombstones} tombstones, found {tombstones}"
     if live.deletes.rows != segment.rows:
         yield f"segment {name}: delete vector of {live.deletes.rows} rows for {segment.rows}"
-    yield from _check_index(segment, _fresh_index(segment), rows)
-
-
-def _fresh_index(segment: Segment) -> KeyIndex:
-    """Returns the index from its file, not the copy that a writer may have left in memory."""
-    if segment.meta.home == INLINE:
-        return segment.index
-    return segment.read_index()
+    # From the file, not the copy that a writer may have left in memory.
+    index = segment.index if segment.meta.home == INLINE else segment.read_index()
+    yield from _check_index(segment, index, rows)
 
 
 def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[str]:
@@ -79,11 +74,9 @@ def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[
         yield f"segment {name}: the key index has other codes than the rows"
     if bool((index.codes[1:] < index.codes[:-1]).any()):
         yield f"segment {name}: the key index is not ascending"
-    if index.sequence is not None and schema.sequence_type is not None:
-        source = SEQUENCE_COL if SEQUENCE_COL in segment.meta.hidden else schema.sequence_column
-        stored = SequenceVector.encode(rows.column(source).combine_chunks(), schema.sequence_type).take(
-            positions
-        )
+    sequence = SequenceVector.of_rows(rows, schema)
+    if index.sequence is not None and sequence is not None:
+        stored = sequence.take(positions)
         if stored.less(index.sequence).any() or index.sequence.less(stored).any():
             yield f"segment {name}: the key index has other sequences than the rows"
 

@@ -26,7 +26,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
@@ -35,10 +34,9 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
-from seqstore.store.segment.load_marker import new_segment_id
-from seqstore.store.segment.segment import Segment, SegmentContent, write_segment
+from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.segment.stager import Stager, key_order, rows_per_batch
+from seqstore.store.segment.stager import Stager, key_order
 from seqstore.store.types.zero_values import empty_values
 
 _GONE: Final = -1
@@ -213,19 +211,17 @@ class _Merging:
             return
         part = part.take(np.argsort(part.codes, kind="stable"))
         order = None if is_guard else self._stored_order(part)
-        positions = None
-        if order is not None:
-            positions = places_in(order)
+        positions = None if order is None else places_in(order)
         repeats = bool((part.codes[1:] == part.codes[:-1]).any())
-        index = KeyIndex(part.codes, positions, self._sequence(part.rows), repeats)
-        places = (
-            np.arange(len(part.codes), dtype=np.int64) if positions is None else positions.astype(np.int64)
-        )
+        index = KeyIndex(part.codes, positions, SequenceVector.of_rows(part.rows, self.schema), repeats)
+        places = index.row_positions(slice(None)).astype(np.int64)
         places += np.int64(len(self.merged.outputs)) << np.int64(_OUTPUT_SHIFT)
         for number, live in enumerate(self.inputs):
             mine = part.inputs == number
             self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
-        self._write(part.rows, index, order, is_guard=is_guard)
+        compression = "zstd" if is_guard else None
+        self.merged.outputs.append(self.stager.write(part.rows, index, order, compression=compression))
+        self.merged.rows += len(part.codes)
 
     def _live_rows(self, low: int, high: int) -> _Part | None:
         """Collects the live rows of all inputs in a range of codes."""
@@ -260,7 +256,9 @@ class _Merging:
         if not signs.any():
             return part, part.take(nothing)
         versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
-        leaves, guards = purge.decide(signs, versions, self._sequence(part.rows), part.rows)
+        leaves, guards = purge.decide(
+            signs, versions, SequenceVector.of_rows(part.rows, self.schema), part.rows
+        )
         guarding = part.take(guards)
         rows = guarding.rows
         kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
@@ -271,18 +269,6 @@ class _Merging:
                 rows = rows.set_column(i, column, empty_values(column, len(rows)))
         return part.take(~(leaves | guards)), replace(guarding, rows=rows)
 
-    def _sequence_column(self, rows: pa.Table) -> pa.Array | None:
-        if self.schema.sequence_type is None:
-            return None
-        name = SEQUENCE_COL if SEQUENCE_COL in self.names else self.schema.sequence_column
-        return rows.column(name).combine_chunks()
-
-    def _sequence(self, rows: pa.Table) -> SequenceVector | None:
-        column = self._sequence_column(rows)
-        if column is None or self.schema.sequence_type is None:
-            return None
-        return SequenceVector.encode(column, self.schema.sequence_type)
-
     def _stored_order(self, part: _Part) -> npt.NDArray[np.intp] | None:
         """Runs step 4; returns None for the order of codes."""
         if self.order_by:
@@ -291,24 +277,3 @@ class _Merging:
             return None
         keys = [part.rows.column(column.name).combine_chunks() for column in self.schema.key_columns]
         return key_order(keys, self.schema)
-
-    def _write(
-        self, rows: pa.Table, index: KeyIndex, order: npt.NDArray[np.intp] | None, *, is_guard: bool
-    ) -> None:
-        tombstones = 0
-        if DELETE_SIGN in rows.schema.names:
-            tombstones = pc.sum(rows.column(DELETE_SIGN), min_count=0).as_py()
-            if not tombstones:
-                rows = rows.drop_columns([DELETE_SIGN])
-        stager = self.stager
-        meta = write_segment(
-            stager.disk,
-            stager.directory,
-            new_segment_id(),
-            SegmentContent(rows, index, tombstones, order),
-            self.schema,
-            batch_rows=rows_per_batch(rows.nbytes // len(rows), stager.settings),
-            compression="zstd" if is_guard else None,
-        )
-        self.merged.outputs.append(Segment(stager.disk, stager.directory, meta, self.schema))
-        self.merged.rows += len(rows)

@@ -31,7 +31,6 @@ import xxhash
 
 from seqstore.store.errors import CorruptionError
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
@@ -315,21 +314,14 @@ class Segment:
         batch = self.batch(0)
         key_columns = self.schema.key_columns
         codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        sequence = SequenceVector.of_rows(batch, self.schema)
         if (codes[1:] > codes[:-1]).all():  # the usual order of rows
-            return KeyIndex(codes, None, self._computed_sequence(batch))
+            return KeyIndex(codes, None, sequence)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
         repeats = bool((codes[1:] == codes[:-1]).any())
-        sequence = self._computed_sequence(batch)
         sequence = sequence.take(order) if sequence is not None else None
         return KeyIndex(codes, order.astype(np.uint32), sequence, repeats)
-
-    def _computed_sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
-        sequence_type = self.schema.sequence_type
-        if sequence_type is None:
-            return None
-        name = SEQUENCE_COL if SEQUENCE_COL in self.meta.hidden else self.schema.sequence_column
-        return SequenceVector.encode(batch.column(name), sequence_type)
 
     def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Returns record batch i, all stored columns or the named ones in that order, verified.
