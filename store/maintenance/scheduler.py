@@ -51,10 +51,6 @@ class Work:
     name: str
     choose: Choose
 
-    def chosen(self, table: VersionedTable, state: TableState) -> list[LiveSegment]:
-        """Returns the segments to merge in a state of a table."""
-        return self.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
-
 
 TINY: Final = Work("tiny", choose_tiny)
 LARGE: Final = Work("large", choose_large)
@@ -71,16 +67,17 @@ def _compact(
     table: VersionedTable, work: Work, is_cancelled: Callable[[], bool]
 ) -> list[CompactionResult] | None:
     """Runs compactions; returns None when another process holds the lock."""
+
+    def choose(state: TableState) -> list[LiveSegment]:
+        return work.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
+
     done: list[CompactionResult] = []
     with _alone(table, work) as is_alone:
         if not is_alone:
             return None
         while len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
-            compaction = Compaction(
-                table, OPTIMIZE, lambda state: work.chosen(table, state), is_cancelled=is_cancelled
-            )
             try:
-                result = compaction.run()
+                result = Compaction(table, OPTIMIZE, choose, is_cancelled=is_cancelled).run()
             except MergeCancelled:
                 break
             if not result.made_version:
