@@ -80,8 +80,8 @@ class TableState:
 
         Runs without a live row are omitted. Opens key indexes.
         """
-        prior = (run for run in self.prior_runs if any(map(self._has_live, run.members)))
-        fresh = (Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot))
+        prior = [run for run in self.prior_runs if any(map(self._has_live, run.members))]
+        fresh = [Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot)]
         return merge_runs((*prior, *fresh), self.is_live)
 
     def _has_live(self, slot: int) -> bool:
@@ -133,15 +133,15 @@ class TableState:
 
     def since(self, before: TableState) -> TableState:
         """Returns this version with only those segments that an earlier state does not have."""
-        fresh = tuple(slot for slot in self.segments if slot not in before.segments)
-        segments = {slot: self.segments[slot] for slot in fresh}
-        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+        return self._with_only([slot for slot in self.segments if slot not in before.segments])
 
     def arrived_after(self, version: int) -> TableState:
         """Returns this version with only those segments that were added after an earlier one."""
-        fresh = tuple(slot for slot, live in self.segments.items() if live.created > version)
-        segments = {slot: self.segments[slot] for slot in fresh}
-        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+        return self._with_only([slot for slot, live in self.segments.items() if live.created > version])
+
+    def _with_only(self, slots: Sequence[int]) -> TableState:
+        segments = {slot: self.segments[slot] for slot in slots}
+        return replace(self, segments=segments, prior_runs=(), fresh=tuple(slots))
 
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
@@ -153,8 +153,7 @@ class TableState:
         """
         segments = dict(self.segments)
         slot_of = dict(self.slot_of)
-        added = range(self.next_slot, self.next_slot + len(staged))
-        for slot, segment in zip(added, staged, strict=True):
+        for slot, segment in enumerate(staged, self.next_slot):
             segments[slot] = LiveSegment(slot, segment, version, DeleteVector(segment.rows))
             slot_of[segment.meta.id] = slot
         for segment_id, positions in hidden.items():
@@ -162,7 +161,8 @@ class TableState:
             live = segments[slot]
             deletes = live.deletes.hide(positions, all_live=True)
             segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
-        return _grown(self, version, self.schema, segments, slot_of, added)
+        next_slot = self.next_slot + len(staged)
+        return _grown(self, version, self.schema, segments, slot_of, next_slot, self.replaced)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
         """Returns columns of matched rows, hidden ones too, by this state's names; see `rows`."""
@@ -201,23 +201,28 @@ def _grown(
     schema: TableSchema,
     segments: Mapping[int, LiveSegment],
     slot_of: dict[str, int],
-    added: Sequence[int],
+    next_slot: int,
+    replaced: int,
 ) -> TableState:
     """Returns a later state with all the segments of an earlier one and some more; existing runs are kept."""
+    added = range(state.next_slot, next_slot)
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
-    grown = replace(
-        state,
-        version=version,
-        schema=schema,
-        segments=segments,
-        prior_runs=prior,
-        fresh=fresh,
-        next_slot=state.next_slot + len(added),
+    grown = TableState(
+        state.table_id, version, schema, segments, prior, fresh, next_slot, replaced, state.watermark
     )
     grown.__dict__["slot_of"] = slot_of  # already known, and costs a walk over the segments
     return grown
+
+
+def _hide(segments: dict[int, LiveSegment], slot_of: Mapping[str, int], hidden: HiddenRows) -> None:
+    """Hides rows in the delete vectors of those segments that are there."""
+    for segment_id, rows in hidden.items():
+        slot = slot_of.get(segment_id)
+        if slot is not None:
+            live = segments[slot]
+            segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
 
 
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
@@ -234,12 +239,7 @@ def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
 
 
 class StateLoader:
-    """Loads and advances states of one table.
-
-    Args:
-        table_id, directory: of the table.
-        disk: the home of its segments.
-    """
+    """Loads and advances states of one table, whose segments are in a directory of a disk."""
 
     def __init__(self, table_id: int, directory: str, disk: Disk) -> None:
         self.table_id = table_id
@@ -268,29 +268,18 @@ class StateLoader:
         """
         record = self._version_record(tx, version)
         segments: dict[int, LiveSegment] = {}
+        slot_of: dict[str, int] = {}
         for key, raw in tx.items("segments", catalog.table_key(self.table_id)):
             stored = unpack(raw)
             if stored["created"] <= version and not 0 < stored["dropped"] <= version:
                 segment = self.segment(tx, key[8:].decode(), stored)
-                slot = len(segments)
+                slot = slot_of[segment.meta.id] = len(segments)
                 segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
-        hidden = unite(self._hidden(tx, number) for number in chain(version))
-        for slot, live in segments.items():
-            rows = hidden.get(live.segment.meta.id)
-            if rows is not None:
-                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        _hide(segments, slot_of, unite([read_hidden(tx, self.table_id, n) for n in chain(version)]))
         schema = self.schema(tx, record.revision)
-        return TableState(
-            self.table_id,
-            version,
-            schema,
-            segments,
-            (),
-            tuple(segments),
-            len(segments),
-            replaced=version,
-            watermark=read_watermark(tx, self.table_id, schema),
-        )
+        watermark = read_watermark(tx, self.table_id, schema)
+        slots = tuple(segments)
+        return TableState(self.table_id, version, schema, segments, (), slots, len(slots), version, watermark)
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
         """Returns the state at a later version, from an earlier one."""
@@ -298,7 +287,6 @@ class StateLoader:
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
-        added: list[int] = []
         hidden: list[HiddenRows] = []
         dropped = False
         rows_gone = state.replaced
@@ -318,28 +306,15 @@ class StateLoader:
                 segment = self.segment(tx, segment_id, stored)
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
-                added.append(next_slot)
                 next_slot += 1
-            hidden.append(self._hidden(tx, number))
-        for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
-            slot = slot_of.get(segment_id)
-            if slot is not None:
-                live = segments[slot]
-                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
-        if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
-            return TableState(
-                state.table_id,
-                version,
-                self.schema(tx, revision),
-                segments,
-                (),
-                tuple(segments),
-                next_slot,
-                rows_gone,
-                read_watermark(tx, self.table_id, self.schema(tx, revision)),
-            )
-        grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
-        return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)
+            hidden.append(read_hidden(tx, self.table_id, number))
+        _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
+        schema = self.schema(tx, revision)
+        grown = _grown(state, version, schema, segments, slot_of, next_slot, rows_gone)
+        if not dropped and schema.has_sequence == state.schema.has_sequence:
+            return grown
+        watermark = read_watermark(tx, self.table_id, schema)
+        return replace(grown, prior_runs=(), fresh=tuple(segments), watermark=watermark)
 
     def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> VersionRecord:
         record = read_version_record(tx, self.table_id, version)
@@ -370,9 +345,6 @@ class StateLoader:
             if not stored["dropped"]:
                 self._segments[segment_id] = known
         return known
-
-    def _hidden(self, tx: catalog.CatalogTransaction, version: int) -> HiddenRows:
-        return read_hidden(tx, self.table_id, version)
 
 
 def read_hidden(tx: catalog.CatalogTransaction, table: int, version: int) -> HiddenRows:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -125,16 +125,12 @@ class KeyIndex:
 
     def to_arrow(self) -> pa.RecordBatch:
         """Returns the content of the `.keys` file; `from_arrow` reads it."""
-        arrays, names = [pa.array(self.codes)], ["code"]
+        columns: dict[str, Any] = {"code": self.codes}
         if self.positions is not None:
-            arrays.append(pa.array(self.positions))
-            names.append("position")
-        for column, name in zip(
-            self.sequence.columns if self.sequence is not None else (), _SEQUENCE_FIELDS, strict=False
-        ):
-            arrays.append(pa.array(column))
-            names.append(name)
-        batch = pa.record_batch(arrays, names=names)
+            columns["position"] = self.positions
+        if self.sequence is not None:
+            columns |= zip(_SEQUENCE_FIELDS, self.sequence.columns, strict=False)
+        batch = pa.record_batch([pa.array(column) for column in columns.values()], names=list(columns))
         return batch.replace_schema_metadata({"equal_codes": "1"}) if self.has_equal_codes else batch
 
     @classmethod
@@ -169,9 +165,8 @@ class Matches:
 
     Attributes:
         probe_keys: index into the probed codes, ascending within one run.
-        slots: segment slot of each row.
-        positions: row position in that segment.
-        sequence: sequence of each row, None without one.
+        slots, positions: segment slot of each row, and its position in that segment.
+        sequence: of each row, None without one.
     """
 
     probe_keys: Rows
@@ -210,19 +205,17 @@ class Run:
     """One sorted array of codes over one or several segments.
 
     Attributes:
-        index: codes, positions and sequences.
         slots: segment slot of each entry, or the one slot of all.
-        merged: the slots of a merged run.
+        members: the slots of which the run may have entries.
     """
 
     index: KeyIndex
     slots: npt.NDArray[np.uint32] | int
-    merged: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The slots of which the run may have entries."""
-        return (self.slots,) if isinstance(self.slots, int) else self.merged
+    def __post_init__(self) -> None:
+        if isinstance(self.slots, int):
+            object.__setattr__(self, "members", (self.slots,))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -322,7 +315,7 @@ def _mergeable(runs: Sequence[Run]) -> list[int] | None:
 def _merge(
     runs: Sequence[Run], is_live: Callable[[npt.NDArray[np.uint32], Positions], npt.NDArray[np.bool_]]
 ) -> Run:
-    merged = tuple(dict.fromkeys([slot for run in runs for slot in run.members]))
+    members = tuple(dict.fromkeys([slot for run in runs for slot in run.members]))
     slots = np.concatenate(
         [np.full(len(r), r.slots, np.uint32) if isinstance(r.slots, int) else r.slots for r in runs]
     )
@@ -334,4 +327,4 @@ def _merge(
     sequences = [r.index.sequence for r in runs if r.index.sequence is not None]
     sequence = SequenceVector.concatenate(sequences).take(chosen) if sequences else None
     repeats = bool((codes[1:] == codes[:-1]).any())
-    return Run(KeyIndex(codes, positions[chosen], sequence, repeats), slots[chosen], merged)
+    return Run(KeyIndex(codes, positions[chosen], sequence, repeats), slots[chosen], members)

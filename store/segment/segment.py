@@ -15,7 +15,6 @@ batch at its first read.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,17 +90,12 @@ class SegmentMeta:
     def file_id(self) -> str:
         return self.file or self.id
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether its batches are used as they are stored."""
-        return self.home == INLINE or (self.home == "arrow" and self.compression == "none")
-
     def to_record(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SegmentMeta:
-        ranges = tuple((r[0], r[1], r[2]) for r in record["ranges"])
+        ranges = tuple([(r[0], r[1], r[2]) for r in record["ranges"]])
         return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
 
 
@@ -168,10 +162,12 @@ def write_segment(
     )
     zones = ZoneMapBuilder(rows.schema, schema.key)
     with disk.create(data_name(directory, meta)) as data:
-        write = _write_arrow if meta.home == "arrow" else _write_parquet
-        write(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta.compression)
+        _write_batches(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta)
     with disk.create(keys_name(directory, meta)) as keys:
-        _write_keys(keys, content.index)
+        index = content.index.to_arrow()
+        with ipc.new_file(keys, index.schema) as writer:
+            writer.write_batch(index)
+        keys.end_range()
     return replace(
         meta,
         data_bytes=data.size,
@@ -212,44 +208,31 @@ def inline_segment(
 ) -> tuple[SegmentMeta, bytes]:
     """Encodes a small segment as one batch of bytes for the catalog."""
     payload = batch.serialize().to_pybytes()
-    hidden = tuple(batch.schema.names[len(schema.columns) :])
-    rows = batch.num_rows
-    meta = SegmentMeta(
+    hidden, rows = tuple(batch.schema.names[len(schema.columns) :]), batch.num_rows
+    return SegmentMeta(
         segment_id, INLINE, "none", schema.revision, rows, rows, tombstones, hidden, len(payload)
-    )
-    return meta, payload
+    ), payload
 
 
-def _write_arrow(
-    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+def _write_batches(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, meta: SegmentMeta
 ) -> None:
-    """Writes an Arrow file; its ranges are the bytes before the first batch, each batch, and the rest."""
-    options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    with ipc.new_file(file, schema, options=options) as writer:
+    """Writes the data file; its ranges are the bytes before the first batch, each batch, and the rest."""
+    writer: Any
+    if meta.home == "arrow":
+        compression = None if meta.compression == "none" else meta.compression
+        writer = ipc.new_file(file, schema, options=ipc.IpcWriteOptions(compression=compression))
+    else:
+        strings = [f.name for f in schema if pa.types.is_string(f.type)]
+        writer = pq.ParquetWriter(file, schema, compression=meta.compression, use_dictionary=strings)
+    with writer:
         for batch in batches:
             file.end_range()
-            writer.write_batch(batch)
+            if meta.home == "arrow":
+                writer.write_batch(batch)
+            else:  # a row group per batch
+                writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
         file.end_range()
-    file.end_range()
-
-
-def _write_parquet(
-    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> None:
-    """Writes a Parquet file, a row group per batch; ranges as in `_write_arrow`."""
-    strings = [f.name for f in schema if pa.types.is_string(f.type)]
-    with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=strings) as writer:
-        for batch in batches:
-            file.end_range()
-            writer.write_table(pa.Table.from_batches([batch]), row_group_size=max(batch.num_rows, 1))
-        file.end_range()
-    file.end_range()
-
-
-def _write_keys(file: NewFile, index: KeyIndex) -> None:
-    batch = index.to_arrow()
-    with ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
     file.end_range()
 
 
@@ -401,10 +384,8 @@ class Segment:
         ascending = positions[order]
         numbers, starts = np.unique(batch_of[order], return_index=True)
         parts = [
-            self._take_within(int(number), ascending[low:high], columns)
-            for number, (low, high) in zip(
-                numbers, itertools.pairwise([*starts.tolist(), len(ascending)]), strict=True
-            )
+            self._take_within(int(number), piece, columns)
+            for number, piece in zip(numbers, np.split(ascending, starts[1:]), strict=True)
         ]
         taken = pa.concat_tables(parts).combine_chunks()
         if bool((order[1:] > order[:-1]).all()):

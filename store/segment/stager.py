@@ -27,10 +27,9 @@ import pyarrow.compute as pc
 
 from seqstore.store.runtime.arrow_versions import sorted_nulls_first
 from seqstore.store.runtime.workers import pool
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
+from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.segment.constraint_check import refuse_violations
+from seqstore.store.segment.checked_rows import CheckedRows, refuse_violations
 from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
@@ -64,13 +63,8 @@ class Staged:
 
 @dataclass(frozen=True)
 class Stager:
-    """Builds segments for one table.
-
-    Attributes:
-        schema: the revision to write under.
-        disk, directory: the place of segment files.
-        settings: sizes and threads.
-        staging: the attempt that owns the files; None for this process.
+    """Builds segments for one table, under a schema revision; `staging` is the attempt that owns the files,
+    None for this process.
     """
 
     schema: TableSchema
@@ -89,7 +83,7 @@ class Stager:
         """
         if self.schema.constraints:
             refuse_violations(self.schema, pieces)
-        given = [_stored_columns(piece) for piece in pieces if piece.visible.num_rows]
+        given = [piece.stored() for piece in pieces if piece.visible.num_rows]
         rows = sum([batch.num_rows for batch in given])
         if not rows:
             return Staged((), 0)
@@ -163,9 +157,9 @@ class Stager:
             if not tombstones:
                 rows = rows.drop_columns([DELETE_SIGN])
         segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
-        row_bytes = max(rows.nbytes // rows.num_rows, 1)
+        settings, row_bytes = self.settings, max(rows.nbytes // rows.num_rows, 1)  # wide rows, short batches
         payload = None
-        if may_inline and row_bytes * len(index) <= self.settings.inline_bytes_max:
+        if may_inline and row_bytes * len(index) <= settings.inline_bytes_max:
             stored = rows.take(pa.array(order))
             meta, payload = inline_segment(segment_id, stored, self.schema, tombstones=tombstones)
         else:
@@ -175,7 +169,7 @@ class Stager:
                 segment_id,
                 SegmentContent(rows, index, tombstones, order),
                 self.schema,
-                batch_rows=rows_per_batch(row_bytes, self.settings),
+                batch_rows=max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1),
                 compression=compression,
             )
         return Segment(self.disk, self.directory, meta, self.schema, payload)
@@ -190,46 +184,25 @@ class _Coded:
     parts: list[Rows] | None
 
 
-def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
-    """Returns the visible columns and those hidden ones that may have to be stored."""
-    table = rows.visible
-    if rows.signs is not None:
-        table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
-    if rows.sequence is not None:
-        table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
-    if rows.groups is not None:
-        table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
-    return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
-
-
 def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
     """Collects the rows of a part from all pieces, in input order, and their codes."""
-    schema = pieces[0].batch.schema
     if len(pieces) == 1 and pieces[0].parts is None:
         return pieces[0].batch, pieces[0].codes
-    chosen = [None if piece.parts is None else piece.parts[part] for piece in pieces]
-    codes = [
-        piece.codes if rows is None else piece.codes[rows] for piece, rows in zip(pieces, chosen, strict=True)
-    ]
-    indices = [None if rows is None else pa.array(rows) for rows in chosen]
-    columns = [
-        pa.concat_arrays(
-            [
-                piece.batch.column(i)
-                if rows is None
-                else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
-                for piece, rows in zip(pieces, indices, strict=True)
-            ],
-            BULK_MEMORY,
-        )
-        for i in range(len(schema))
-    ]
+    chosen = [None if piece.parts is None else pa.array(piece.parts[part]) for piece in pieces]
+
+    def column(i: int) -> pa.Array:
+        taken = [
+            piece.batch.column(i)
+            if rows is None
+            else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
+            for piece, rows in zip(pieces, chosen, strict=True)
+        ]
+        return pa.concat_arrays(taken, BULK_MEMORY)
+
+    codes = [piece.codes if piece.parts is None else piece.codes[piece.parts[part]] for piece in pieces]
+    schema = pieces[0].batch.schema
+    columns = [column(i) for i in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
-
-
-def rows_per_batch(row_bytes: int, settings: Settings) -> int:
-    """Returns the rows of a record batch: wide rows make shorter batches."""
-    return max(min(settings.batch_rows_max, settings.batch_bytes_max // max(row_bytes, 1)), 1)
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
