@@ -231,16 +231,13 @@ class Compaction:
     def _commit(self, state: TableState, merged: Merged, rule: Purge) -> int:
         write = self._write_for(self._table.state(), state, merged)
 
-        def catch_up() -> None:
+        def catch_up(now: TableState) -> None:
             nonlocal write
-            now = self._table.state()
             if now.version != write.plan.version:
                 write = self._write_for(now, state, merged)
 
-        with self._table.catalog.write(catch_up) as tx:
-            now = self._table.advance(tx, None)
-            if now.version != write.plan.version:
-                write = self._write_for(now, state, merged)
+        with self._table.catalog.write(lambda: catch_up(self._table.state())) as tx:
+            catch_up(self._table.advance(tx, None))
             return self._put_version(tx, write, rule)
 
     def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
@@ -263,15 +260,7 @@ class Compaction:
 
     def _put_version(self, tx: CatalogTransaction, write: TableWrite, rule: Purge) -> int:
         """Writes the version within the writer lock; the plan must fit the head."""
-        transaction = TransactionRecord(
-            0,
-            self._table.database_id,
-            self._table.name,
-            "",
-            TransactionStatus.VISIBLE,
-            self._operation,
-            now_ms(),
-        )
+        transaction = unlabelled(self._table, self._operation)
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
         put_version(tx, transaction, write, head + 1)
         if rule.watermark is not None:
@@ -308,6 +297,13 @@ class Compaction:
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)
+
+
+def unlabelled(table: VersionedTable, operation: str) -> TransactionRecord:
+    """Returns the record of a version that no load made, which has no transaction of its own."""
+    return TransactionRecord(
+        0, table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
+    )
 
 
 def _bytes_of(inputs: Iterable[LiveSegment]) -> int:

@@ -32,6 +32,7 @@ from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.segment import Segment
@@ -57,15 +58,15 @@ class Merged:
 
     Attributes:
         inputs: by segment id, as they were when the merge began.
-        outputs: new segments; their files are durable.
         places: segment id -> for each of its rows output number and position in one integer, -1 when the row
             was not copied.
+        outputs: new segments; their files are durable.
         rows: rows written.
     """
 
     inputs: dict[str, LiveSegment]
+    places: dict[str, Origins]
     outputs: list[Segment] = field(default_factory=list)
-    places: dict[str, Origins] = field(default_factory=dict)
     rows: int = 0
 
     def hidden_since(self, now: TableState) -> dict[str, Positions]:
@@ -97,22 +98,22 @@ def merge(
     inputs: Sequence[LiveSegment],
     stager: Stager,
     *,
-    order_by: Sequence[str] = (),
-    purge: Purge | None = None,
-    is_cancelled: Callable[[], bool] = lambda: False,
+    order_by: Sequence[str],
+    purge: Purge,
+    is_cancelled: Callable[[], bool],
 ) -> Merged:
     """Writes the live rows of some segments of a state as new ones; see the module.
 
     Args:
         stager: the place, schema and sizes of the outputs.
         order_by: columns of a Z-order curve; none means the stored order of loads.
-        purge: the rule for removable tombstones; None keeps all.
+        purge: the rule for removable tombstones.
         is_cancelled: called between parts.
 
     Raises:
         MergeCancelled: `is_cancelled` returned True.
     """
-    merging = _Merging(state, inputs, stager, tuple(order_by), purge)
+    merging = _Merging(state.schema, inputs, stager, order_by, purge)
     try:
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
@@ -147,29 +148,23 @@ class _Part:
         return _Part(table, self.codes[rows], self.inputs[rows], self.positions[rows])
 
 
+@dataclass
 class _Merging:
     """One run of `merge`."""
 
-    def __init__(
-        self,
-        state: TableState,
-        inputs: Sequence[LiveSegment],
-        stager: Stager,
-        order_by: tuple[str, ...],
-        purge: Purge | None,
-    ) -> None:
-        self.schema = state.schema
-        self.inputs = inputs
-        self.stager = stager
-        self.order_by = order_by
-        self.purge = purge
-        self.names = self._stored_names()
-        self.projection = Projection(self.schema, tuple(self.names))
-        self.merged = Merged({live.segment.meta.id: live for live in inputs})
-        for live in inputs:
-            self.merged.places[live.segment.meta.id] = np.full(live.segment.rows, _GONE, dtype=np.int64)
+    schema: TableSchema
+    inputs: Sequence[LiveSegment]
+    stager: Stager
+    order_by: Sequence[str]
+    purge: Purge
 
-    def _stored_names(self) -> list[str]:
+    def __post_init__(self) -> None:
+        self.projection = Projection(self.schema, self._stored_names())
+        live_by_id = {live.segment.meta.id: live for live in self.inputs}
+        places = {name: np.full(live.segment.rows, _GONE, np.int64) for name, live in live_by_id.items()}
+        self.merged = Merged(live_by_id, places)
+
+    def _stored_names(self) -> tuple[str, ...]:
         """Returns the visible columns, then the hidden ones whose values may differ between rows."""
         names = list(self.schema.names)
         if any(live.segment.meta.tombstones for live in self.inputs):
@@ -181,7 +176,7 @@ class _Merging:
             names.append(SEQUENCE_COL)
         if self.schema.groups:
             names.append(GROUPS_COL)
-        return [*names, VERSION_COL]
+        return (*names, VERSION_COL)
 
     def parts(self) -> list[tuple[int, int]]:
         """Runs step 1: returns ranges [low, high) of codes."""
@@ -201,8 +196,8 @@ class _Merging:
         part = self._live_rows(low, high)
         if part is None:
             return
-        if self.purge is not None and DELETE_SIGN in self.names:
-            part, guards = self._without_tombstones(part, self.purge)
+        if DELETE_SIGN in self.projection.names:
+            part, guards = self._without_tombstones(part)
             self._write_part(guards, is_guard=True)
         self._write_part(part)
 
@@ -247,7 +242,7 @@ class _Merging:
         rows = pa.concat_tables(tables).combine_chunks()
         return _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
 
-    def _without_tombstones(self, part: _Part, purge: Purge) -> tuple[_Part, _Part]:
+    def _without_tombstones(self, part: _Part) -> tuple[_Part, _Part]:
         """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards
         without values.
         """
@@ -256,7 +251,7 @@ class _Merging:
         if not signs.any():
             return part, part.take(nothing)
         versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
-        leaves, guards = purge.decide(
+        leaves, guards = self.purge.decide(
             signs, versions, SequenceVector.of_rows(part.rows, self.schema), part.rows
         )
         guarding = part.take(guards)

@@ -83,6 +83,10 @@ class ObjectDisk(Disk):
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
+    def _unavailable(self, name: str, verb: str, error: OSError) -> UnavailableError:
+        message = f"{self._public_uri}: {name} cannot be {verb}: {error}"
+        return UnavailableError(message, kind="disk", path=name)
+
     def _object(self, name: str) -> str:
         return f"{self._remote[1]}/{name}"
 
@@ -96,9 +100,7 @@ class ObjectDisk(Disk):
             self._upload(name)
         except OSError as error:
             self.path(name).unlink(missing_ok=True)
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be written: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "written", error) from error
         self._evict(keep=self.path(name))
         if self._check is not None:
             self._look(name)
@@ -150,9 +152,7 @@ class ObjectDisk(Disk):
                 f"{self._public_uri}: the catalog names {name}, but it is missing", path=name
             ) from error
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "read", error) from error
         finally:
             partial.unlink(missing_ok=True)
         self._evict(keep=path)
@@ -181,9 +181,7 @@ class ObjectDisk(Disk):
         try:
             found = filesystem.get_file_info(self._object(name))
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "read", error) from error
         return bool(found.type == pafs.FileType.File)
 
     def list(self, directory: str) -> list[str]:
@@ -202,6 +200,4 @@ class ObjectDisk(Disk):
         except FileNotFoundError:
             return
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be removed: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "removed", error) from error

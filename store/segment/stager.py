@@ -121,14 +121,13 @@ class Stager:
             return None
         sequence = SequenceVector.of_rows(batch, self.schema)
         keys = [batch.column(c.name) for c in self.schema.key_columns]
-        winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
-        chosen = origin = winners.rows
-        positions = None
+        chosen, repeats = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
+        origin, positions = chosen, None
         if len(chosen) >= self.settings.clustered_rows_min:
             order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
             origin, positions = chosen[order], places_in(order)
         index_sequence = sequence.take(chosen) if sequence is not None else None
-        index = KeyIndex(codes[chosen], positions, index_sequence, winners.has_equal_codes)
+        index = KeyIndex(codes[chosen], positions, index_sequence, repeats)
         segment = self.write(batch, index, origin, may_inline=True)
         segment.__dict__["index"] = index  # saves a read of the file
         return segment
