@@ -109,9 +109,7 @@ def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
 class Maintainer:
     """The lists of tables to maintain of one store handle, and the threads that process them.
 
-    Attributes:
-        last_failure: the last failure, empty if there was none.
-        compactions: the number of compactions that it made.
+    It counts its compactions and keeps its last failure, empty if there was none.
     """
 
     @internal

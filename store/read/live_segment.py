@@ -56,7 +56,8 @@ class Projection:
         if columns is None:
             extra = [field.name for field in schema.hidden_fields()] if hidden else []
             return cls(schema, (*schema.names, *extra))
-        return cls(schema, tuple([_canonical(schema, name) for name in columns]))
+        known = frozenset(schema.names)
+        return cls(schema, tuple([name if name in known else _canonical(schema, name) for name in columns]))
 
 
 def _canonical(schema: TableSchema, name: str) -> str:

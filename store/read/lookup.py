@@ -88,11 +88,11 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
     Matches have no sequences.
     """
     key_columns = state.schema.key_columns
-    codes = encode_keys(arrays, key_columns)
+    codes, exact = encode_keys(arrays, key_columns), is_exact(key_columns)
     order = argsort_codes(codes)
     matches = state.probe(codes[order], with_sequence=False)
     probe_keys = order[matches.probe_keys]
-    if len(matches) and not is_exact(key_columns):
+    if not exact and len(matches):
         stored = state.take(matches, [column.name for column in key_columns])
         same = equal_keys(arrays, probe_keys, stored.columns, None)
         probe_keys, matches = probe_keys[same], matches.take(same)

@@ -1,5 +1,7 @@
 """Batches in place with a mark on the rows that count, for DuckDB, which filters in any case.
 
+A copy of the counting rows of every batch costs more than all rows with one bit each, unless few are wanted:
+
 1. Batches that zone maps rule out are skipped first.
 2. Columns are delivered as they are stored, hidden rows included. Texts by which a query groups are delivered
    as codes, if each value occurs in many rows.
@@ -31,9 +33,6 @@ LIVE: Final = "__LIVE__"
 class MarkedScan:
     """Batches in place, with a column that marks the rows that count and satisfy some conditions.
 
-    For readers that filter in any case: a copy of the counting rows of every batch costs more than all rows
-    with one bit each, unless few of them are wanted.
-
     Args:
         grouped: columns by which the reader groups. Texts among them are delivered as codes, if that pays.
 
@@ -57,17 +56,15 @@ class MarkedScan:
         self.is_marked = bool(conditions) or any(
             live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
         )
-        self.schema = projection.arrow
         self._encoded = [
             name
             for name in dict.fromkeys(grouped)
             if name in projection.names and is_worth_encoding(batches, projection.schema, name)
         ]
-        for name in self._encoded:
-            place = self.schema.get_field_index(name)
-            self.schema = self.schema.set(place, self.schema.field(place).with_type(ENCODED))
+        kinds = dict.fromkeys(self._encoded, ENCODED)
+        self.schema = pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in projection.arrow])
         self._plain = Projection(
-            projection.schema, tuple(name for name in projection.names if name not in self._encoded)
+            projection.schema, tuple([name for name in projection.names if name not in kinds])
         )
         numbers = all(is_number(field.type) for field in self.schema)
         self._copied_from = _NUMBERS_COPIED_FROM if numbers else _COPIED_FROM

@@ -132,16 +132,15 @@ def equal_keys(
     """Compares keys row by row; NULL is an ordinary value (T3). Row lists of None mean all rows in their
     order.
     """
-    result: npt.NDArray[np.bool_] | None = None
+    equal_columns = []
     for a, b in zip(left, right, strict=True):
         x = a if left_rows is None else a.take(pa.array(left_rows))
         y = b if right_rows is None else b.take(pa.array(right_rows))
         equal = pc.fill_null(pc.equal(x, y), False)
         if x.null_count and y.null_count:
             equal = pc.or_(equal, pc.and_(pc.is_null(x), pc.is_null(y)))
-        mask = np.asarray(equal)
-        result = mask if result is None else result & mask
-    assert result is not None
+        equal_columns.append(np.asarray(equal))
+    result: npt.NDArray[np.bool_] = np.logical_and.reduce(equal_columns)
     return result
 
 

@@ -119,9 +119,9 @@ class Stager:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
+        keys, exact = [batch.column(name) for name in self.schema.key], is_exact(self.schema.key_columns)
         sequence = SequenceVector.of_rows(batch, self.schema)
-        keys = [batch.column(c.name) for c in self.schema.key_columns]
-        chosen, repeats = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
+        chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin, positions = chosen, None
         if len(chosen) >= self.settings.clustered_rows_min:
             order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
@@ -158,7 +158,7 @@ class Stager:
         segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
         settings, row_bytes = self.settings, max(rows.nbytes // rows.num_rows, 1)  # wide rows, short batches
         payload = None
-        if may_inline and row_bytes * len(index) <= settings.inline_bytes_max:
+        if may_inline and row_bytes * len(index.codes) <= settings.inline_bytes_max:
             stored = rows.take(pa.array(order))
             meta, payload = inline_segment(segment_id, stored, self.schema, tombstones=tombstones)
         else:
