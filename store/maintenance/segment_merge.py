@@ -129,13 +129,7 @@ def merge(
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one part in any order.
-
-    Attributes:
-        rows: stored columns.
-        codes: of each row.
-        inputs, positions: the input that a row is from, and its position there.
-    """
+    """Rows of one part in any order: stored columns, codes, and the input and place that each is from."""
 
     rows: pa.Table
     codes: Codes

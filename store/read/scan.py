@@ -76,41 +76,34 @@ def scan_batches(
     needed = columns_of(predicate, everything)
     names = everything if needed is None else dict.fromkeys([*projection.names, *needed])
     wide = Projection(schema, tuple(names))
-    if sum(live.batch_rows(number) for live, number in batches) <= FEW_ROWS:
-        few = _filtered_few(batches, wide, projection, predicate, deleted=deleted)
-        return pa.RecordBatchReader.from_batches(projection.arrow, few)
-    reader = pa.RecordBatchReader.from_batches(wide.arrow, _read_all(batches, wide, deleted=deleted))
-    filtered = _filtered(reader, list(dict.fromkeys(projection.names)), predicate)
+    few = sum(live.batch_rows(number) for live, number in batches) <= FEW_ROWS
+    rows = _read_all(batches, wide, deleted=deleted)
     return pa.RecordBatchReader.from_batches(
-        projection.arrow, (_selected(batch, projection) for batch in filtered)
+        projection.arrow, _filtered(rows, wide, projection, predicate, few=few)
     )
 
 
 def _filtered(
-    reader: pa.RecordBatchReader, names: list[str], predicate: pc.Expression
-) -> Iterator[pa.RecordBatch]:
-    """Yields rows that satisfy the predicate; errors of the store's own pass through Arrow unchanged."""
-    try:
-        yield from ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
-    except pa.ArrowException as error:
-        raise does_not_fit(predicate, error) from error
-
-
-def _filtered_few(
-    batches: Sequence[LiveBatch],
+    rows: Iterator[pa.RecordBatch],
     wide: Projection,
     projection: Projection,
     predicate: pc.Expression,
     *,
-    deleted: bool,
+    few: bool,
 ) -> Iterator[pa.RecordBatch]:
-    rows = pa.Table.from_batches(_read_all(batches, wide, deleted=deleted), wide.arrow)
+    """Yields rows that satisfy the predicate; errors of the store's own pass through Arrow unchanged."""
+    whole = pa.Table.from_batches(rows, wide.arrow) if few else None
     try:
-        found = filtered(rows, predicate)
+        if whole is not None:  # starting Arrow's scanner costs more
+            found = filtered(whole, predicate).to_batches()
+        else:
+            reader = pa.RecordBatchReader.from_batches(wide.arrow, rows)
+            names = list(dict.fromkeys(projection.names))
+            found = ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
+        for batch in found:
+            yield _selected(batch, projection)
     except pa.ArrowException as error:
         raise does_not_fit(predicate, error) from error
-    for batch in found.to_batches():
-        yield _selected(batch, projection)
 
 
 def _selected(batch: pa.RecordBatch, projection: Projection) -> pa.RecordBatch:

@@ -25,12 +25,7 @@ _LARGEINT_DIGITS: Final = 39
 
 
 class Snapshot:
-    """Reads one version; made by `Table.snapshot`.
-
-    Attributes:
-        version: its table version.
-        schema: the schema of that version.
-    """
+    """Reads one version; made by `Table.snapshot`."""
 
     @internal
     def __init__(self, state: TableState, lease: Lease | None = None) -> None:

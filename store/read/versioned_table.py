@@ -119,7 +119,13 @@ class VersionedTable:
             self._check_readable(tx, version, newest)
             if self._newest is not None and version == self._newest.version:
                 return self._newest
-            return self._older_state(tx, version)
+            known = self._older.get(version)
+            if known is None:
+                known = self._older[version] = self.loader.load(tx, version)
+                if len(self._older) > _OLD_STATES_KEPT:
+                    self._older.popitem(last=False)
+            self._older.move_to_end(version)
+            return known
 
     @internal
     def advance(self, tx: CatalogTransaction, state: TableState | None) -> TableState:
@@ -147,15 +153,6 @@ class VersionedTable:
         with self._lock:
             if self._newest is None or self._newest.version < state.version:
                 self._newest = state
-
-    def _older_state(self, tx: CatalogTransaction, version: int) -> TableState:
-        known = self._older.get(version)
-        if known is None:
-            known = self._older[version] = self.loader.load(tx, version)
-            if len(self._older) > _OLD_STATES_KEPT:
-                self._older.popitem(last=False)
-        self._older.move_to_end(version)
-        return known
 
     def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
         oldest = oldest_open(tx, self.id)

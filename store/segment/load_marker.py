@@ -62,7 +62,8 @@ class StagingId:
         Args:
             purpose: any text.
         """
-        return cls(owner, _random_digits(), _digits_of(purpose) if purpose else "")
+        digits = blake2b(purpose.encode(), digest_size=_DIGITS // 2).hexdigest() if purpose else ""
+        return cls(owner, _random_digits(), digits)
 
     @classmethod
     def marked_by(cls, file_name: str) -> StagingId | None:
@@ -164,7 +165,3 @@ def _last_part(file_name: str) -> str:
 
 def _random_digits() -> str:
     return secrets.token_hex(_DIGITS // 2)
-
-
-def _digits_of(text: str) -> str:
-    return blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()

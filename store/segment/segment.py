@@ -112,61 +112,32 @@ def keys_name(directory: str, meta: SegmentMeta) -> str:
     return f"{directory}/{meta.file_id}.keys"
 
 
-@dataclass(frozen=True)
-class SegmentContent:
-    """The rows of a segment that is to be written.
-
-    Attributes:
-        rows: visible columns in table order, then the stored hidden columns.
-        index: the key index; its positions refer to the stored order.
-        tombstones: the number of rows whose delete sign is 1.
-        order: the stored rows, in stored order; None for all rows in their own order.
-    """
-
-    rows: pa.Table | pa.RecordBatch
-    index: KeyIndex
-    tombstones: int
-    order: Rows | None = None
-
-
 def write_segment(
     disk: Disk,
     directory: str,
-    segment_id: str,
-    content: SegmentContent,
-    schema: TableSchema,
-    *,
-    batch_rows: int,
-    compression: str | None = None,
+    meta: SegmentMeta,
+    rows: pa.Table | pa.RecordBatch,
+    index: KeyIndex,
+    order: Rows | None,
+    key: Sequence[str],
 ) -> SegmentMeta:
-    """Writes data and key index of one segment.
+    """Writes data and key index of one segment; returns its description with sizes, checksums and zones.
 
     Both files are durable afterwards; their names are durable after the directory was synced.
 
     Args:
-        batch_rows: rows of a batch.
-        compression: of the data; None for the table's.
+        rows: visible columns in table order, then the stored hidden columns.
+        index: its positions refer to the stored order.
+        order: the stored rows, in stored order; None for all rows in their own order.
+        key: names of the key columns.
     """
-    rows, order = content.rows, content.order
-    hidden = tuple(rows.schema.names[len(schema.columns) :])
-    meta = SegmentMeta(
-        segment_id,
-        schema.storage_format,
-        compression or schema.compression,
-        schema.revision,
-        rows.num_rows if order is None else len(order),
-        batch_rows,
-        content.tombstones,
-        hidden,
-        data_bytes=0,
-    )
-    zones = ZoneMapBuilder(rows.schema, schema.key)
+    zones = ZoneMapBuilder(rows.schema, key)
     with disk.create(data_name(directory, meta)) as data:
-        _write_batches(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta)
+        _write_batches(data, zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema, meta)
     with disk.create(keys_name(directory, meta)) as keys:
-        index = content.index.to_arrow()
-        with ipc.new_file(keys, index.schema) as writer:
-            writer.write_batch(index)
+        entries = index.to_arrow()
+        with ipc.new_file(keys, entries.schema) as writer:
+            writer.write_batch(entries)
         keys.end_range()
     return replace(
         meta,
@@ -201,17 +172,6 @@ def _ordered(
 
 def _cut(rows: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
     return (rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows))
-
-
-def inline_segment(
-    segment_id: str, batch: pa.RecordBatch, schema: TableSchema, *, tombstones: int
-) -> tuple[SegmentMeta, bytes]:
-    """Encodes a small segment as one batch of bytes for the catalog."""
-    payload = batch.serialize().to_pybytes()
-    hidden, rows = tuple(batch.schema.names[len(schema.columns) :]), batch.num_rows
-    return SegmentMeta(
-        segment_id, INLINE, "none", schema.revision, rows, rows, tombstones, hidden, len(payload)
-    ), payload
 
 
 def _write_batches(

@@ -35,13 +35,7 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
 from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import (
-    BULK_MEMORY,
-    Segment,
-    SegmentContent,
-    inline_segment,
-    write_segment,
-)
+from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Segment, SegmentMeta, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
@@ -157,20 +151,20 @@ class Stager:
                 rows = rows.drop_columns([DELETE_SIGN])
         segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
         settings, row_bytes = self.settings, max(rows.nbytes // rows.num_rows, 1)  # wide rows, short batches
-        payload = None
-        if may_inline and row_bytes * len(index.codes) <= settings.inline_bytes_max:
-            stored = rows.take(pa.array(order))
-            meta, payload = inline_segment(segment_id, stored, self.schema, tombstones=tombstones)
-        else:
-            meta = write_segment(
-                self.disk,
-                self.directory,
-                segment_id,
-                SegmentContent(rows, index, tombstones, order),
-                self.schema,
-                batch_rows=max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1),
-                compression=compression,
+        payload, count, schema = None, len(index.codes), self.schema
+        hidden = tuple(rows.schema.names[len(schema.columns) :])
+        if may_inline and row_bytes * count <= settings.inline_bytes_max:
+            payload = rows.take(pa.array(order)).serialize().to_pybytes()
+            meta = SegmentMeta(
+                segment_id, INLINE, "none", schema.revision, count, count, tombstones, hidden, len(payload)
             )
+        else:
+            home, codec = schema.storage_format, compression or schema.compression
+            batch_rows = max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1)
+            meta = SegmentMeta(
+                segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
+            )
+            meta = write_segment(self.disk, self.directory, meta, rows, index, order, schema.key)
         return Segment(self.disk, self.directory, meta, self.schema, payload)
 
 
