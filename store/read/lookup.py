@@ -88,7 +88,8 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
     Matches have no sequences.
     """
     key_columns = state.schema.key_columns
-    codes, exact = encode_keys(arrays, key_columns), is_exact(key_columns)
+    codes = encode_keys(arrays, key_columns)
+    exact = is_exact(key_columns)
     order = argsort_codes(codes)
     matches = state.probe(codes[order], with_sequence=False)
     probe_keys = order[matches.probe_keys]

@@ -26,30 +26,23 @@ def read_ahead(
     takes_work: Callable[[_Task], bool],
 ) -> Iterator[pa.RecordBatch]:
     """Yields the result of `read` for each task, without empty batches."""
-    return (batch for batch in _in_order(tasks, read, takes_work) if batch.num_rows)
-
-
-def _in_order(
-    tasks: Sequence[_Task],
-    read: Callable[[_Task], pa.RecordBatch],
-    takes_work: Callable[[_Task], bool],
-) -> Iterator[pa.RecordBatch]:
     pending: deque[Callable[[], pa.RecordBatch]] = deque()
     futures: deque[Future[pa.RecordBatch]] = deque(maxlen=_AHEAD)
     try:
         for number, task in enumerate(tasks):
-            if not number:
-                yield read(task)
-                continue
-            if takes_work(task):
+            if number and takes_work(task):
                 futures.append(pool().submit(read, task))
                 pending.append(futures[-1].result)
             else:
                 pending.append(partial(read, task))
-            if len(pending) >= _AHEAD:
-                yield pending.popleft()()
+            if not number or len(pending) >= _AHEAD:
+                batch = pending.popleft()()
+                if batch.num_rows:
+                    yield batch
         while pending:
-            yield pending.popleft()()
+            batch = pending.popleft()()
+            if batch.num_rows:
+                yield batch
     finally:
         for future in futures:
             future.cancel()

@@ -125,12 +125,14 @@ def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[Segmen
     """
     for _, group in itertools.groupby(batches, key=lambda batch: batch[0].slot):
         asked = list(group)
-        live, segment = asked[0][0], asked[0][0].segment
+        live, _ = asked[0]
+        segment = live.segment
         most = -(-rows_per_task // max(segment.meta.batch_rows, 1))
         hidden = live.deletes.hidden_positions()
         for start in range(0, len(asked), most):
             numbers = tuple(number for _, number in asked[start : start + most])
-            low, high = numbers[0] * segment.meta.batch_rows, (numbers[-1] + 1) * segment.meta.batch_rows
+            low = numbers[0] * segment.meta.batch_rows
+            high = (numbers[-1] + 1) * segment.meta.batch_rows
             within = hidden[(hidden >= low) & (hidden < high)]
             payload = bytes(segment.payload) if segment.payload is not None else None
             marks = bitmap_of(within).serialize()

@@ -113,7 +113,8 @@ class Stager:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
-        keys, exact = [batch.column(name) for name in self.schema.key], is_exact(self.schema.key_columns)
+        keys = [batch.column(name) for name in self.schema.key]
+        exact = is_exact(self.schema.key_columns)
         sequence = SequenceVector.of_rows(batch, self.schema)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin, positions = chosen, None
@@ -150,8 +151,10 @@ class Stager:
             if not tombstones:
                 rows = rows.drop_columns([DELETE_SIGN])
         segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
-        settings, row_bytes = self.settings, max(rows.nbytes // rows.num_rows, 1)  # wide rows, short batches
-        payload, count, schema = None, len(index.codes), self.schema
+        schema, settings = self.schema, self.settings
+        row_bytes = max(rows.nbytes // rows.num_rows, 1)
+        count = len(index.codes)
+        payload = None
         hidden = tuple(rows.schema.names[len(schema.columns) :])
         if may_inline and row_bytes * count <= settings.inline_bytes_max:
             payload = rows.take(pa.array(order)).serialize().to_pybytes()
@@ -159,7 +162,9 @@ class Stager:
                 segment_id, INLINE, "none", schema.revision, count, count, tombstones, hidden, len(payload)
             )
         else:
-            home, codec = schema.storage_format, compression or schema.compression
+            home = schema.storage_format
+            codec = compression or schema.compression
+            # Wide rows make shorter batches.
             batch_rows = max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1)
             meta = SegmentMeta(
                 segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
