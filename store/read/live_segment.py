@@ -97,13 +97,9 @@ class LiveSegment:
         """The number of live tombstones."""
         if not self.segment.meta.tombstones:
             return 0
-        total = 0
-        for i in range(self.segment.batches):
-            signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
-            mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
-            live = signs if mask is None else signs.filter(mask)
-            total += pc.sum(live, min_count=0).as_py()
-        return total
+        masks = (self.live_rows(number, deleted=False) for number in range(self.segment.batches))
+        rows: int = sum(mask.true_count for mask in masks if mask is not None)
+        return self.deletes.live_count - rows
 
     def batch_rows(self, number: int) -> int:
         """Returns the number of rows of a batch, hidden ones included."""

@@ -119,11 +119,15 @@ def _read_all(
     *,
     deleted: bool,
 ) -> Iterator[pa.RecordBatch]:
-    def read(batch: LiveBatch) -> pa.RecordBatch:
-        return read_batch(*batch, projection, conditions, deleted=deleted)
+    """Yields the rows of batches that count and satisfy all conditions, with the projection's columns."""
 
-    def takes_work(batch: LiveBatch) -> bool:
-        live, number = batch
+    def read(asked: LiveBatch) -> pa.RecordBatch:
+        mask = chosen_rows(*asked, projection.schema, conditions, deleted=deleted)
+        batch = project(*asked, projection)
+        return batch if mask is None else rows_where(batch, mask)
+
+    def takes_work(asked: LiveBatch) -> bool:
+        live, number = asked
         if live.batch_rows(number) <= FEW_ROWS:
             return False
         if conditions or not live.segment.is_at_hand(number):
@@ -133,20 +137,6 @@ def _read_all(
         return live.live_rows(number, deleted=True) is not None
 
     return read_ahead(batches, read, takes_work)
-
-
-def read_batch(
-    live: LiveSegment,
-    number: int,
-    projection: Projection,
-    conditions: Sequence[Condition] = (),
-    *,
-    deleted: bool,
-) -> pa.RecordBatch:
-    """Returns the rows of one batch that count and satisfy all conditions, with the projection's columns."""
-    mask = chosen_rows(live, number, projection.schema, conditions, deleted=deleted)
-    batch = project(live, number, projection)
-    return batch if mask is None else rows_where(batch, mask)
 
 
 def chosen_rows(

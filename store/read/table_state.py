@@ -37,16 +37,7 @@ from seqstore.store.segment import delete_bitmap
 from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.key_index import (
-    KeyIndex,
-    Matches,
-    Positions,
-    Rows,
-    Run,
-    merge_runs,
-    places_in,
-    probe_runs,
-)
+from seqstore.store.segment.key_index import Matches, Positions, Rows, Run, merge_runs, places_in, probe_runs
 from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
 from seqstore.store.segment.sequence import SequenceVector
 
@@ -81,21 +72,19 @@ class TableState:
         Runs without a live row are omitted. Opens key indexes.
         """
         prior = [run for run in self.prior_runs if any(map(self._has_live, run.members))]
-        fresh = [Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot)]
+        fresh = [self._run(slot) for slot in self.fresh if self._has_live(slot)]
         return merge_runs((*prior, *fresh), self.is_live)
 
     def _has_live(self, slot: int) -> bool:
         live = self.segments.get(slot)
         return live is not None and live.deletes.live_count > 0
 
-    def _index(self, slot: int) -> KeyIndex:
-        """Returns a segment's key index; one older than the table's sequence has NULL for every row (SD10,
-        SD11).
-        """
+    def _run(self, slot: int) -> Run:
+        """Returns the run of a segment; one older than the sequence has NULL for every row (SD10, SD11)."""
         index = self.segments[slot].segment.index
-        if not self.schema.has_sequence or index.sequence is not None:
-            return index
-        return replace(index, sequence=SequenceVector.nulls(len(index)))
+        if self.schema.has_sequence and index.sequence is None:
+            index = replace(index, sequence=SequenceVector.nulls(len(index)))
+        return Run(index, slot)
 
     @cached_property
     def slot_of(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ whose code ranges are disjoint after a bulk load or a compaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -124,7 +124,7 @@ class KeyIndex:
         return np.arange(len(self.codes), dtype=np.uint32)[entries]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Returns the content of the `.keys` file; `from_arrow` reads it."""
+        """Returns the content of the `.keys` file; `read` reads it."""
         columns: dict[str, Any] = {"code": self.codes}
         if self.positions is not None:
             columns["position"] = self.positions
@@ -134,21 +134,14 @@ class KeyIndex:
         return batch.replace_schema_metadata({"equal_codes": "1"}) if self.has_equal_codes else batch
 
     @classmethod
-    def from_arrow(cls, batch: pa.RecordBatch) -> KeyIndex:
-        names = batch.schema.names
-        columns = {name: np.asarray(batch.column(name)) for name in names}
-        parts = tuple(columns[name] for name in _SEQUENCE_FIELDS if name in columns)
-        return cls(
-            columns["code"],
-            columns.get("position"),
-            SequenceVector(parts) if parts else None,
-            b"equal_codes" in (batch.schema.metadata or {}),
-        )
-
-    @classmethod
     def read(cls, buffer: pa.Buffer) -> KeyIndex:
         """Reads the mapped bytes of a `.keys` file, in place."""
-        return replace(cls.from_arrow(ipc.open_file(pa.BufferReader(buffer)).get_batch(0)), file=buffer)
+        batch = ipc.open_file(pa.BufferReader(buffer)).get_batch(0)
+        columns = {name: np.asarray(batch.column(name)) for name in batch.schema.names}
+        parts = tuple([columns[name] for name in _SEQUENCE_FIELDS if name in columns])
+        sequence = SequenceVector(parts) if parts else None
+        has_equal_codes = b"equal_codes" in (batch.schema.metadata or {})
+        return cls(columns["code"], columns.get("position"), sequence, has_equal_codes, buffer)
 
     def release_pages(self) -> None:
         """Releases the pages of a mapped file after a read of the whole index.
@@ -213,12 +206,12 @@ class Run:
     slots: npt.NDArray[np.uint32] | int
     members: tuple[int, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.index)
+
     def __post_init__(self) -> None:
         if isinstance(self.slots, int):
             object.__setattr__(self, "members", (self.slots,))
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     def probe(self, probe_keys: Codes, *, with_sequence: bool = True) -> Matches | None:
         """Returns the entries whose code is among the probe keys, None when there are none.
@@ -294,10 +287,9 @@ def merge_runs(
     """
     kept = list(runs)
     while len(kept) > _RUNS_MIN and (chosen := _mergeable(kept)) is not None:
-        merged = _merge([kept[i] for i in chosen], is_live)
-        at = chosen[0]
-        kept = [run for i, run in enumerate(kept) if i not in set(chosen)]
-        kept.insert(at, merged)
+        kept[chosen[0]] = _merge([kept[i] for i in chosen], is_live)
+        for i in reversed(chosen[1:]):
+            del kept[i]
     return tuple(kept)
 
 
