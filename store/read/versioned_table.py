@@ -61,12 +61,7 @@ class VersionInfo:
 
 
 class VersionedTable:
-    """The part of `store.table.Table` that manages versions.
-
-    Attributes:
-        name: `database.table`.
-        id, database_id: numbers in the catalog.
-    """
+    """The part of `store.table.Table` that manages versions; `name` is `database.table`."""
 
     @internal
     def __init__(

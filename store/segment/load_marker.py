@@ -108,12 +108,7 @@ class StagingId:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Names the files of one run of a task of such a load.
-
-    Attributes:
-        owner: as of the load.
-        digits: hexadecimal: the load's 16 and 16 of its own.
-    """
+    """Names the files of one run of a task of such a load, by the load's 16 digits and 16 of its own."""
 
     owner: tuple[int, int]
     digits: str

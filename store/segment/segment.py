@@ -226,7 +226,7 @@ class Segment:
         """Returns the same bytes under another description."""
         return Segment(self._disk, self._directory, meta, self.schema, self.payload)
 
-    @cached_property
+    @property
     def stored_schema(self) -> pa.Schema:
         """Columns as they are stored, hidden ones last."""
         return self.schema.stored_arrow(self.meta.hidden)

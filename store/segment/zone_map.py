@@ -33,11 +33,7 @@ class ZoneMapBuilder:
     """Collects the zone maps of the covered columns from batches that pass through.
 
     Args:
-        schema: of the batches.
         key: names of the key columns, whose strings are covered too.
-
-    Attributes:
-        zones: of the batches so far.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
