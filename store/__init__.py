@@ -44,8 +44,8 @@ from seqstore.store.read.versioned_table import VersionInfo
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.column_groups import ColumnGroup
 from seqstore.store.schema.constraints import Constraint
-from seqstore.store.schema.isolation_level import IsolationLevel
 from seqstore.store.schema.partitioning import Partition, Partitioning
+from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
 from seqstore.store.store import Store

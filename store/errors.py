@@ -64,6 +64,11 @@ class InvalidInputError(StoreError, ValueError):
     """The call, the statement or the data cannot be accepted as given."""
 
 
+def bad_property(message: str) -> InvalidInputError:
+    """Returns the error of a property that a table or a job cannot have as given."""
+    return InvalidInputError(message, kind="bad_property")
+
+
 class LoadRejectedError(InvalidInputError):
     """More rows were filtered than `max_filter_ratio` allows; nothing was applied. `.rejected` lists them."""
 

@@ -30,7 +30,7 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
-from seqstore.store.iceberg.location import iceberg_directory
+from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
@@ -59,6 +59,7 @@ class Store:
         path: the data directory.
         settings: sizes and times it works with.
         accounts: its users.
+        maintainer: the threads that compact tables after loads.
     """
 
     def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
@@ -68,7 +69,7 @@ class Store:
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
         self._tables: dict[int, Table] = {}
-        self._maintainer = Maintainer()
+        self.maintainer = Maintainer()
         self._lock = new_lock()
         self._is_open = True
         sweep_prepared(self.catalog, self.disk)
@@ -170,10 +171,7 @@ class Store:
                 table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
-            table_id = records.find_table(tx, database, table_name)
-            assert table_id is not None
-            record = tx.get("tables", records.table_key(table_id))
-        return self._handle(table_id, database, record)
+        return self.table(name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a table, its rows and its history.
@@ -213,7 +211,7 @@ class Store:
                 loader = StateLoader(table_id, record["directory"], self.disk)
                 name = f"{record['database']}.{record['name']}"
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
-                table.maintainer = self._maintainer
+                table.maintainer = self.maintainer
                 self._tables[table_id] = table
             return table
 
@@ -374,7 +372,7 @@ class Store:
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
         self._is_open = False
-        self._maintainer.close()
+        self.maintainer.close()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Compacts every table by its policy, removes old versions, and aborts pre-committed
@@ -393,31 +391,26 @@ class Store:
         with self._read() as tx:
             records_of = [unpack(raw) for _, raw in tx.items("tables")]
         names = [f"{record['database']}.{record['name']}" for record in records_of]
-        return self._maintainer.maintain_all(names, self.table, is_cancelled)
-
-    @property
-    def maintainer(self) -> Maintainer:
-        """The threads that compact tables after loads."""
-        return self._maintainer
+        return self.maintainer.maintain_all(names, self.table, is_cancelled)
 
     def _open_disk(self, segments: str | None) -> Disk:
         with self.catalog.read() as tx:
             known = tx.get("meta", b"segments")
-        if segments is not None and known != segments:
+        if segments not in (None, known):
             with self.catalog.write() as tx:
                 known = tx.get("meta", b"segments")
                 if known is None and not list(tx.items("tables")):
                     tx.put("meta", b"segments", segments)
                     known = segments
-        if segments is not None and known != segments:
-            raise InvalidInputError(
-                f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
-                "the place is chosen when the store is made",
-                kind="bad_uri",
-            )
-        return (
-            Disk(self.path) if known is None else ObjectDisk(known, self.path, self.settings.cache_bytes_max)
-        )
+            if known != segments:
+                raise InvalidInputError(
+                    f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
+                    "the place is chosen when the store is made",
+                    kind="bad_uri",
+                )
+        if known is None:
+            return Disk(self.path)
+        return ObjectDisk(known, self.path, self.settings.cache_bytes_max)
 
     def _read(self) -> Any:
         self._check_open()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import partial
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,20 +16,15 @@ from seqstore.store.history.change_feed import changes
 from seqstore.store.history.key_history import KeyEvent, key_history
 from seqstore.store.load.loadable_table import LoadableTable
 from seqstore.store.maintenance.compaction import CompactionResult, optimize, purge
-from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.integrity import check_table
 from seqstore.store.maintenance.restore import restore
 from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
-from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
-from seqstore.store.transaction.merge_builder import MergeBuilder, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder
 from seqstore.store.transaction.statement import delete_where, run_statement, update
-
-if TYPE_CHECKING:
-    pass
 
 
 class Table(LoadableTable):
@@ -77,10 +73,7 @@ class Table(LoadableTable):
             on: SQL in which `t` is the table and `s` the rows, or names of columns that must be equal.
             target_alias, source_alias: other names for `t` and `s`.
         """
-
-        def execute(work: Work, options: DmlOptions) -> DmlResult:
-            return run_statement(self, work, options)
-
+        execute = partial(run_statement, self)
         return MergeBuilder(
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute
         )
@@ -131,11 +124,6 @@ class Table(LoadableTable):
         """
         with self.catalog.write() as tx:
             refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
-
-    @internal
-    def policy(self, schema: TableSchema) -> MaintenancePolicy:
-        """Returns how the table is to be maintained, by its properties under a schema revision."""
-        return MaintenancePolicy.of(schema, self.settings)
 
     def optimize(
         self, where: pc.Expression | None = None, *, zorder_by: Sequence[str] = (), full: bool = False

@@ -42,7 +42,7 @@ from seqstore.store.schema.partitions import rows_outside
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.types.cast import try_cast
-from seqstore.store.types.zero_values import fill_zero_values
+from seqstore.store.types.column_types import fill_zero_values
 
 Mask = npt.NDArray[np.bool_]
 

@@ -40,7 +40,7 @@ from seqstore.store.conflict.read_set import (
     RecordedReads,
 )
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.schema.isolation_level import IsolationLevel
+from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.segment.key_codes import Codes
 
 _KEYS_SHOWN: Final = 5

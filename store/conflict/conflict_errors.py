@@ -20,7 +20,7 @@ from seqstore.store.errors import (
     ProtocolChangedException,
 )
 from seqstore.store.schema import properties as props
-from seqstore.store.schema.isolation_level import IsolationLevel
+from seqstore.store.schema.properties import IsolationLevel
 
 _CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
     ConflictKind.APPEND: ConcurrentAppendException,

@@ -23,7 +23,7 @@ from seqstore.store.conflict.read_set import METADATA_CHANGE, NO_CODES, PROTOCOL
 from seqstore.store.conflict.window import Window
 from seqstore.store.errors import ConflictError
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.isolation_level import IsolationLevel, parse_isolation_level, stricter
+from seqstore.store.schema.properties import IsolationLevel, parse_isolation_level, stricter
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:

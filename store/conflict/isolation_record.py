@@ -18,7 +18,7 @@ from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import HISTORY_EXPIRED, Predicate, ReadLog
 from seqstore.store.errors import ConflictError, InvalidInputError, VersionExpiredError
 from seqstore.store.expressions.predicate import pack, unpack
-from seqstore.store.schema.isolation_level import IsolationLevel
+from seqstore.store.schema.properties import IsolationLevel
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.expressions.evaluation import evaluated
-from seqstore.store.expressions.predicate import pack, text_of, unpack
+from seqstore.store.expressions.predicate import evaluated, pack, text_of, unpack
 from seqstore.store.schema.column import SEQUENCE_ID
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes, encode_keys

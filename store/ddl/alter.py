@@ -6,13 +6,17 @@ renamed one is found, a widened one is cast. Ids are never reused.
 
 Every change makes a version without rows. A transaction that began before and commits after it fails: with
 `MetadataChangedException`, or `ProtocolChangedException` when table features were added or removed.
+
+A function decorated with `schema_change` is called without its schema; the `Change` that it returns takes it,
+so that every change of a statement applies to the revision that the one before has made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import reduce, wraps
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 import pyarrow.compute as pc
 
@@ -21,13 +25,14 @@ from seqstore.store.catalog.transaction_record import TransactionRecord, Transac
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.isolation import Isolation, schema_error
 from seqstore.store.conflict.read_set import Predicate
-from seqstore.store.errors import AlreadyExistsError, InvalidInputError
+from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
 from seqstore.store.schema.constraints import Constraint
+from seqstore.store.schema.declaration import check_sequence
 from seqstore.store.schema.features import KNOWN_FEATURES, require_writable
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 ALTER_TABLE: Final = "ALTER TABLE"
 FEATURE_PREFIX: Final = "delta.feature."
 SEQUENCE_LOAD: Final = "SEQUENCE_LOAD"
+PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
+_Arguments = ParamSpec("_Arguments")
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,25 @@ class Altered:
     changes: tuple[str, ...]
     features: tuple[str, ...] = ()
 
+    def then(self, change: Change) -> Altered:
+        """Applies one more change."""
+        more = change(self.schema)
+        return Altered(more.schema, (*self.changes, *more.changes), (*self.features, *more.features))
+
 
 Change = Callable[[TableSchema], Altered]
+
+
+def schema_change(
+    step: Callable[Concatenate[TableSchema, _Arguments], Altered],
+) -> Callable[_Arguments, Change]:
+    """Makes a function of a schema and arguments one of the arguments that returns a `Change`."""
+
+    @wraps(step)
+    def bound(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Change:
+        return lambda schema: step(schema, *args, **kwargs)
+
+    return bound
 
 
 def alter(
@@ -78,39 +102,37 @@ def alter(
     with table.catalog.write() as tx:
         if check is not None:
             check(tx)
-        return _alter(tx, table, changes, expected_revision, operation)
+        version, revision = records.head(tx, table.id, table.name)
+        if expected_revision not in (None, revision):
+            raise schema_error(
+                tx, table.id, name=table.name, operation=operation, revision=expected_revision or 0
+            )
+        schema = table.loader.schema(tx, revision)
+        require_writable(schema.features)
+        altered = reduce(Altered.then, changes, Altered(schema, ()))
+        commit_info = CommitInfo(
+            is_blind=True, changes=list(altered.changes), features=list(altered.features)
+        )
+        write = TableWrite(table.id, table.name, revision + 1, Plan(version), commit_info=commit_info)
+        return put_revision(tx, table, altered.schema, write, operation)
 
 
-def _alter(
+def put_revision(
     tx: records.CatalogTransaction,
     table: VersionedTable,
-    changes: Sequence[Change],
-    expected_revision: int | None,
-    operation: str = ALTER_TABLE,
+    schema: TableSchema,
+    write: TableWrite,
+    operation: str,
 ) -> int:
-    version, revision = records.head(tx, table.id, table.name)
-    if expected_revision not in (None, revision):
-        raise schema_error(
-            tx, table.id, name=table.name, operation=operation, revision=expected_revision or 0
-        )
-    schema = table.loader.schema(tx, revision)
-    require_writable(schema.features)
-    texts: list[str] = []
-    features: list[str] = []
-    for change in changes:
-        altered = change(schema)
-        schema = altered.schema
-        texts += altered.changes
-        features += altered.features
-    schema = replace(schema, revision=revision + 1)
-    tx.put("schemas", records.schema_key(table.id, schema.revision), schema.to_record())
+    """Stores a schema as the revision that a write names, and the version; returns the version."""
+    key = records.schema_key(table.id, write.revision)
+    tx.put("schemas", key, replace(schema, revision=write.revision).to_record())
     record = TransactionRecord(
         tx.next_id("txn"), table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
     )
-    commit_info = CommitInfo(is_blind=True, changes=texts, features=features)
-    write = TableWrite(table.id, table.name, schema.revision, Plan(version), commit_info=commit_info)
-    put_version(tx, record, write, version + 1)
-    return version + 1
+    version = write.plan.version + 1
+    put_version(tx, record, write, version)
+    return version
 
 
 def add_constraint(
@@ -145,144 +167,110 @@ def add_constraint(
         )
     if validated is not None:
         validated()
-    with table.catalog.write() as tx:
-        head, _ = records.head(tx, table.id, table.name)
-        isolation.check(tx, head, (), "ALTER TABLE")
-        return _alter(tx, table, [_with_constraint(constraint)], state.schema.revision)
+
+    def check(tx: records.CatalogTransaction) -> None:
+        isolation.check(tx, records.head(tx, table.id, table.name)[0], (), ALTER_TABLE)
+
+    changes = [_add_constraint(constraint)]
+    return alter(table, changes, expected_revision=state.schema.revision, check=check)
 
 
-def _with_constraint(constraint: Constraint) -> Change:
-    def change(schema: TableSchema) -> Altered:
-        if any(known.name.lower() == constraint.name.lower() for known in schema.constraints):
-            raise AlreadyExistsError(f"constraint {constraint.name!r} exists")
-        changed = replace(schema, constraints=(*schema.constraints, constraint))
-        return Altered(changed, (f"constraint {constraint.name}",))
-
-    return change
+@schema_change
+def _add_constraint(schema: TableSchema, constraint: Constraint) -> Altered:
+    if any(known.name.lower() == constraint.name.lower() for known in schema.constraints):
+        raise AlreadyExistsError(f"constraint {constraint.name!r} exists")
+    changed = replace(schema, constraints=(*schema.constraints, constraint))
+    return Altered(changed, (f"constraint {constraint.name}",))
 
 
-def drop_constraint(name: str) -> Change:
+@schema_change
+def drop_constraint(schema: TableSchema, name: str) -> Altered:
     """Removes a CHECK constraint."""
-
-    def change(schema: TableSchema) -> Altered:
-        kept = tuple(known for known in schema.constraints if known.name.lower() != name.lower())
-        if len(kept) == len(schema.constraints):
-            raise InvalidInputError(f"the table has no constraint {name!r}", kind="unknown_constraint")
-        return Altered(replace(schema, constraints=kept), (f"constraint {name} (dropped)",))
-
-    return change
+    kept = tuple(known for known in schema.constraints if known.name.lower() != name.lower())
+    if len(kept) == len(schema.constraints):
+        raise InvalidInputError(f"the table has no constraint {name!r}", kind="unknown_constraint")
+    return Altered(replace(schema, constraints=kept), (f"constraint {name} (dropped)",))
 
 
-def set_properties(given: Mapping[str, str]) -> Change:
+@schema_change
+def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
     """Sets properties.
 
     `delta.feature.<name>` = `supported` lists a table feature, and so does the property that switches a
     feature on.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
-        for name in features:
-            if given[FEATURE_PREFIX + name] != "supported":
-                raise InvalidInputError(
-                    f"property {FEATURE_PREFIX + name!r}: expected supported", kind="bad_property"
-                )
-        features += [
-            feature
-            for feature, name in PROPERTY_OF.items()
-            if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
-        ]
-        plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
-        fixed = [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
-        if fixed or props.STORAGE_FORMAT in plain:
-            raise InvalidInputError(
-                f"property {(fixed or [props.STORAGE_FORMAT])[0]!r} can only be set by CREATE TABLE",
-                kind="bad_property",
-            )
-        parsed = props.parse_properties(plain)
-        changed = replace(schema, properties={**schema.properties, **parsed})
-        _ = changed.partition_columns  # the columns it names exist
-        altered = Altered(changed, tuple(f"property {name}" for name in parsed))
-        for name in features:
-            more = add_feature(name)(altered.schema)
-            altered = Altered(more.schema, altered.changes, (*altered.features, *more.features))
-        return altered
-
-    return change
+    features = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
+    for name in features:
+        if given[FEATURE_PREFIX + name] != "supported":
+            raise bad_property(f"property {FEATURE_PREFIX + name!r}: expected supported")
+    features += [
+        feature
+        for feature, name in PROPERTY_OF.items()
+        if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
+    ]
+    plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+    _refuse_fixed(
+        [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
+        or [name for name in plain if name == props.STORAGE_FORMAT]
+    )
+    parsed = props.parse_properties(plain)
+    changed = replace(schema, properties={**schema.properties, **parsed})
+    _ = changed.partition_columns  # the columns it names exist
+    altered = Altered(changed, tuple(f"property {name}" for name in parsed))
+    return reduce(Altered.then, map(add_feature, features), altered)
 
 
-def unset_properties(names: Sequence[str]) -> Change:
+@schema_change
+def unset_properties(schema: TableSchema, names: Sequence[str]) -> Altered:
     """Resets properties to their defaults."""
-
-    def change(schema: TableSchema) -> Altered:
-        missing = [name for name in names if name not in schema.properties]
-        if missing:
-            raise InvalidInputError(f"property {missing[0]!r} is not set", kind="bad_property")
-        fixed = [name for name in names if name in group_properties(schema.groups)]
-        if fixed:
-            raise InvalidInputError(
-                f"property {fixed[0]!r} can only be set by CREATE TABLE", kind="bad_property"
-            )
-        kept = {name: value for name, value in schema.properties.items() if name not in names}
-        return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
-
-    return change
+    missing = [name for name in names if name not in schema.properties]
+    if missing:
+        raise bad_property(f"property {missing[0]!r} is not set")
+    _refuse_fixed([name for name in names if name in group_properties(schema.groups)])
+    kept = {name: value for name, value in schema.properties.items() if name not in names}
+    return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
 
 
-def add_feature(name: str) -> Change:
+def _refuse_fixed(names: Sequence[str]) -> None:
+    if names:
+        raise bad_property(f"property {names[0]!r} can only be set by CREATE TABLE")
+
+
+@schema_change
+def add_feature(schema: TableSchema, name: str) -> Altered:
     """Lists a table feature: programs that do not know it must not write the table."""
-
-    def change(schema: TableSchema) -> Altered:
-        if name not in KNOWN_FEATURES:
-            raise InvalidInputError(
-                f"table feature {name!r} is not known; there are {', '.join(KNOWN_FEATURES)}",
-                kind="unknown_feature",
-            )
-        if name in schema.features:
-            return Altered(schema, ())
-        return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
-
-    return change
+    if name not in KNOWN_FEATURES:
+        raise InvalidInputError(
+            f"table feature {name!r} is not known; there are {', '.join(KNOWN_FEATURES)}",
+            kind="unknown_feature",
+        )
+    if name in schema.features:
+        return Altered(schema, ())
+    return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
 
 
-def enable_sequence_load(properties: Mapping[str, str]) -> Change:
+@schema_change
+def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> Altered:
     """Adds a hidden sequence to a table; existing rows have NULL, the smallest (SD8-SD10)."""
-
-    def change(schema: TableSchema) -> Altered:
-        declared = properties.get(props.SEQUENCE_TYPE)
-        if declared is None or len(properties) > 1:
-            raise InvalidInputError("unknown sequence column type", kind="bad_property")
-        if schema.has_sequence or schema.groups:
-            raise InvalidInputError(
-                f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without",
-                kind="bad_property",
-            )
-        made = TableSchema.create(
-            schema.columns[: len(schema.key)], schema.key, properties={props.SEQUENCE_TYPE: declared}
-        )
-        changed = replace(
-            schema,
-            sequence_type=made.sequence_type,
-            properties={**schema.properties, props.SEQUENCE_TYPE: declared},
-            features=(*schema.features, "sequenceLoad"),
-        )
-        return Altered(changed, ("the sequence",), ("+sequenceLoad",))
-
-    return change
+    declared = properties.get(props.SEQUENCE_TYPE)
+    if declared is None or len(properties) > 1:
+        raise bad_property("unknown sequence column type")
+    if schema.has_sequence or schema.groups:
+        raise bad_property(f"the table has a sequence already; {SEQUENCE_LOAD} is for tables without")
+    _, sequence_type = check_sequence(schema.columns, schema.key, {props.SEQUENCE_TYPE: declared})
+    changed = replace(
+        schema,
+        sequence_type=sequence_type,
+        properties={**schema.properties, props.SEQUENCE_TYPE: declared},
+        features=(*schema.features, "sequenceLoad"),
+    )
+    return Altered(changed, ("the sequence",), ("+sequenceLoad",))
 
 
-def enable_flexible_updates() -> Change:
+@schema_change
+def enable_flexible_updates(schema: TableSchema) -> Altered:
     """Enables flexible updates by loads (F3); existing rows need no change."""
-
-    def change(schema: TableSchema) -> Altered:
-        if schema.properties.get(props.SKIP_BITMAP) == "true":
-            raise InvalidInputError(
-                "the table has enabled update flexible columns feature already.", kind="bad_property"
-            )
-        changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})
-        return Altered(changed, ("the properties",))
-
-    return change
-
-
-PROPERTY_OF: Final = {"appendOnly": props.APPEND_ONLY, "deletionVectors": props.ROW_LEVEL}
+    if schema.properties.get(props.SKIP_BITMAP) == "true":
+        raise bad_property("the table has enabled update flexible columns feature already.")
+    changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})
+    return Altered(changed, ("the properties",))

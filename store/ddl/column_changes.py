@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
 
-from seqstore.store.ddl.alter import Altered, Change
+from seqstore.store.ddl.alter import Altered, schema_change
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, Default, default_scalar, hidden_name
@@ -27,140 +28,132 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.column_types import ColumnType, is_wider
 
 
-def add_column(column: Column, *, after: str | None = None) -> Change:
+@schema_change
+def add_column(schema: TableSchema, column: Column, *, after: str | None = None) -> Altered:
     """Adds a value column; existing rows have its default.
 
     Args:
         after: the column before it; None means at the end.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        if schema.groups:  # a column alone is in no group
-            with_added(schema.groups, [*schema.columns, column], schema.key, {})
-        check_name(column.name, "column")
-        if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
-            raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
-        if schema.find(column.name) is not None:
-            raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
-        if column.auto_increment is not None:
-            raise InvalidInputError(
-                f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made", kind="bad_column"
-            )
-        if not column.nullable and column.default is None:
-            raise InvalidInputError(
-                f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
-                kind="bad_default",
-            )
-        default_scalar(column, datetime.now())
-        added = replace(column, id=_next_id(schema), initial=_frozen(column))
-        place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
-        if place < len(schema.key):
-            raise InvalidInputError(
-                f"column {column.name!r}: value columns follow the key columns", kind="bad_column"
-            )
-        columns = (*schema.columns[:place], added, *schema.columns[place:])
-        changed = replace(schema, columns=columns, next_column_id=added.id + 1)
-        return Altered(changed, (f"column {column.name} (added)",))
-
-    return change
+    if schema.groups:  # a column alone is in no group
+        with_added(schema.groups, [*schema.columns, column], schema.key, {})
+    check_name(column.name, "column")
+    if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
+        raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
+    if schema.find(column.name) is not None:
+        raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
+    if column.auto_increment is not None:
+        raise _bad_column(f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made")
+    if not column.nullable and column.default is None:
+        raise InvalidInputError(
+            f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
+            kind="bad_default",
+        )
+    default_scalar(column, datetime.now())
+    initial = column.default
+    if initial is not None and initial.is_current_time:  # evaluated once for the rows that are there
+        now = datetime.now().replace(microsecond=0)
+        initial = Default("constant", str(default_scalar(column, now).as_py()))
+    added = replace(column, id=_next_id(schema), initial=initial)
+    place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
+    if place < len(schema.key):
+        raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
+    columns = (*schema.columns[:place], added, *schema.columns[place:])
+    changed = replace(schema, columns=columns, next_column_id=added.id + 1)
+    return Altered(changed, (f"column {column.name} (added)",))
 
 
-def add_columns(columns: Sequence[Column], properties: Mapping[str, str]) -> Change:
+@schema_change
+def add_columns(schema: TableSchema, columns: Sequence[Column], properties: Mapping[str, str]) -> Altered:
     """Adds value columns at the end, and the column groups that they form (SM7).
 
     Args:
         properties: `sequence_mapping.<column>` for each new group of a table that has groups.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        grown, texts = replace(schema, groups=()), list[str]()
-        for column in columns:
-            altered = add_column(column)(grown)
-            grown, texts = altered.schema, [*texts, *altered.changes]
-        if not schema.groups and not properties:
-            return Altered(grown, tuple(texts))
-        groups = with_added(schema.groups, grown.columns, grown.key, properties)
-        declared = {**schema.properties, **group_properties(groups)}
-        return Altered(replace(grown, groups=groups, properties=declared), tuple(texts))
-
-    return change
+    grown = reduce(Altered.then, map(add_column, columns), Altered(replace(schema, groups=()), ()))
+    if not schema.groups and not properties:
+        return grown
+    groups = with_added(schema.groups, grown.schema.columns, schema.key, properties)
+    declared = {**schema.properties, **group_properties(groups)}
+    return replace(grown, schema=replace(grown.schema, groups=groups, properties=declared))
 
 
-def drop_column(name: str) -> Change:
+@schema_change
+def drop_column(schema: TableSchema, name: str) -> Altered:
     """Removes a value column; its id is not reused.
 
     As in Delta, a partition column stays: without it, conflicts could not be separated by partition.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        column = _value_column(schema, name, "dropped")
-        _refuse_constrained(schema, column)
-        if column.name in schema.partition_columns:
-            raise InvalidInputError(
-                f"column {column.name!r} is named by the property {props.PARTITION_COLUMNS} and cannot be "
-                "dropped; set or unset that property first",
-                kind="partition_column",
-            )
-        if column.name == schema.sequence_column:
-            raise InvalidInputError(
-                f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
-                kind="sequence_column",
-            )
-        columns = tuple(c for c in schema.columns if c.id != column.id)
-        groups = without_column(schema.groups, column.name)
-        plain = {k: v for k, v in schema.properties.items() if k not in group_properties(schema.groups)}
-        changed = replace(
-            schema,
-            columns=columns,
-            next_column_id=_next_id(schema),
-            groups=groups,
-            properties={**plain, **group_properties(groups)},
+    column = schema.column(name)
+    if column.name in schema.key:
+        raise InvalidInputError(f"key column {column.name!r} cannot be dropped", kind="key_column")
+    if len(schema.columns) == len(schema.key):
+        raise _bad_column(f"column {column.name!r} is the last one")
+    _refuse_constrained(schema, column)
+    if column.name in schema.partition_columns:
+        raise InvalidInputError(
+            f"column {column.name!r} is named by the property {props.PARTITION_COLUMNS} and cannot be "
+            "dropped; set or unset that property first",
+            kind="partition_column",
         )
-        return Altered(changed, (f"column {column.name} (dropped)",))
+    if column.name == schema.sequence_column:
+        raise InvalidInputError(
+            f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
+            kind="sequence_column",
+        )
+    columns = tuple(c for c in schema.columns if c.id != column.id)
+    groups = without_column(schema.groups, column.name)
+    plain = {k: v for k, v in schema.properties.items() if k not in group_properties(schema.groups)}
+    changed = replace(
+        schema,
+        columns=columns,
+        next_column_id=_next_id(schema),
+        groups=groups,
+        properties={**plain, **group_properties(groups)},
+    )
+    return Altered(changed, (f"column {column.name} (dropped)",))
 
-    return change
 
-
-def rename_column(name: str, new_name: str) -> Change:
+@schema_change
+def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
     """Renames a column, and the references to it: a sequence that mirrors it (SD7), the property of partition
     columns.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        column = schema.column(name)
-        refuse_rename(schema.groups, column.name)
-        _refuse_constrained(schema, column)
-        check_name(new_name, "column")
-        if schema.find(new_name) not in (None, column):
-            raise AlreadyExistsError(f"column {new_name!r} exists")
-        renamed = replace(column, name=new_name)
-        columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
-        key = tuple(new_name if k == column.name else k for k in schema.key)
-        properties = dict(schema.properties)
-        sequence_column = schema.sequence_column
-        if sequence_column == column.name:
-            sequence_column = properties[props.SEQUENCE_COL] = new_name
-        if schema.partitioning is not None and column.name in schema.partitioning.columns:
-            raise InvalidInputError(
-                f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
-            )
-        if column.name in schema.partition_columns:
-            named = (new_name if part == column.name else part for part in schema.partition_columns)
-            properties[props.PARTITION_COLUMNS] = ",".join(named)
-        changed = replace(
-            schema,
-            columns=columns,
-            key=key,
-            sequence_column=sequence_column,
-            properties=properties,
-            distribution=_redistributed(schema.distribution, column.name, new_name),
+    column = schema.column(name)
+    refuse_rename(schema.groups, column.name)
+    _refuse_constrained(schema, column)
+    check_name(new_name, "column")
+    if schema.find(new_name) not in (None, column):
+        raise AlreadyExistsError(f"column {new_name!r} exists")
+    renamed = replace(column, name=new_name)
+    columns = tuple(renamed if c.id == column.id else c for c in schema.columns)
+    key = tuple(new_name if k == column.name else k for k in schema.key)
+    properties = dict(schema.properties)
+    sequence_column = schema.sequence_column
+    if sequence_column == column.name:
+        sequence_column = properties[props.SEQUENCE_COL] = new_name
+    if schema.partitioning is not None and column.name in schema.partitioning.columns:
+        raise InvalidInputError(
+            f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
         )
-        return Altered(changed, (f"column {column.name} (renamed to {new_name})",))
+    if column.name in schema.partition_columns:
+        named = (new_name if part == column.name else part for part in schema.partition_columns)
+        properties[props.PARTITION_COLUMNS] = ",".join(named)
+    quoted = re.compile(re.escape(f"`{column.name}`"), re.IGNORECASE)  # as the user wrote it
+    distribution = quoted.sub(lambda _: f"`{new_name}`", schema.distribution)
+    changed = replace(
+        schema,
+        columns=columns,
+        key=key,
+        sequence_column=sequence_column,
+        properties=properties,
+        distribution=distribution,
+    )
+    return Altered(changed, (f"column {column.name} (renamed to {new_name})",))
 
-    return change
 
-
-def restate_column(declared: Column, *, nullable: bool | None) -> Change:
+@schema_change
+def restate_column(schema: TableSchema, declared: Column, *, nullable: bool | None) -> Altered:
     """Implements MODIFY COLUMN of Doris: declares the column anew, wider, nullable or with another comment.
 
     A default that is not repeated stays; another default is refused.
@@ -168,73 +161,69 @@ def restate_column(declared: Column, *, nullable: bool | None) -> Change:
     Args:
         nullable: None when the statement does not state it: then a value column may be NULL.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        column = schema.column(declared.name)
-        _refuse_other_values(column, declared)
-        may_be_null = nullable
-        if nullable is None and column.name not in schema.key and column.auto_increment is None:
-            may_be_null = True
-        comment = declared.comment or None
-        return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
-
-    return change
+    column = schema.column(declared.name)
+    _refuse_other_values(column, declared)
+    may_be_null = nullable
+    if nullable is None and column.name not in schema.key and column.auto_increment is None:
+        may_be_null = True
+    comment = declared.comment or None
+    return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
 
 
 def _refuse_other_values(column: Column, declared: Column) -> None:
     """Refuses another default: as in Doris, the value of a column in rows without one cannot change."""
-    none = Default("null")
-    if declared.default is not None and declared.default != (column.default or none):
+    known = column.default or Default("null")
+    if declared.default is not None and declared.default != known:
         raise InvalidInputError(
-            f"Can not change default value: column {column.name} has {(column.default or none).sql}; leave "
-            "DEFAULT out, or add another column",
+            f"Can not change default value: column {column.name} has {known.sql}; leave DEFAULT out, or add "
+            "another column",
             kind="bad_default",
         )
     if declared.auto_increment is not None and declared.auto_increment != column.auto_increment:
-        raise InvalidInputError(f"Can not change AUTO_INCREMENT: column {column.name}", kind="bad_column")
+        raise _bad_column(f"Can not change AUTO_INCREMENT: column {column.name}")
     if declared.on_update_current_timestamp and not column.on_update_current_timestamp:
-        raise InvalidInputError(
-            f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}", kind="bad_column"
-        )
+        raise _bad_column(f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}")
 
 
+@schema_change
 def modify_column(
-    name: str, kind: ColumnType, *, nullable: bool | None = None, comment: str | None = None
-) -> Change:
+    schema: TableSchema,
+    name: str,
+    kind: ColumnType,
+    *,
+    nullable: bool | None = None,
+    comment: str | None = None,
+) -> Altered:
     """Widens a column's type, or makes it nullable; rows are read through the new type.
 
     Args:
         nullable, comment: None leaves it unchanged.
     """
-
-    def change(schema: TableSchema) -> Altered:
-        column = schema.column(name)
-        if column.name == schema.sequence_column and str(kind) != str(column.type):
+    column = schema.column(name)
+    if str(kind) != str(column.type):
+        if column.name == schema.sequence_column:
             raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
-        if str(kind) != str(column.type):
-            refuse_type_change(schema.groups, column.name)
-        is_key = column.name in schema.key
-        if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
-            raise InvalidInputError(
-                f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
-                "anew; make it wider, or add a column",
-                kind="bad_type",
-            )
-        may_be_null = column.nullable if nullable is None else nullable
-        if column.nullable and not may_be_null:
-            raise InvalidInputError(
-                f"Can not change from nullable to non-nullable: column {column.name}", kind="bad_column"
-            )
-        if is_key and may_be_null != column.nullable:
-            raise InvalidInputError(
-                f"column {column.name!r}: a key column keeps its NULLs as they are", kind="bad_column"
-            )
-        text = column.comment if comment is None else comment
-        changed = replace(column, type=kind, nullable=may_be_null, comment=text)
-        columns = tuple(changed if c.id == column.id else c for c in schema.columns)
-        return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
+        refuse_type_change(schema.groups, column.name)
+    is_key = column.name in schema.key
+    if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
+        raise InvalidInputError(
+            f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
+            "anew; make it wider, or add a column",
+            kind="bad_type",
+        )
+    may_be_null = column.nullable if nullable is None else nullable
+    if column.nullable and not may_be_null:
+        raise _bad_column(f"Can not change from nullable to non-nullable: column {column.name}")
+    if is_key and may_be_null != column.nullable:
+        raise _bad_column(f"column {column.name!r}: a key column keeps its NULLs as they are")
+    text = column.comment if comment is None else comment
+    changed = replace(column, type=kind, nullable=may_be_null, comment=text)
+    columns = tuple(changed if c.id == column.id else c for c in schema.columns)
+    return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
 
-    return change
+
+def _bad_column(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind="bad_column")
 
 
 def _refuse_constrained(schema: TableSchema, column: Column) -> None:
@@ -246,29 +235,5 @@ def _refuse_constrained(schema: TableSchema, column: Column) -> None:
             )
 
 
-def _redistributed(distribution: str, name: str, new_name: str) -> str:
-    """Renames a column in the distribution clause, so that the output of SHOW CREATE TABLE stays valid."""
-    quoted = re.compile(re.escape(f"`{name}`"), re.IGNORECASE)  # as the user wrote it
-    return quoted.sub(lambda _: f"`{new_name}`", distribution)
-
-
 def _next_id(schema: TableSchema) -> int:
     return max(schema.next_column_id, *(column.id + 1 for column in schema.columns))
-
-
-def _frozen(column: Column) -> Default | None:
-    """Returns the default of a new column for older rows: a default that is the current time is evaluated
-    once.
-    """
-    if column.default is None or not column.default.is_current_time:
-        return column.default
-    return Default("constant", str(default_scalar(column, datetime.now().replace(microsecond=0)).as_py()))
-
-
-def _value_column(schema: TableSchema, name: str, what: str) -> Column:
-    column = schema.column(name)
-    if column.name in schema.key:
-        raise InvalidInputError(f"key column {column.name!r} cannot be {what}", kind="key_column")
-    if len(schema.columns) == len(schema.key):
-        raise InvalidInputError(f"column {column.name!r} is the last one", kind="bad_column")
-    return column

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.ddl.alter import PROPERTY_OF, Altered, Change, alter
+from seqstore.store.ddl.alter import PROPERTY_OF, Altered, alter, schema_change
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.maintenance.compaction import Compaction
 from seqstore.store.read.live_segment import LiveSegment
@@ -93,21 +93,19 @@ _TRACES: Final[Mapping[str, Callable[[TableState], list[LiveSegment]]]] = {
 }
 
 
-def _without(name: str) -> Change:
-    def change(schema: TableSchema) -> Altered:
-        if name not in schema.features:
-            raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
-        if name == "sequenceLoad":
-            raise InvalidInputError(
-                "the feature 'sequenceLoad' cannot be dropped: the sequence decides which row of a "
-                "key counts; copy the rows into a table without one",
-                kind="feature_needed",
-            )
-        kept = tuple(feature for feature in schema.features if feature != name)
-        properties = dict(schema.properties)
-        properties.pop(PROPERTY_OF.get(name, ""), None)
-        if name == "deletionVectors":  # on by default
-            properties[PROPERTY_OF[name]] = "false"
-        return Altered(replace(schema, features=kept, properties=properties), (), (f"-{name}",))
-
-    return change
+@schema_change
+def _without(schema: TableSchema, name: str) -> Altered:
+    if name not in schema.features:
+        raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
+    if name == "sequenceLoad":
+        raise InvalidInputError(
+            "the feature 'sequenceLoad' cannot be dropped: the sequence decides which row of a "
+            "key counts; copy the rows into a table without one",
+            kind="feature_needed",
+        )
+    kept = tuple(feature for feature in schema.features if feature != name)
+    properties = dict(schema.properties)
+    properties.pop(PROPERTY_OF.get(name, ""), None)
+    if name == "deletionVectors":  # on by default
+        properties[PROPERTY_OF[name]] = "false"
+    return Altered(replace(schema, features=kept, properties=properties), (), (f"-{name}",))

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_TESTS: Final[dict[str, Callable[..., Any]]] = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+    "is null": partial(pc.is_null, nan_is_null=False),
+    "is not null": pc.is_valid,
 }
 
 
@@ -45,36 +48,18 @@ class Condition:
     @property
     def expression(self) -> pc.Expression:
         """The condition as a filter of a scan."""
-        field = pc.field(self.column)
-        if self.operator == "in":
-            return field.isin(self._choices)
-        if self.operator == "is null":
-            return field.is_null()
-        if self.operator == "is not null":
-            return field.is_valid()
-        value = self.values[0]
-        return {
-            "=": field == value,
-            "!=": field != value,
-            "<": field < value,
-            "<=": field <= value,
-            ">": field > value,
-            ">=": field >= value,
-        }[self.operator]
+        return self.holds(pc.field(self.column))
 
-    @property
-    def _choices(self) -> pa.Array:
-        return pa.array([value.as_py() for value in self.values], self.values[0].type)
+    def holds(self, values: pa.Array | pc.Expression) -> Any:
+        """Returns for which values the condition is true; for the others the result is false or NULL.
 
-    def holds(self, values: pa.Array) -> pa.BooleanArray:
-        """Returns for which values the condition is true; for the others the result is false or NULL."""
+        Returns:
+            A boolean array of an array, an expression of an expression.
+        """
         if self.operator == "in":
-            return pc.is_in(values, value_set=self._choices)
-        if self.operator == "is null":
-            return pc.is_null(values)
-        if self.operator == "is not null":
-            return pc.is_valid(values)
-        return _COMPARE[self.operator](values, self.values[0])
+            choices = pa.array([value.as_py() for value in self.values], self.values[0].type)
+            return pc.is_in(values, value_set=choices)
+        return _TESTS[self.operator](values, *self.values)
 
     def always_holds(self, low: pa.Array, high: pa.Array, has_nulls: pa.BooleanArray) -> pa.BooleanArray:
         """Returns for which batches the bounds prove the condition for every row; NULL means no proof.

@@ -1,19 +1,24 @@
-"""Facts about a filter, an Arrow expression that does not expose its parts.
+"""Facts about a filter, its storage, and its evaluation on rows in memory.
 
-Only the text of an expression can be inspected. Arrow cuts long strings of a value set at a byte, perhaps
-within a character. Such a text cannot be decoded; the filter can then be evaluated but not inspected.
+An Arrow expression does not expose its parts: only its text can be inspected. Arrow cuts long strings of a
+value set at a byte, perhaps within a character. Such a text cannot be decoded; the filter can then be
+evaluated but not inspected.
+
+The calling thread evaluates it: the start of a dataset scanner's threads costs several times as much as a few
+rows.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.acero import Declaration, FilterNodeOptions, ProjectNodeOptions, TableSourceNodeOptions
 
 from seqstore.store.errors import InvalidInputError
 
@@ -55,10 +60,10 @@ def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
     The result is never too small. It has all columns if the expression refers to columns by position or its
     text cannot be decoded.
     """
-    text = text_of(expression)
-    if text is None or _BY_PLACE in text:
+    found = columns_of(expression, names)
+    if found is None:
         return list(names)
-    return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+    return [name for name in found if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(expression))]
 
 
 def pack(expression: pc.Expression) -> bytes:
@@ -110,3 +115,26 @@ def does_not_fit(predicate: pc.Expression, error: Exception) -> InvalidInputErro
     return InvalidInputError(
         f"filter {text_of(predicate) or ''} does not fit the table: {reason}", kind="bad_filter"
     )
+
+
+def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:
+    """Computes expressions for each row, under the names of the resulting columns; rows keep their order.
+
+    Raises:
+        pa.ArrowException: an expression does not fit the columns.
+    """
+    return _run(rows, Declaration("project", ProjectNodeOptions(list(columns.values()), list(columns))))
+
+
+def filtered(rows: pa.Table, predicate: pc.Expression) -> pa.Table:
+    """Returns the rows that satisfy a predicate, in their order; NULL does not satisfy it.
+
+    Raises:
+        pa.ArrowException: it does not fit the columns.
+    """
+    return _run(rows, Declaration("filter", FilterNodeOptions(predicate)))
+
+
+def _run(rows: pa.Table, step: Declaration) -> pa.Table:
+    source = Declaration("table_source", TableSourceNodeOptions(rows))
+    return Declaration.from_sequence([source, step]).to_table(use_threads=False)

@@ -45,7 +45,7 @@ from seqstore.store.segment.key_codes import Codes, encode_keys, is_exact
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import NO_RANK, last_of, ranked, reaching, running_largest
-from seqstore.store.types.zero_values import fill_zero_values
+from seqstore.store.types.column_types import fill_zero_values
 
 _NONE: Final = -1
 

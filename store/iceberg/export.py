@@ -29,7 +29,7 @@ import re
 import secrets
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,7 +61,6 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, update_table_metadata
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.iceberg.location import iceberg_directory
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
@@ -120,15 +119,17 @@ def _unknown_type(kind: ColumnType, compatibility: int) -> str | None:
     return next((why for child in kind.children if (why := _unknown_type(child, compatibility))), None)
 
 
-def write_iceberg(table: VersionedTable) -> IcebergVersion:
+def write_iceberg(table: VersionedTable, directory: str) -> IcebergVersion:
     """Writes the newest version of a table.
+
+    Args:
+        directory: of the Iceberg table, below the data directory.
 
     Raises:
         UnavailableError: no space, no permission.
     """
     disk = Disk(table.catalog.path.parent)
     with _alone(disk, table.id), table.snapshot() as snapshot:
-        directory = iceberg_directory(table.loader.directory)
         writer = _Writer(disk, directory, snapshot.schema, snapshot.version)
         tasks = table.scan_tasks(version=snapshot.version)
         files = [writer.write_rows(number, task) for number, task in enumerate(tasks)]
@@ -216,9 +217,12 @@ class _Writer:
         text = metadata.model_dump_json(by_alias=True, exclude_none=True)
         name = f"{self._directory}/metadata/v{self._version}.metadata.json"
         self._put(name, text.encode())
-        before = _hinted(self._disk.path(f"{self._directory}/metadata/version-hint.text"))
-        self._put(f"{self._directory}/metadata/version-hint.text", str(self._version).encode())
-        self._remove_all_but({self._version, before})
+        hint = f"{self._directory}/metadata/version-hint.text"
+        kept = {self._version}
+        with suppress(FileNotFoundError):
+            kept.add(int(self._disk.path(hint).read_text()))
+        self._put(hint, str(self._version).encode())
+        self._remove_all_but(kept)
         return IcebergVersion(
             self._version,
             self._disk.path(name),
@@ -280,20 +284,13 @@ class _Writer:
     def _sync(self, path: Path) -> None:
         self._disk.sync_file(str(path.relative_to(self._disk.root)))
 
-    def _remove_all_but(self, versions: set[int | None]) -> None:
+    def _remove_all_but(self, versions: set[int]) -> None:
         for part in ("data", "metadata"):
             for name in self._disk.list(f"{self._directory}/{part}"):
                 found = _OF_VERSION.fullmatch(name)
                 is_other_try = f"v{self._version}-" in name and self._token not in name
                 if found is not None and (int(found[1]) not in versions or is_other_try):
                     self._disk.delete(f"{self._directory}/{part}/{name}")
-
-
-def _hinted(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except FileNotFoundError:
-        return None
 
 
 def _location(path: Path) -> str:

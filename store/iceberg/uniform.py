@@ -15,7 +15,7 @@ import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.ddl.alter import Altered, Change, alter
+from seqstore.store.ddl.alter import Altered, alter, schema_change
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.maintenance.compaction import purge
 from seqstore.store.schema.table_schema import TableSchema
@@ -57,14 +57,17 @@ def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion
     purge(table)
     change = _with_feature(_FEATURES[compatibility])
     alter(table, [change], expected_revision=schema.revision, operation=_OPERATION)
-    return write_iceberg(table)
+    return write_iceberg(table, iceberg_directory(table.loader.directory))
 
 
-def _with_feature(name: str) -> Change:
-    def change(schema: TableSchema) -> Altered:
-        others = [feature for feature in _FEATURES.values() if feature != name and feature in schema.features]
-        kept = [feature for feature in schema.features if feature not in (name, *others)]
-        changed = replace(schema, features=(*kept, name))
-        return Altered(changed, (), (f"+{name}", *(f"-{other}" for other in others)))
+def iceberg_directory(directory: str) -> str:
+    """Returns the path, below the data directory, of the Iceberg table of the table with that directory."""
+    return f"iceberg/{directory.rpartition('/')[2]}"
 
-    return change
+
+@schema_change
+def _with_feature(schema: TableSchema, name: str) -> Altered:
+    others = [feature for feature in _FEATURES.values() if feature != name and feature in schema.features]
+    kept = [feature for feature in schema.features if feature not in (name, *others)]
+    changed = replace(schema, features=(*kept, name))
+    return Altered(changed, (), (f"+{name}", *(f"-{other}" for other in others)))

@@ -38,7 +38,7 @@ from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.stager import Stager, key_order
-from seqstore.store.types.zero_values import empty_values
+from seqstore.store.types.column_types import empty_values
 
 _GONE: Final = -1
 _OUTPUT_SHIFT: Final = 32

@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from seqstore.store.expressions.condition import Condition
-from seqstore.store.expressions.evaluation import filtered
-from seqstore.store.expressions.predicate import check_predicate, columns_of, does_not_fit
+from seqstore.store.expressions.predicate import check_predicate, columns_of, does_not_fit, filtered
 from seqstore.store.read.live_segment import LiveSegment, Projection, no_columns, project
 from seqstore.store.read.read_ahead import read_ahead
 from seqstore.store.read.row_filter import rows_where

@@ -24,9 +24,7 @@ GROUPS_COL: Final = "__GROUPS_COL__"  # in tables with column groups: bit n is s
 HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 
-# Ids of hidden columns in stored files; visible columns count from 1.
-DELETE_SIGN_ID: Final = -1
-VERSION_ID: Final = -2
+# The id of the hidden sequence in stored files; visible columns count from 1, -1 and -2 are reserved.
 SEQUENCE_ID: Final = -3
 
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, bad_property
 
 if TYPE_CHECKING:
     from seqstore.store.schema.column import Column
@@ -59,7 +59,12 @@ def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict
     declared = {name: value for name, value in properties.items() if name.startswith(PREFIX)}
     if not declared:
         return ()
-    _check_combinations(properties)
+    if any(name.startswith("function_column.sequence_") for name in properties):
+        raise bad_property("column group sequence and sequence column can't apply to both")
+    if properties.get("light_schema_change", "true").lower() == "false":
+        raise bad_property(
+            "sequence mapping needs light_schema_change; leave the property out or set it to true"
+        )
     groups = tuple(_parse_group(name, value, columns, key) for name, value in declared.items())
     check_cover(groups, columns, key)
     for name in declared:
@@ -68,47 +73,32 @@ def parse_groups(columns: Sequence[Column], key: Sequence[str], properties: dict
     return groups
 
 
-def _check_combinations(properties: Mapping[str, str]) -> None:
-    """Checks SM2."""
-    if any(name.startswith("function_column.sequence_") for name in properties):
-        raise InvalidInputError(
-            "column group sequence and sequence column can't apply to both", kind="bad_property"
-        )
-    if properties.get("light_schema_change", "true").lower() == "false":
-        raise InvalidInputError(
-            "sequence mapping needs light_schema_change; leave the property out or set it to true",
-            kind="bad_property",
-        )
-
-
 def _parse_group(name: str, value: str, columns: Sequence[Column], key: Sequence[str]) -> ColumnGroup:
     """Parses one property and checks its columns."""
     listed = _names(name.removeprefix(PREFIX))
     if not listed or "." in "".join(listed):
-        raise InvalidInputError("sequence column of column group should be specified", kind="bad_property")
+        raise bad_property("sequence column of column group should be specified")
     by_name = {column.name.lower(): column for column in columns}
     keys = {part.lower() for part in key}
     group_name = ",".join(listed)
     for sequence in listed:
         column = by_name.get(sequence.lower())
         if column is not None and not column.type.can_be_sequence:
-            raise InvalidInputError("Unsupported data type in sequence column", kind="bad_property")
+            raise bad_property("Unsupported data type in sequence column")
         if column is None:
             raise InvalidInputError(
                 f"sequence column [{sequence}] in column_group does not exist in schema",
                 kind="unknown_column",
             )
         if sequence.lower() in keys:
-            raise InvalidInputError(
-                f"sequence column [{sequence}] in column_group can't be key column", kind="bad_property"
-            )
+            raise bad_property(f"sequence column [{sequence}] in column_group can't be key column")
     cells = _names(value)
     for cell in cells:
         where = f"value column [{cell}] in column_group [{group_name}]"
         if cell.lower() not in by_name:
             raise InvalidInputError(f"{where} does not exist in schema", kind="unknown_column")
         if cell.lower() in keys:
-            raise InvalidInputError(f"{where} can't be key column", kind="bad_property")
+            raise bad_property(f"{where} can't be key column")
     return ColumnGroup(
         tuple(by_name[sequence.lower()].name for sequence in listed),
         tuple(by_name[cell.lower()].name for cell in cells),
@@ -128,14 +118,13 @@ def check_cover(groups: Groups, columns: Sequence[Column], key: Sequence[str]) -
     """
     named = [name for group in groups if group is not None for name in group.columns]
     if len(set(named)) != len(named):
-        raise InvalidInputError("The columns are overlapping", kind="bad_property")
+        raise bad_property("The columns are overlapping")
     if len(named) != len(columns) - len(key):
-        raise InvalidInputError("The columns are not equal between the schema and prop", kind="bad_property")
+        raise bad_property("The columns are not equal between the schema and prop")
     if len(groups) > GROUPS_MAX:
-        raise InvalidInputError(
+        raise bad_property(
             f"a table may have {GROUPS_MAX} column groups in its life, this would be number {len(groups)}; "
-            "order more columns by one sequence",
-            kind="bad_property",
+            "order more columns by one sequence"
         )
 
 
@@ -152,15 +141,10 @@ def with_added(
         InvalidInputError: the table has no groups, or a rule of SM3 is broken.
     """
     if not groups:
-        raise InvalidInputError(
-            "sequence mapping can only be added to a table that was created with one", kind="bad_property"
-        )
+        raise bad_property("sequence mapping can only be added to a table that was created with one")
     strange = [name for name in properties if not name.startswith(PREFIX)]
     if strange:
-        raise InvalidInputError(
-            f"property {strange[0]!r} does not go with ADD COLUMN; expected {PREFIX}<column>",
-            kind="bad_property",
-        )
+        raise bad_property(f"property {strange[0]!r} does not go with ADD COLUMN; expected {PREFIX}<column>")
     grown = (*groups, *(_parse_group(name, value, columns, key) for name, value in properties.items()))
     check_cover(grown, columns, key)
     return grown

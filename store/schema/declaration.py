@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, default_scalar, hidden_name
 from seqstore.store.types.column_types import ColumnType, parse_type
@@ -58,11 +58,11 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
         raise InvalidInputError("a table needs a UNIQUE KEY of at least one column", kind="bad_key")
     by_name = {column.name.lower(): column for column in columns}
     for name in key:
-        if name.lower() not in by_name:
+        column = by_name.get(name.lower())
+        if column is None:
             raise InvalidInputError(
                 f"key column {name!r} is not a column of the table", kind="unknown_column"
             )
-        column = by_name[name.lower()]
         if not column.type.can_be_key:
             hint = "; use VARCHAR" if column.type.name == "STRING" else ""
             raise InvalidInputError(f"column {name!r}: {column.type} cannot be a key{hint}", kind="bad_key")
@@ -82,9 +82,7 @@ def check_sequence(
     """Returns the mapped column or the hidden type (SD1-SD5); errors have Doris's own texts."""
     mapped, declared = properties.get(props.SEQUENCE_COL), properties.get(props.SEQUENCE_TYPE)
     if mapped and declared:
-        raise InvalidInputError(
-            "The sequence_col and sequence_type cannot be set at the same time", kind="bad_property"
-        )
+        raise bad_property("The sequence_col and sequence_type cannot be set at the same time")
     if declared:
         sequence_type = parse_type(declared)
         if not sequence_type.can_be_sequence:
@@ -98,13 +96,9 @@ def check_sequence(
     if column is None:
         raise InvalidInputError(f"The specified sequence column[{mapped}] not exists", kind="unknown_column")
     if not column.type.can_be_sequence:
-        raise InvalidInputError(
-            "Sequence type only support integer types and date types", kind="bad_property"
-        )
+        raise bad_property("Sequence type only support integer types and date types")
     if column.name in key:
-        raise InvalidInputError(
-            f"The sequence column[{column.name}] cannot be a key column", kind="bad_property"
-        )
+        raise bad_property(f"The sequence column[{column.name}] cannot be a key column")
     properties[props.SEQUENCE_COL] = column.name
     return column.name, column.type
 
@@ -146,18 +140,17 @@ def check_auto_increment(columns: Sequence[Column], *, has_groups: bool) -> None
             kind="bad_auto_increment",
         )
     for column in counted:
-        broken = ""
-        if column.type.name != "BIGINT":
-            broken = f"must be BIGINT, is {column.type}"
-        elif column.nullable:
-            broken = "must be NOT NULL"
-        elif column.default is not None:
-            broken = "cannot have a default"
-        elif not 0 <= (column.auto_increment or 0) < 2**63:
-            broken = f"must start at 0 or above, starts at {column.auto_increment}"
-        elif has_groups:
-            broken = "does not go with sequence_mapping"
-        if broken:
+        rules = {
+            f"must be BIGINT, is {column.type}": column.type.name == "BIGINT",
+            "must be NOT NULL": not column.nullable,
+            "cannot have a default": column.default is None,
+            f"must start at 0 or above, starts at {column.auto_increment}": (
+                0 <= (column.auto_increment or 0) < 2**63
+            ),
+            "does not go with sequence_mapping": not has_groups,
+        }
+        broken = next((rule for rule, is_kept in rules.items() if not is_kept), None)
+        if broken is not None:
             raise InvalidInputError(
                 f"the auto increment column {column.name} {broken}", kind="bad_auto_increment"
             )

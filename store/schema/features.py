@@ -45,9 +45,7 @@ def features_of(record: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         FormatError: only a newer program can read the table; names the features, or the version.
     """
-    unknown = [name for name in record.get("reader_features", ()) if name not in KNOWN_FEATURES]
-    if unknown:
-        raise _refusal("read", unknown)
+    _require_known(record.get("reader_features", ()), "read")
     version = int(record.get("min_reader_version", 1))
     if version > READER_VERSION:
         raise FormatError(
@@ -66,14 +64,14 @@ def require_writable(features: Sequence[str]) -> None:
     Raises:
         FormatError: names the features.
     """
-    unknown = [name for name in features if name not in KNOWN_FEATURES]
+    _require_known(features, "written")
+
+
+def _require_known(features: Sequence[str], what: str) -> None:
+    unknown = tuple(name for name in features if name not in KNOWN_FEATURES)
     if unknown:
-        raise _refusal("written", unknown)
-
-
-def _refusal(what: str, unknown: Sequence[str]) -> FormatError:
-    return FormatError(
-        f"the table can be {what} only by programs that know the feature "
-        f"{', '.join(map(repr, unknown))}; upgrade this one",
-        features=tuple(unknown),
-    )
+        raise FormatError(
+            f"the table can be {what} only by programs that know the feature "
+            f"{', '.join(map(repr, unknown))}; upgrade this one",
+            features=unknown,
+        )

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema import column_groups as groups
-from seqstore.store.schema.isolation_level import parse_isolation_level
 
 SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
@@ -32,18 +32,6 @@ SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
 PARTITION_COLUMNS: Final = "partition_columns"
-
-
-STORAGE_FORMATS: Final = ("arrow", "parquet")
-_COMPRESSIONS: Final = {
-    "NONE": "none",
-    "NO_COMPRESSION": "none",
-    "DEFAULT_COMPRESSION": "default",
-    "DEFAULT": "default",
-    "LZ4": "lz4",
-    "LZ4F": "lz4",
-    "ZSTD": "zstd",
-}
 _CARRIED: Final = frozenset(
     [
         "replication_num",
@@ -76,83 +64,100 @@ _REFUSED: Final = {
 }
 
 
-def _boolean(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered not in ("true", "false"):
-        raise InvalidInputError(
-            f"property {name!r}: expected true or false, found {value!r}", kind="bad_property"
-        )
-    return lowered
+class IsolationLevel(StrEnum):
+    """An isolation level, with its name in Delta Lake."""
+
+    SERIALIZABLE = "Serializable"
+    WRITE_SERIALIZABLE = "WriteSerializable"
 
 
-def _merge_on_write(name: str, value: str) -> str:
-    if _boolean(name, value) == "false":
-        raise InvalidInputError(
-            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true",
-            kind="bad_property",
-        )
-    return "true"
+_BY_NAME = {level.lower(): level for level in IsolationLevel}
 
 
-def _storage_format(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered in ("v2", "v3", "default"):  # Doris's own layouts mean the default here
-        return "arrow"
-    if lowered not in STORAGE_FORMATS:
-        raise InvalidInputError(
-            f"property {name!r}: expected one of {', '.join(STORAGE_FORMATS)}, found {value!r}",
-            kind="bad_property",
-        )
-    return lowered
+def parse_isolation_level(level: str) -> IsolationLevel:
+    """Returns an isolation level, read without regard to case.
 
-
-def _compression(name: str, value: str) -> str:
-    known = _COMPRESSIONS.get(value.upper())
+    Raises:
+        InvalidInputError: any other name, `SnapshotIsolation` included, which is internal.
+    """
+    known = _BY_NAME.get(level.lower())
     if known is None:
         raise InvalidInputError(
-            f"property {name!r}: expected none, lz4 or zstd, found {value!r}", kind="bad_property"
+            f"isolation level {level!r}: expected Serializable or WriteSerializable",
+            kind="DELTA_INVALID_ISOLATION_LEVEL",
         )
     return known
 
 
+def stricter(one: IsolationLevel, other: IsolationLevel) -> IsolationLevel:
+    """Returns the level of two that allows fewer histories."""
+    return IsolationLevel.SERIALIZABLE if IsolationLevel.SERIALIZABLE in (one, other) else one
+
+
+_Parser = Callable[[str, str], str]  # of name and value; returns the stored value
+
+
+def _one_of(expected: str, spellings: Mapping[str, str]) -> _Parser:
+    """Returns the parser of a property with few values: by their spelling in lower case, the stored value."""
+
+    def parse(name: str, value: str) -> str:
+        stored = spellings.get(value.lower())
+        if stored is None:
+            raise bad_property(f"property {name!r}: expected {expected}, found {value!r}")
+        return stored
+
+    return parse
+
+
+_boolean: Final = _one_of("true or false", {"true": "true", "false": "false"})
+
+
+def _merge_on_write(name: str, value: str) -> str:
+    if _boolean(name, value) == "false":
+        raise bad_property(
+            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true"
+        )
+    return "true"
+
+
 def _count(name: str, value: str) -> str:
     if not value.isascii() or not value.isdigit():
-        raise InvalidInputError(
-            f"property {name!r}: expected a whole number from 0, found {value!r}", kind="bad_property"
-        )
+        raise bad_property(f"property {name!r}: expected a whole number from 0, found {value!r}")
     return str(int(value))
-
-
-def _too_late(name: str, value: str) -> str:
-    lowered = value.lower()
-    if lowered not in ("count", "error"):
-        raise InvalidInputError(
-            f"property {name!r}: expected count or error, found {value!r}", kind="bad_property"
-        )
-    return lowered
-
-
-def _isolation_level(_name: str, value: str) -> str:
-    return str(parse_isolation_level(value))
 
 
 def _text(_name: str, value: str) -> str:
     return value
 
 
-_OURS: Final[dict[str, Callable[[str, str], str]]] = {
+_OURS: Final[dict[str, _Parser]] = {
     SEQUENCE_COL: _text,
     SEQUENCE_TYPE: _text,
-    STORAGE_FORMAT: _storage_format,
-    COMPRESSION: _compression,
+    STORAGE_FORMAT: _one_of(
+        "one of arrow, parquet",
+        # Doris's own layouts mean the default here
+        {"v2": "arrow", "v3": "arrow", "default": "arrow", "arrow": "arrow", "parquet": "parquet"},
+    ),
+    COMPRESSION: _one_of(
+        "none, lz4 or zstd",
+        {
+            "none": "none",
+            "no_compression": "none",
+            "default_compression": "default",
+            "default": "default",
+            "lz4": "lz4",
+            "lz4f": "lz4",
+            "zstd": "zstd",
+        },
+    ),
     NO_AUTO_COMPACTION: _boolean,
     COMPACTION_SEGMENTS: _count,
     COMPACTION_DELETED: _count,
     COMPACTION_PACE: _count,
     VERSION_RETENTION: _count,
     TOMBSTONE_RETENTION: _count,
-    TOO_LATE_ROWS: _too_late,
-    ISOLATION_LEVEL: _isolation_level,
+    TOO_LATE_ROWS: _one_of("count or error", {"count": "count", "error": "error"}),
+    ISOLATION_LEVEL: lambda _name, value: str(parse_isolation_level(value)),
     ROW_LEVEL: _boolean,
     APPEND_ONLY: _boolean,
     PARTITION_COLUMNS: _text,
@@ -174,7 +179,7 @@ def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
         elif name in _CARRIED or name.startswith(groups.PREFIX):
             parsed[name] = str(value)
         else:
-            raise InvalidInputError(_refusal(name), kind="bad_property")
+            raise bad_property(_refusal(name))
     return parsed
 
 

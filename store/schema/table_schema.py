@@ -33,9 +33,8 @@ from seqstore.store.schema.declaration import (
     check_sequence,
 )
 from seqstore.store.schema.features import features_of, protocol_of
-from seqstore.store.schema.isolation_level import IsolationLevel
-from seqstore.store.schema.partitioning import Partitioning
-from seqstore.store.schema.partitions import checked as check_partitioning
+from seqstore.store.schema.partitioning import Partitioning, check_bounds
+from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
 
 
@@ -108,7 +107,13 @@ class TableSchema:
         )
         if partitioning is None:
             return made
-        return replace(made, partitioning=check_partitioning(made, partitioning))
+        for name in partitioning.columns:
+            if made.column(name).name not in key:
+                raise InvalidInputError(
+                    f"partition column {name!r} must be a key column; the key is {', '.join(key)}",
+                    kind="bad_partition",
+                )
+        return replace(made, partitioning=check_bounds(made.column, partitioning))
 
     @classmethod
     def from_arrow(
@@ -247,8 +252,11 @@ class TableSchema:
         """Returns some columns as an Arrow schema, hidden ones by their canonical names."""
         if list(names) == self.names:
             return self.arrow
-        hidden = {field.name: field for field in self.hidden_fields()}
-        return pa.schema([hidden.get(name) or self.arrow.field(name) for name in names])
+        return pa.schema([self._fields[name] for name in names])
+
+    @cached_property
+    def _fields(self) -> dict[str, pa.Field]:
+        return {field.name: field for field in [*self.arrow, *self.hidden_fields()]}
 
     @cached_property
     def _stored(self) -> dict[tuple[str, ...], pa.Schema]:
@@ -258,8 +266,7 @@ class TableSchema:
         """Returns the visible columns followed by some hidden ones, as segments store them."""
         known = self._stored.get(hidden)
         if known is None:
-            fields = {field.name: field for field in self.hidden_fields()}
-            known = self._stored[hidden] = pa.schema([*self.arrow, *(fields[name] for name in hidden)])
+            known = self._stored[hidden] = self.arrow_of([*self.names, *hidden])
         return known
 
     def to_record(self) -> dict[str, Any]:

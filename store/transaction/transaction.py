@@ -46,7 +46,7 @@ from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.records import unpack
-from seqstore.store.schema.isolation_level import parse_isolation_level
+from seqstore.store.schema.properties import parse_isolation_level
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable

@@ -16,8 +16,7 @@ from seqstore.store.check.write_modes import MergeType, UpdateMode
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.expressions.evaluation import evaluated
-from seqstore.store.expressions.predicate import named_in
+from seqstore.store.expressions.predicate import evaluated, named_in
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions

@@ -1,18 +1,22 @@
-"""Column types: Doris spellings, their Arrow types, their limits.
+"""Column types: Doris spellings, their Arrow types, their limits, their zero values.
 
 `_SCALARS` has one row per scalar type. DECIMAL, CHAR, VARCHAR and DATETIME take parameters; ARRAY, MAP and
 STRUCT take types. The Doris names DECIMALV3, DATEV2, DATETIMEV2, JSONB and TEXT parse to the plain names.
 LARGEINT is `decimal256(39, 0)`: the narrowest Arrow type that holds every 128-bit integer.
+The NOT NULL cells of a tombstone hold zero values (D10): 0, false, the epoch, an empty string, list or map, a
+struct of NULLs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from decimal import Decimal
+from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.lazy import cached_property
@@ -150,7 +154,8 @@ def parse_type(text: str) -> ColumnType:
     """
     parser = _TypeParser(text)
     parsed = parser.type()
-    parser.expect_end()
+    if parser.peek():
+        raise parser.error(f"unexpected {parser.peek()!r} after the type")
     return parsed
 
 
@@ -173,12 +178,6 @@ def type_from_arrow(arrow: pa.DataType) -> ColumnType:
         return ColumnType({8: "SMALLINT", 16: "INT", 32: "BIGINT", 64: "LARGEINT"}[arrow.bit_width])
     if pa.types.is_dictionary(arrow):
         return type_from_arrow(arrow.value_type)
-    if pa.types.is_nested(arrow):
-        return _nested_from_arrow(arrow)
-    raise _no_type_for(arrow)
-
-
-def _nested_from_arrow(arrow: pa.DataType) -> ColumnType:
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
         return ColumnType("ARRAY", children=(type_from_arrow(arrow.value_type),))
     if pa.types.is_map(arrow):
@@ -187,11 +186,7 @@ def _nested_from_arrow(arrow: pa.DataType) -> ColumnType:
         fields = [arrow.field(i) for i in range(arrow.num_fields)]
         children = tuple(type_from_arrow(f.type) for f in fields)
         return ColumnType("STRUCT", children=children, names=tuple(f.name for f in fields))
-    raise _no_type_for(arrow)
-
-
-def _no_type_for(arrow: pa.DataType) -> InvalidInputError:
-    return InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
+    raise InvalidInputError(f"no column type for Arrow type {arrow}; cast it first", kind="unknown_type")
 
 
 def _decimal(precision: int, scale: int, text: str) -> ColumnType:
@@ -204,22 +199,21 @@ def _decimal(precision: int, scale: int, text: str) -> ColumnType:
     return ColumnType("DECIMAL", (precision, scale))
 
 
+_Item = TypeVar("_Item")
+
+
 class _TypeParser:
     """Parses `NAME [ ( int, .. ) ] [ < type, .. > ]` by recursive descent."""
 
-    _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`)|(\d+)|([<>(),:*]))")
+    _TOKEN = re.compile(r"\s*(?:([A-Za-z_]\w*|`[^`]+`|\d+|[<>(),:*])|(?P<strange>\S.*))", re.DOTALL)
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[str] = []
-        position = 0
-        stripped = text.rstrip()
-        while position < len(stripped):
-            match = self._TOKEN.match(stripped, position)
-            if match is None:
-                raise self.error(f"unexpected {stripped[position:].lstrip()[:10]!r}")
-            self.tokens.append(match.group().strip())
-            position = match.end()
+        for match in self._TOKEN.finditer(text.rstrip()):
+            if match["strange"]:
+                raise self.error(f"unexpected {match['strange'][:10]!r}")
+            self.tokens.append(match[1])
         self.at = 0
 
     def error(self, detail: str) -> InvalidInputError:
@@ -238,9 +232,13 @@ class _TypeParser:
         if found != wanted:
             raise self.error(f"expected {wanted!r}, found {found or 'the end'!r}")
 
-    def expect_end(self) -> None:
-        if self.peek():
-            raise self.error(f"unexpected {self.peek()!r} after the type")
+    def listed(self, item: Callable[[], _Item], end: str) -> list[_Item]:
+        found = [item()]
+        while self.peek() == ",":
+            self.take()
+            found.append(item())
+        self.expect(end)
+        return found
 
     def type(self) -> ColumnType:
         name = self.take().upper()
@@ -254,29 +252,25 @@ class _TypeParser:
         return self.scalar(name, self.params())
 
     def params(self) -> list[int]:
-        values: list[int] = []
         if self.peek() != "(":
-            return values
+            return []
         self.take()
-        while True:
-            token = self.take()
-            if token == "*":
-                token = str(_VARCHAR_BYTES_MAX)  # VARCHAR(*) is Doris for "the longest"
-            if not token.isdigit():
-                raise self.error(f"expected a number, found {token or 'the end'!r}")
-            values.append(int(token))
-            if self.peek() != ",":
-                break
-            self.take()
-        self.expect(")")
-        return values
+        return self.listed(self.number, ")")
+
+    def number(self) -> int:
+        token = self.take()
+        if token == "*":
+            return _VARCHAR_BYTES_MAX  # VARCHAR(*) is Doris for "the longest"
+        if not token.isdigit():
+            raise self.error(f"expected a number, found {token or 'the end'!r}")
+        return int(token)
 
     def scalar(self, name: str, params: list[int]) -> ColumnType:
         if name == "DECIMAL":
             if len(params) > 2:
                 raise self.error("DECIMAL takes precision and scale")
-            precision, scale = [*params, *(38, 9)[len(params) :]] if params != [] else [38, 9]
-            return _decimal(precision, 0 if len(params) == 1 else scale, self.text)
+            precision, scale = [*params, 0][:2] if params else (38, 9)
+            return _decimal(precision, scale, self.text)
         if name == "DATETIME":
             digits = params[0] if params else 0
             if len(params) > 1 or digits > 6:
@@ -288,25 +282,20 @@ class _TypeParser:
             if len(params) > 1 or not 1 <= length <= limit:
                 raise self.error(f"{name} takes a length of 1 to {limit} bytes")
             return ColumnType(name, (length,))
-        if name in INTEGER_RANGES:
-            return ColumnType(name)  # INT(11) is MySQL's display width: parsed and ignored
-        if params:
+        if params and name not in INTEGER_RANGES:  # INT(11) is MySQL's display width: parsed and ignored
             raise self.error(f"{name} takes no parameters")
         return ColumnType(name)
 
     def nested(self, name: str) -> ColumnType:
-        self.expect("<")
         names: list[str] = []
-        children: list[ColumnType] = []
-        while True:
-            if name == "STRUCT":
-                names.append(self.take().strip("`"))
-                self.expect(":")
-            children.append(self.type())
-            if self.peek() != ",":
-                break
-            self.take()
-        self.expect(">")
+
+        def field() -> ColumnType:
+            names.append(self.take().strip("`"))
+            self.expect(":")
+            return self.type()
+
+        self.expect("<")
+        children = self.listed(field if name == "STRUCT" else self.type, ">")
         if len(children) != {"ARRAY": 1, "MAP": 2}.get(name, len(children)):
             raise self.error(f"{name} takes {'one type' if name == 'ARRAY' else 'two types'}")
         if len(set(names)) != len(names):
@@ -326,11 +315,29 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 
 def is_wider(old: ColumnType, new: ColumnType) -> bool:
     """Returns whether every value of the old type is a value of the new type."""
-    if old.name == new.name:
-        if old.name in ("CHAR", "VARCHAR"):
-            return (new.byte_length_max or 0) >= (old.byte_length_max or 0)
-        return str(old) == str(new)
-    if new.name not in _WIDER.get(old.name, ()):
+    if old.name != new.name and new.name not in _WIDER.get(old.name, ()):
         return False
-    limit = new.byte_length_max
-    return limit is None or old.byte_length_max is None or limit >= old.byte_length_max
+    if old.byte_length_max is not None and new.byte_length_max is not None:
+        return new.byte_length_max >= old.byte_length_max
+    return old.name != new.name or old.sql == new.sql
+
+
+def fill_zero_values(values: pa.Array, where: pa.BooleanArray) -> pa.Array:
+    """Sets some cells to the zero value of their type."""
+    return pc.if_else(where, zero_value(values.type), values)
+
+
+def zero_value(arrow: pa.DataType) -> pa.Scalar:
+    """Returns the zero value of an Arrow type."""
+    if pa.types.is_nested(arrow):
+        return pa.scalar({} if pa.types.is_struct(arrow) else [], arrow)
+    if pa.types.is_string(arrow):
+        return pa.scalar("")
+    if pa.types.is_decimal(arrow):
+        return pa.scalar(Decimal(0), arrow)
+    return pa.scalar(0, pa.int64() if pa.types.is_timestamp(arrow) else pa.int32()).cast(arrow)
+
+
+def empty_values(field: pa.Field, rows: int) -> pa.Array:
+    """Returns cells without meaning: NULL, or the zero value where the column is NOT NULL."""
+    return pa.nulls(rows, field.type) if field.nullable else pa.repeat(zero_value(field.type), rows)

@@ -8,8 +8,7 @@ from typing import Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE
 from seqstore.store.catalog.version_record import version_time_ms
-from seqstore.store.ddl.add_partition import add_partitions
-from seqstore.store.ddl.drop_partition import drop_partition
+from seqstore.store.ddl.partition_changes import add_partitions, drop_partition
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import (

@@ -51,10 +51,10 @@ def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "
     if pa.types.is_null(source.type):
         return Cast(pa.nulls(len(source), to.arrow))
     if pa.types.is_binary(source.type):
-        text = _decoded(source)
-        if text.failed is None:
-            return try_cast(text.values, to, zone=zone)
+        text = by_slices(source, [lambda piece: piece.cast(pa.string())], _decoded_rows)
         converted = try_cast(text.values, to, zone=zone)
+        if text.failed is None:
+            return converted
         return outcome(source, converted.values, converted.out_of_range)
     result = _dispatch(source, to, zone)
     if result is None:
@@ -106,11 +106,8 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
 def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Returns one plain array: no chunks, dictionaries, run-ends, extensions, views or 64-bit offsets."""
     if isinstance(array, pa.ChunkedArray):
-        array = (
-            array.chunk(0)
-            if array.num_chunks == 1
-            else pa.concat_arrays(array.chunks or [pa.array([], array.type)])
-        )
+        chunks = array.chunks or [pa.array([], array.type)]
+        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return _flat(array.storage)
@@ -125,20 +122,7 @@ def _flat(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def _decoded(source: pa.Array) -> Cast:
-    """Decodes bytes as UTF-8 text."""
-    return by_slices(source, [lambda piece: piece.cast(pa.string())], _decoded_rows)
-
-
 def _decoded_rows(source: pa.Array) -> Cast:
     """Decodes a slice with invalid UTF-8 value by value; Arrow has no such test."""
-    valid = [value is not None and _is_utf8(value) for value in source.to_pylist()]
+    valid = [v is not None and v == v.decode(errors="ignore").encode() for v in source.to_pylist()]
     return outcome(source, masked(source, pa.array(valid, pa.bool_())).cast(pa.string()))
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

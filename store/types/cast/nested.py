@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import reduce
 from typing import Any, Final
 
 import duckdb
@@ -19,28 +20,13 @@ import pyarrow.compute as pc
 
 from seqstore.store.runtime.format_value import has_python_form
 from seqstore.store.types.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
-from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+from seqstore.store.types.column_types import ColumnType
 
 CastChild = Callable[[pa.Array, ColumnType], Cast]
 
 _SETTINGS: Final[dict[str, Any]] = {"threads": 1, "enable_external_access": False, "lock_configuration": True}
 _connections = threading.local()
-
-# Doris accepts array elements of these types without quotes or in single quotes; JSON does not
-_MAYBE_BARE: Final = frozenset(
-    [
-        *INTEGER_RANGES,
-        "BOOLEAN",
-        "FLOAT",
-        "DOUBLE",
-        "DECIMAL",
-        "DATE",
-        "DATETIME",
-        "CHAR",
-        "VARCHAR",
-        "STRING",
-    ]
-)
+_LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 def to_json(source: pa.Array, to: ColumnType) -> Cast | None:
@@ -78,22 +64,13 @@ def to_nested(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast | None:
     kind = source.type
     if pa.types.is_string(kind):
         return _from_text(source, to, cast)
-    if to.name == "ARRAY" and _is_list(kind):
+    if to.name == "ARRAY" and isinstance(kind, _LISTS):
         return _list(source, to, cast)
     if to.name == "MAP" and pa.types.is_map(kind):
         return _map(source, to, cast)
     if to.name == "STRUCT" and pa.types.is_struct(kind):
         return _struct(source, to, cast)
     return None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return (
-        any(check(kind) for check in checks)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
 
 
 # -------------------------------------------------------------------------------------------------- JSON text
@@ -105,7 +82,9 @@ def _from_text(text: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
     outer = "ARRAY" if to.name == "ARRAY" else "OBJECT"
     fits = f"CASE WHEN json_valid(c) THEN json_type(c) = '{outer}' END"
     parsed = evaluate(text, f"CASE WHEN {fits} THEN from_json(c, {shape}) END")
-    if to.name == "ARRAY" and to.children[0].name in _MAYBE_BARE and parsed.null_count > text.null_count:
+    # Doris accepts scalar array elements but JSON without quotes or in single quotes; JSON does not
+    may_be_bare = to.name == "ARRAY" and not to.children[0].is_nested and to.children[0].name != "JSON"
+    if may_be_bare and parsed.null_count > text.null_count:
         relaxed = evaluate(text, "CASE WHEN c LIKE '[%' THEN TRY_CAST(c AS VARCHAR[]) END")
         parsed = pc.if_else(pc.is_valid(parsed), parsed, relaxed.cast(parsed.type))
     inner = to_nested(parsed, to, cast) or all_failed(parsed, to.arrow)
@@ -164,15 +143,15 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def _offsets(source: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(source), 0).to_numpy(zero_copy_only=False)
-    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    lengths = np.cumsum(pc.fill_null(pc.list_value_length(source), 0))
+    return pa.array(np.concatenate([[0], lengths]).astype(np.int32))
 
 
 def _rows_with(flags: pa.BooleanArray | None, offsets: pa.Array) -> pa.BooleanArray | None:
     """Returns the parents that have a flagged element."""
     if flags is None:
         return None
-    counts = np.concatenate([[0], np.cumsum(np.asarray(flags.to_numpy(zero_copy_only=False)))])
+    counts = np.concatenate([[0], np.cumsum(np.asarray(flags))])
     bounds = np.asarray(offsets)
     return pa.array(counts[bounds[1:]] > counts[bounds[:-1]])
 
@@ -210,13 +189,13 @@ def _map(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
 def _struct(source: pa.Array, to: ColumnType, cast: CastChild) -> Cast:
     """Casts a STRUCT. Fields match by name without regard to case; a field missing in the source is NULL."""
     present = {field.name.lower(): part for field, part in zip(source.type, source.flatten(), strict=True)}
-    children: list[pa.Array] = []
-    failed: pa.BooleanArray | None = None
-    beyond: pa.BooleanArray | None = None
-    for name, child_type in zip(to.names, to.children, strict=True):
-        part = present.get(name.lower())
-        child = cast(pa.nulls(len(source)) if part is None else part, child_type)
-        children.append(child.values)
-        failed, beyond = merge_masks(failed, child.failed), merge_masks(beyond, child.out_of_range)
-    values = pa.StructArray.from_arrays(children, fields=list(to.arrow), mask=_null_mask(source))
-    return Cast(values, failed, beyond)
+    nothing = pa.nulls(len(source))
+    children = [
+        cast(present.get(name.lower(), nothing), child_type)
+        for name, child_type in zip(to.names, to.children, strict=True)
+    ]
+    values = pa.StructArray.from_arrays(
+        [child.values for child in children], fields=list(to.arrow), mask=_null_mask(source)
+    )
+    failed = reduce(merge_masks, [child.failed for child in children])
+    return Cast(values, failed, reduce(merge_masks, [child.out_of_range for child in children]))

@@ -7,7 +7,9 @@ overflowing DOUBLE is infinite.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -23,7 +25,7 @@ from seqstore.store.types.cast.outcome import (
     merge_masks,
     outcome,
 )
-from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
 _INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
 _NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -41,30 +43,22 @@ _NARROW_PRECISION: Final = 37  # one digit below decimal128's own, so that round
 
 def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
     """Casts to TINYINT up to LARGEINT. None when no value of the source type is an integer."""
+    source = _as_number(source)
     kind = source.type
+    exact = [lambda values: values.cast(to.arrow)]
     if pa.types.is_string(kind):
         return by_slices(
             source, [lambda text: _plain_integers(text, to)], lambda text: _integers_of_text(text, to)
         )
-    if pa.types.is_boolean(kind):
-        return Cast(source.cast(pa.int8()).cast(to.arrow))
     if pa.types.is_integer(kind):
-        return by_slices(
-            source, [lambda values: values.cast(to.arrow)], lambda values: _fit_integer(values, to)
-        )
+        return by_slices(source, exact, lambda values: _fit_integer(values, to))
     if pa.types.is_floating(kind):
-        return by_slices(
-            source.cast(pa.float64()),
-            [lambda v: _integral(v, to)],
-            lambda values: _integers_of_floats(values, to),
-        )
+        # Arrow casts floats without a fraction and refuses the others
+        exact = [] if to.name == "LARGEINT" else exact
+        return by_slices(source.cast(pa.float64()), exact, lambda values: _integers_of_floats(values, to))
     if pa.types.is_decimal(kind):
         whole = pc.trunc(source.cast(pa.decimal256(_WIDE_PRECISION, kind.scale)))
         return _fit_integer(whole.cast(pa.decimal256(_WIDE_PRECISION, 0)), to)
-    if pa.types.is_date(kind):
-        return _fit_integer(_date_digits(source.cast(pa.date32())), to)
-    if pa.types.is_timestamp(kind):
-        return _fit_integer(_datetime_digits(source), to)
     return None
 
 
@@ -73,22 +67,9 @@ def _plain_integers(text: pa.Array, to: ColumnType) -> pa.Array:
     if contains_byte(text, b"eE." if to.name == "LARGEINT" else b"xX"):
         raise pa.ArrowInvalid("not plain digits")
     values = text.cast(to.arrow)
-    return _checked_largeint(values, to)
-
-
-def _checked_largeint(values: pa.Array, to: ColumnType) -> pa.Array:
     if to.name == "LARGEINT" and not pc.all(_within(values, to)).as_py() and values.null_count < len(values):
         raise pa.ArrowInvalid("outside of 128 bits")
     return values
-
-
-def _integral(values: pa.Array, to: ColumnType) -> pa.Array:
-    """Casts floats without a fraction; Arrow refuses the others."""
-    return _checked_largeint(values.cast(to.arrow), to) if to.name != "LARGEINT" else _refuse(values)
-
-
-def _refuse(values: pa.Array) -> pa.Array:
-    raise pa.ArrowInvalid(f"{values.type} needs the row-wise cast")
 
 
 def _integers_of_text(text: pa.Array, to: ColumnType) -> Cast:
@@ -127,17 +108,22 @@ def _within(values: pa.Array, to: ColumnType) -> pa.BooleanArray:
     return pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
 
 
-def _date_digits(dates: pa.Array) -> pa.Array:
-    parts = [pc.multiply(pc.year(dates), 10_000), pc.multiply(pc.month(dates), 100), pc.day(dates)]
-    return pc.add(pc.add(parts[0], parts[1]), parts[2])
+def _as_number(source: pa.Array) -> pa.Array:
+    """Returns booleans as 0 and 1, and dates and times as the numbers that their digits form."""
+    kind = source.type
+    if pa.types.is_boolean(kind):
+        return source.cast(pa.int8())
+    if pa.types.is_date(kind):
+        return _digits(source.cast(pa.date32()), (pc.year, pc.month, pc.day))
+    if pa.types.is_timestamp(kind):
+        return _digits(source, (pc.year, pc.month, pc.day, pc.hour, pc.minute, pc.second))
+    return source
 
 
-def _datetime_digits(moments: pa.Array) -> pa.Array:
-    clock = pc.add(
-        pc.add(pc.multiply(pc.hour(moments), 10_000), pc.multiply(pc.minute(moments), 100)),
-        pc.second(moments),
-    )
-    return pc.add(pc.multiply(_date_digits(moments), 1_000_000), clock)
+def _digits(moments: pa.Array, parts: Sequence[Callable[[pa.Array], pa.Array]]) -> pa.Array:
+    """Returns numbers of which each part after the first has two digits."""
+    numbers = (part(moments) for part in parts)
+    return reduce(lambda left, part: pc.add(pc.multiply(left, 100), part), numbers)
 
 
 # ----------------------------------------------------------------------------------------------------- floats
@@ -145,17 +131,12 @@ def _datetime_digits(moments: pa.Array) -> pa.Array:
 
 def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
     """Casts to FLOAT and DOUBLE. None when no value of the source type is a number."""
-    kind, arrow = source.type, to.arrow
+    source, arrow = _as_number(source), to.arrow
+    kind = source.type
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(arrow)], lambda text: _floats_of_text(text, arrow))
-    if pa.types.is_boolean(kind):
-        return Cast(source.cast(pa.int8()).cast(arrow))
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return Cast(source.cast(arrow, safe=False))
-    if pa.types.is_date(kind):
-        return Cast(_date_digits(source.cast(pa.date32())).cast(arrow, safe=False))
-    if pa.types.is_timestamp(kind):
-        return Cast(_datetime_digits(source).cast(arrow, safe=False))
     return None
 
 
@@ -172,28 +153,19 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
     (Y4).
     """
     kind, arrow = source.type, to.arrow
+    exact = [lambda values: values.cast(arrow)]
     if pa.types.is_string(kind):
         return by_slices(
             source,
             [lambda text: _readable(text).cast(arrow), lambda text: _round_wide(text, to)],
             lambda text: _decimals_of_text(text, to),
         )
-    if pa.types.is_boolean(kind):
-        return _fit_decimal(source.cast(pa.int8()).cast(pa.decimal128(3, 0)).cast(pa.decimal256(3, 0)), to)
-    if pa.types.is_integer(kind):
-        return _fit_decimal(source.cast(pa.decimal256(20, 0)), to)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return _fit_decimal(_as_number(source).cast(pa.decimal256(20, 0)), to)
     if pa.types.is_floating(kind):
-        return by_slices(
-            source.cast(pa.float64()),
-            [lambda values: values.cast(arrow)],
-            lambda v: _decimals_of_floats(v, to),
-        )
+        return by_slices(source.cast(pa.float64()), exact, lambda values: _decimals_of_floats(values, to))
     if pa.types.is_decimal(kind):
-        return by_slices(
-            source,
-            [lambda values: values.cast(arrow)],
-            lambda v: _fit_decimal(v.cast(pa.decimal256(*_parts(v))), to),
-        )
+        return by_slices(source, exact, lambda values: _fit_decimal(values, to))
     return None
 
 
@@ -208,20 +180,9 @@ def _readable(text: pa.Array) -> pa.Array:
         safe = longest <= 24 and not pc.any(pc.match_substring_regex(text, _LARGE_EXPONENT)).as_py()
     else:
         safe = longest <= 38
-    return text if safe else _refuse(text)
-
-
-def _parts(values: pa.Array) -> tuple[int, int]:
-    return values.type.precision, values.type.scale
-
-
-def _widened(values: pa.Array) -> pa.Array:
-    """Returns the same decimals with one more digit for rounding up; in 128 bits where they fit, which is
-    much faster.
-    """
-    scale = values.type.scale
-    narrow = values.type.precision <= _NARROW_PRECISION
-    return values.cast(pa.decimal128(38, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale))
+    if not safe:
+        raise pa.ArrowInvalid("more digits than Arrow parses safely")
+    return text
 
 
 def _reading_type(to: ColumnType, scale: int) -> pa.DataType:
@@ -248,9 +209,14 @@ def _rounded(values: pa.Array, to: ColumnType) -> pa.Array:
 
 
 def _fit_decimal(values: pa.Array, to: ColumnType) -> Cast:
-    """Rounds decimals that may be out of range."""
+    """Rounds decimals that may be out of range.
+
+    One more digit has room for rounding up; 128 bits, where they suffice, are much faster.
+    """
+    narrow, scale = values.type.precision <= _NARROW_PRECISION, values.type.scale
+    wide = pa.decimal128(38, scale) if narrow else pa.decimal256(_WIDE_PRECISION, scale)
     try:
-        rounded = _rounded(_widened(values), to)
+        rounded = _rounded(values.cast(wide), to)
     except pa.ArrowInvalid:  # 76 digits, and rounding adds one
         return _exact_decimals(values, to)
     digits_max = to.params[0] - to.params[1]
@@ -263,12 +229,12 @@ def _fit_decimal(values: pa.Array, to: ColumnType) -> Cast:
 
 def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
     precision, scale = to.params
-    digits = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
+    digits = np.asarray(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         # from half of the last kept digit below the bound on, rounding reaches the bound
         fits = np.abs(digits) < float(10 ** (precision - scale)) - 0.5 * 10.0**-scale
         too_large = np.isfinite(digits) & ~fits
-    kept = masked(values, np.asarray(fits & np.isfinite(digits)))
+    kept = masked(values, fits & np.isfinite(digits))
     try:
         converted = kept.cast(to.arrow)
     except pa.ArrowInvalid:  # too close to the bound for the float comparison above
@@ -321,10 +287,8 @@ def to_boolean(source: pa.Array, _to: ColumnType) -> Cast | None:
     kind = source.type
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(pa.bool_())], _booleans_of_text)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return Cast(pc.not_equal(source, pa.scalar(0, kind)))
-    if pa.types.is_decimal(kind):
-        return Cast(pc.not_equal(source, pa.scalar(Decimal(0), kind)))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return Cast(pc.not_equal(source, zero_value(kind)))
     return None
 
 

@@ -134,9 +134,8 @@ def _any(mask: pa.BooleanArray | None) -> pa.BooleanArray | None:
 def _concat_masks(masks: Sequence[pa.BooleanArray | None], pieces: Sequence[Cast]) -> pa.BooleanArray | None:
     if all(mask is None for mask in masks):
         return None
-    return pa.concat_arrays(
-        [
-            pa.array(np.zeros(len(piece.values), dtype=np.bool_)) if mask is None else mask
-            for mask, piece in zip(masks, pieces, strict=True)
-        ]
-    )
+    filled = [
+        pa.repeat(False, len(piece.values)) if mask is None else mask
+        for mask, piece in zip(masks, pieces, strict=True)
+    ]
+    return pa.concat_arrays(filled)

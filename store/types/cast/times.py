@@ -11,6 +11,7 @@ Digits beyond the precision of DATETIME(p) are rounded half up and carry.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 from zoneinfo import available_timezones
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.arrow_versions import local_time
-from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, outcome
+from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, masked, outcome
 from seqstore.store.types.column_types import ColumnType
 
 _MICROS: Final = pa.timestamp("us")
@@ -40,12 +41,13 @@ _TIME_PARTS: Final = (
     r"(?:(?P<h1>\d{1,2})(?::(?P<i1>\d{1,2})(?::(?P<s1>\d{1,2})(?:\.(?P<f1>\d*))?)?)?"
     r"|(?P<h2>\d{2})(?P<i2>\d{2})(?:(?P<s2>\d{2})(?:\.(?P<f2>\d*))?)?)"
 )
-_ZONE_PART: Final = r"\s*(?P<zone>[+-]\d[\d:]*|[A-Za-z][^\s]*)?"
-_MOMENT_TEXT: Final = rf"^{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART})?$"
-_DIGITS_TEXT: Final = (
-    r"^(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})(?P<h>\d{2})(?P<i>\d{2})(?P<s>\d{2})(?:\.(?P<f>\d*))?"
-    + _ZONE_PART
-    + "$"
+_ZONE_PART: Final = r"\s*(?P<zone{}>[+-]\d[\d:]*|[A-Za-z][^\s]*)?"
+_FOURTEEN_DIGITS: Final = (
+    r"(?P<y3>\d{4})(?P<m3>\d{2})(?P<d3>\d{2})(?P<h3>\d{2})(?P<i3>\d{2})(?P<s3>\d{2})(?:\.(?P<f3>\d*))?"
+    + _ZONE_PART.format(2)
+)
+_MOMENT_TEXT: Final = (
+    rf"^(?:{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART.format(1)})?|{_FOURTEEN_DIGITS})$"
 )
 _FIXED_ZONES: Final = {"Z": 0, "UTC": 0, "GMT": 0, "ZULU": 0, "CST": 8 * 60}
 
@@ -55,15 +57,15 @@ Numbers = npt.NDArray[np.int64]
 def to_date(source: pa.Array, _to: ColumnType, zone: str) -> Cast | None:
     """Casts to DATE and drops the time of day. None when no value of the source type is a date."""
     if pa.types.is_date32(source.type):
-        return _checked_days(source, source)
+        return _checked_days(source)
     if pa.types.is_string(source.type):
         return by_slices(
             source,
             [lambda text: text.cast(pa.date32()), lambda text: _days(_reshaped(text))],
-            lambda text: _as_days(text, _moments_of_text(text, 6, zone)),
+            lambda text: _as_days(_moments_of_text(text, 6, zone)),
         )
     moments = to_datetime(source, ColumnType("DATETIME", (6,)), zone)
-    return None if moments is None else _as_days(source, moments)
+    return None if moments is None else _as_days(moments)
 
 
 def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
@@ -74,13 +76,15 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
             source,
             [
                 lambda text: _rounded(text.cast(_MICROS), digits),
-                lambda text: _rounded(_zoned(text, zone), digits),
+                lambda text: _rounded(local_time(text.cast(pa.timestamp("us", "UTC")), zone), digits),
                 lambda text: _rounded(_reshaped(text), digits),
             ],
             lambda text: _moments_of_text(text, digits, zone),
         )
     if pa.types.is_integer(kind):
-        return _from_digits(source, digits, zone)
+        # numbers such as 20240501, 20240501192030 and 240501
+        moments = by_slices(source.cast(pa.string()), [], lambda text: _moments_of_text(text, digits, zone))
+        return outcome(source, moments.values)
     if pa.types.is_date(kind):
         is_short = pa.types.is_date32(kind)  # either way wide enough for every day
         local = source.cast(pa.timestamp("s")) if is_short else source.view(pa.timestamp("ms"))
@@ -127,10 +131,6 @@ def _reshaped(text: pa.Array) -> pa.Array:
     return dashed.cast(_MICROS)
 
 
-def _zoned(text: pa.Array, zone: str) -> pa.Array:
-    return local_time(text.cast(pa.timestamp("us", "UTC")), zone)
-
-
 def _rounded(moments: pa.Array, digits: int) -> pa.Array:
     """Rounds microseconds half up to `digits`; refuses results beyond the year 9999."""
     if digits == 6:
@@ -142,7 +142,7 @@ def _rounded(moments: pa.Array, digits: int) -> pa.Array:
     values = (values + step // 2) // step * step
     if len(values) and values.max() >= _END:
         raise pa.ArrowInvalid("after year 9999")
-    return _moments(values, moments)
+    return _moments(values, np.asarray(pc.is_null(moments)))
 
 
 def _days(moments: pa.Array) -> pa.Array:
@@ -151,36 +151,24 @@ def _days(moments: pa.Array) -> pa.Array:
 
 def _integers(moments: pa.Array) -> Numbers:
     """Returns the 64-bit values of an array, 0 where NULL."""
-    filled = pc.fill_null(moments.cast(pa.int64()), 0)
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(pc.fill_null(moments.cast(pa.int64()), 0), dtype=np.int64)
 
 
-def _moments(values: Numbers, like: pa.Array) -> pa.Array:
-    null = np.asarray(pc.is_null(like).to_numpy(zero_copy_only=False)) if like.null_count else None
+def _moments(values: Numbers, null: Mask) -> pa.Array:
     return pa.array(values, pa.int64(), mask=null).cast(_MICROS)
 
 
 # ----------------------------------------------------------------------------------- Arrow moments and digits
 
 
-def _checked(source: pa.Array, moments: pa.Array) -> Cast:
-    values = _integers(moments)
-    fits = (values >= _FIRST) & (values < _END)
-    if fits.all():
-        return Cast(moments)
-    return outcome(source, pc.if_else(pa.array(fits), moments, pa.scalar(None, _MICROS)))
-
-
-def _checked_days(source: pa.Array, days: pa.Array) -> Cast:
-    values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
+def _checked_days(days: pa.Array) -> Cast:
+    values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0), dtype=np.int64)
     fits = (values >= _FIRST // _DAY) & (values < _END // _DAY)
-    if fits.all():
-        return Cast(days)
-    return outcome(source, pc.if_else(pa.array(fits), days, pa.scalar(None, pa.date32())))
+    return Cast(days) if fits.all() else outcome(days, masked(days, fits))
 
 
-def _as_days(source: pa.Array, moments: Cast) -> Cast:
-    return Cast(_days(moments.values), moments.failed, moments.out_of_range)
+def _as_days(moments: Cast) -> Cast:
+    return replace(moments, values=_days(moments.values))
 
 
 def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
@@ -195,15 +183,7 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
     factor = 10**6 // per_second
     fits = (values >= _FIRST // factor) & (values < _END // factor)
     scaled = np.where(fits, values, 0) * factor
-    null = ~fits | np.asarray(pc.is_null(local).to_numpy(zero_copy_only=False))
-    return outcome(source, pa.array(scaled, pa.int64(), mask=null).cast(_MICROS))
-
-
-def _from_digits(source: pa.Array, digits: int, zone: str) -> Cast:
-    """Casts numbers such as 20240501, 20240501192030 and 240501."""
-    text = source.cast(pa.string())
-    moments = by_slices(text, [], lambda piece: _moments_of_text(piece, digits, zone))
-    return outcome(source, moments.values)
+    return outcome(source, _moments(scaled, ~fits | np.asarray(pc.is_null(local))))
 
 
 # ------------------------------------------------------------------------------------------ the row-wise cast
@@ -213,41 +193,31 @@ def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
     """Parses text with one regular expression and assembles the numbers in NumPy."""
     trimmed = pc.ascii_trim(text, characters=BLANKS)
     parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
-    fourteen = pc.extract_regex(trimmed, _DIGITS_TEXT)
-    found = {name: _either(parts, fourteen, name) for name in "ymdhisf"}
-    zones = _joined(pc.struct_field(parts, "zone"), pc.struct_field(fourteen, "zone"))
-    matched = np.asarray(pc.or_(pc.is_valid(parts), pc.is_valid(fourteen)).to_numpy(zero_copy_only=False))
-    values, valid = _assemble(found, digits)
-    valid &= matched
-    values, valid = _move_zones(values, valid, zones, zone)
+    values, valid = _assemble({name: _joined(parts, name, "123") for name in "ymdhisf"}, digits)
+    valid &= np.asarray(pc.is_valid(parts))
+    values, valid = _move_zones(values, valid, _joined(parts, "zone", "12"), zone)
     valid &= (values >= _FIRST) & (values < _END)
-    return outcome(text, pa.array(np.where(valid, values, 0), pa.int64(), mask=~valid).cast(_MICROS))
+    return outcome(text, _moments(np.where(valid, values, 0), ~valid))
 
 
-def _joined(*options: pa.Array) -> pa.Array:
-    """Concatenates options of which at most one is not empty."""
-    filled = [pc.fill_null(option, "") for option in options]
+def _joined(parts: pa.Array, name: str, numbers: str) -> pa.Array:
+    """Returns the one group of those of a name that matched, else an empty text."""
+    filled = [pc.fill_null(pc.struct_field(parts, name + number), "") for number in numbers]
     return pc.binary_join_element_wise(*filled, "")
 
 
-def _either(parts: pa.Array, fourteen: pa.Array, name: str) -> pa.Array:
-    names = [field.name for field in parts.type if field.name in (f"{name}1", f"{name}2")]
-    return _joined(*(pc.struct_field(parts, n) for n in names), pc.struct_field(fourteen, name))
-
-
 def _number(text: pa.Array) -> Numbers:
-    filled = pc.if_else(pc.equal(text, ""), "0", text)
-    return np.asarray(filled.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    return np.asarray(pc.if_else(pc.equal(text, ""), "0", text).cast(pa.int64()))
 
 
 def _assemble(found: dict[str, pa.Array], digits: int) -> tuple[Numbers, Mask]:
     year, month, day = (_number(found[name]) for name in "ymd")
     hour, minute, second = (_number(found[name]) for name in "his")
-    short = np.asarray(pc.equal(pc.binary_length(found["y"]), 2).to_numpy(zero_copy_only=False))
+    short = np.asarray(pc.equal(pc.binary_length(found["y"]), 2))
     year = np.where(short, np.where(year < 70, 2000 + year, 1900 + year), year)
     months = ((year - 1970) * 12 + np.clip(month, 1, 12) - 1).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
-    length = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    length = (months + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - first
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= length)
     valid &= (hour <= 23) & (minute <= 59) & (second <= 59)
     # seven digits suffice: the first dropped digit decides whether to round up
@@ -264,12 +234,13 @@ def _move_zones(values: Numbers, valid: Mask, zones: pa.Array, target: str) -> t
     names = coded.dictionary.to_pylist()
     if names in ([], [""]):
         return values, valid
-    codes = np.asarray(coded.indices.to_numpy(zero_copy_only=False))
+    codes = np.asarray(coded.indices)
     for code, name in enumerate(names):
         if name == "":
             continue
         rows = np.flatnonzero((codes == code) & valid)
-        source = _source_zone(name)
+        offset = _offset_minutes(name)
+        source = _zone_names().get(name.lower()) if offset is None else offset
         if source is None:
             valid[rows] = False
         elif len(rows):
@@ -286,13 +257,7 @@ def _relocated(values: Numbers, source: int | str, target: str) -> Numbers:
     else:
         local = pa.array(values, pa.int64()).cast(_MICROS)
         instants = pc.assume_timezone(local, source, ambiguous="earliest", nonexistent="latest")
-    moved = local_time(instants, target)
-    return np.asarray(moved.cast(pa.int64()).to_numpy(zero_copy_only=False))
-
-
-def _source_zone(name: str) -> int | str | None:
-    offset = _offset_minutes(name)
-    return offset if offset is not None else _zone_names().get(name.lower())
+    return np.asarray(local_time(instants, target).cast(pa.int64()))
 
 
 def _offset_minutes(name: str) -> int | None:

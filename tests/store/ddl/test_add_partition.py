@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from seqstore import AlreadyExistsError, FormatError, MetadataChangedException, Store, Table
-from seqstore.store.ddl.add_partition import add_partitions
 from seqstore.store.ddl.alter import Altered, alter
+from seqstore.store.ddl.partition_changes import add_partitions
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.table_schema import TableSchema
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError, MetadataChangedException, NotFoundError, Settings, Store, Table
-from seqstore.store.ddl import drop_partition as module
+from seqstore.store.ddl import partition_changes as module
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.sql import Session
 

@@ -1,4 +1,7 @@
-"""DROP PARTITION: removes a declared partition and its rows in one version.
+"""ALTER TABLE's changes of partitions: ADD PARTITION and DROP PARTITION.
+
+ADD PARTITION changes the schema alone. DROP PARTITION removes a declared partition and its rows in one
+version:
 
 1. The rows to hide are planned against the newest state (publish.replace_where), before the commit's
    transaction.
@@ -11,29 +14,63 @@ Loads that began before find another schema and fail, so no row can enter the dr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
-from seqstore.store.errors import NotFoundError
-from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, put_version
+from seqstore.store.ddl.alter import Altered, alter, put_revision, schema_change
+from seqstore.store.errors import AlreadyExistsError, NotFoundError
+from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite
 from seqstore.store.publish.replace_where import ReplaceWhere, plan_replace_where
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_parts import refuse_changes
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable
-from seqstore.store.schema.partitioning import Partition
-from seqstore.store.schema.partitions import checked as check_partitioning
-from seqstore.store.schema.partitions import partition_filter
+from seqstore.store.schema.partitioning import Partition, check_bounds
+from seqstore.store.schema.partitions import partition_filter, partitioned
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_OPERATION: Final = "DROP PARTITION"
+_DROP: Final = "DROP PARTITION"
+
+
+def add_partitions(
+    table: VersionedTable, partitions: Sequence[Partition], *, if_not_exists: bool = False
+) -> None:
+    """Declares partitions, all or none; partitions that other sessions declare meanwhile stay.
+
+    Args:
+        if_not_exists: skips partitions whose name is taken.
+
+    Raises:
+        InvalidInputError: the table is not partitioned, partitions overlap, or a bound does not fit.
+        AlreadyExistsError: a name is taken, and `if_not_exists` is False.
+    """
+    if if_not_exists and not _missing(table.schema, table.name, partitions):
+        return  # makes no version
+    alter(table, [_add(table.name, partitions, if_not_exists)])
+
+
+@schema_change
+def _add(schema: TableSchema, name: str, partitions: Sequence[Partition], if_not_exists: bool) -> Altered:
+    missing = _missing(schema, name, partitions)
+    if len(missing) < len(partitions) and not if_not_exists:
+        taken = next(partition.name for partition in partitions if partition not in missing)
+        raise AlreadyExistsError(f"Duplicate partition name {taken}", kind="partition_exists")
+    before = partitioned(schema, name)
+    after = check_bounds(schema.column, replace(before, partitions=(*before.partitions, *missing)))
+    changes = tuple(f"partition {partition.name} (added)" for partition in missing)
+    return Altered(replace(schema, partitioning=after), changes)
+
+
+def _missing(schema: TableSchema, name: str, partitions: Sequence[Partition]) -> list[Partition]:
+    taken = {partition.name.lower() for partition in partitioned(schema, name).partitions}
+    return [partition for partition in partitions if partition.name.lower() not in taken]
 
 
 def drop_partition(table: VersionedTable, partition: Partition) -> int:
@@ -68,34 +105,28 @@ def _put_version_without(
         raise HeadMoved
     before = table.loader.schema(tx, revision)
     require_writable(before.features)
-    after = _without(before, partition)
-    tx.put("schemas", records.schema_key(table.id, after.revision), after.to_record())
-    record = TransactionRecord(
-        tx.next_id("txn"), table.database_id, table.name, "", TransactionStatus.VISIBLE, _OPERATION, now_ms()
-    )
+    altered = _without(partition)(before)
     _, deleted, _ = plan.effects()
-    refuse_changes(before, table.name, _OPERATION, deleted)
-    commit_info = CommitInfo(
-        is_blind=False, read_version=version, changes=[f"partition {partition.name} (dropped)"]
-    )
+    refuse_changes(before, table.name, _DROP, deleted)
     write = TableWrite(
         table.id,
         table.name,
-        after.revision,
+        revision + 1,
         plan,
         metrics=VersionMetrics(rows_deleted=deleted),
-        commit_info=commit_info,
+        commit_info=CommitInfo(is_blind=False, read_version=version, changes=list(altered.changes)),
         is_cleared=True,
     )
-    put_version(tx, record, write, version + 1)
+    made = put_revision(tx, table, altered.schema, write, _DROP)
     failpoint.hit("publish.before_switch")
-    return version + 1
+    return made
 
 
-def _without(schema: TableSchema, partition: Partition) -> TableSchema:
+@schema_change
+def _without(schema: TableSchema, partition: Partition) -> Altered:
     partitioning = schema.partitioning
     left = tuple(p for p in partitioning.partitions if p.name != partition.name) if partitioning else ()
     if partitioning is None or len(left) == len(partitioning.partitions):
         raise NotFoundError(f"partition {partition.name!r} was dropped meanwhile", kind="unknown_partition")
-    checked = check_partitioning(schema, replace(partitioning, partitions=left))
-    return replace(schema, revision=schema.revision + 1, partitioning=checked)
+    after = check_bounds(schema.column, replace(partitioning, partitions=left))
+    return Altered(replace(schema, partitioning=after), (f"partition {partition.name} (dropped)",))
