@@ -29,8 +29,9 @@ from seqstore.loaders.spark.frame_types import frame_schema, is_kept
 from seqstore.loaders.spark.options import local_path
 from seqstore.loaders.spark.registration import register
 from seqstore.store import InvalidInputError, Store
-from seqstore.store.read.scan import Projection, scan_batches
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.scan import scan_batches
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, hidden_name
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.object_disk import ObjectDisk

@@ -56,7 +56,7 @@ from seqstore.store.catalog.app_ids import DUPLICATE
 from seqstore.store.catalog.transaction_record import check_label
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.maintenance.recovery import end_loads, ending
-from seqstore.store.read.scan import Projection
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.schema.partitions import any_partition_filter, partition_named, partitioned

@@ -56,7 +56,7 @@ from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.history.change_feed import CHANGE_TYPE, FEED_FIELDS
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.maintenance.recovery import begun_loads, end_loads, ending
-from seqstore.store.read.scan import Projection
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.segment.load_marker import StagingId
 

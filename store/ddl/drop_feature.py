@@ -24,7 +24,8 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.ddl.alter import PROPERTY_OF, Altered, alter, schema_change
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.maintenance.compaction import Compaction
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ import pyarrow as pa
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.version_record import read_hidden, read_version_record, version_records
-from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector, chain
@@ -155,9 +155,8 @@ def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]
 def _read(state: TableState, live: LiveSegment, place: _Place) -> _Write:
     names = [*state.schema.names, DELETE_SIGN, VERSION_COL]
     names += [SEQUENCE_COL] if state.schema.has_sequence else []
-    arrow = state.schema.arrow_of(names)
     positions = np.array([place.position], dtype=np.uint32)
-    row = take_columns(state.schema, live.segment, live.created, positions, names, arrow).to_pylist()[0]
+    row = live.take(positions, Projection(state.schema, tuple(names))).to_pylist()[0]
     sign, version, sequence = row.pop(DELETE_SIGN), row.pop(VERSION_COL), row.pop(SEQUENCE_COL, None)
     visible = {name: row[name] for name in (state.schema.key if sign else state.schema.names)}
     return _Write(version, sequence, sign, visible, [place])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
@@ -37,7 +37,8 @@ from seqstore.store.publish.publish import TableWrite, check_revision, put_versi
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.publish.winner_test import Plan
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.features import require_writable
 from seqstore.store.segment.stager import Stager
@@ -108,7 +109,7 @@ def optimize(
     def choose(state: TableState) -> list[LiveSegment]:
         chosen = list(state.segments.values())
         if where is not None:
-            chosen = [live for live in chosen if _may_match(live, state, where)]
+            chosen = [live for live in chosen if live.segment.matching(where, state.schema)]
         if full or names:
             return chosen
         return small_or_dirty(chosen, table.settings)
@@ -125,12 +126,6 @@ def purge(table: VersionedTable) -> CompactionResult:
     return Compaction(table, PURGE, choose).run()
 
 
-def _may_match(live: LiveSegment, state: TableState, where: pc.Expression) -> bool:
-    if not live.segment.meta.zones:
-        return True
-    return bool(live.segment.pruner(state.schema).matching(where))
-
-
 def purge_rule(table: VersionedTable, state: TableState) -> Purge:
     """Returns the rule for the tombstones of a state that may be removed now."""
     seconds = MaintenancePolicy.of(state.schema, table.settings).tombstone_retention_seconds
@@ -138,30 +133,24 @@ def purge_rule(table: VersionedTable, state: TableState) -> Purge:
         return tombstones.old_enough(tx, table.id, state.version, state.schema, now_ms(), seconds)
 
 
+@dataclass
 class Compaction:
     """One compaction of one table.
 
-    Args:
+    Attributes:
         operation: its name in the history.
         choose: returns the inputs, given the state at its start.
         order_by: columns of a Z-order.
         is_cancelled: called between parts.
     """
 
-    def __init__(
-        self,
-        table: VersionedTable,
-        operation: str,
-        choose: Callable[[TableState], list[LiveSegment]],
-        *,
-        order_by: Sequence[str] = (),
-        is_cancelled: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._table = table
-        self._operation = operation
-        self._choose = choose
-        self._order_by = order_by
-        self._is_cancelled = is_cancelled
+    table: VersionedTable
+    operation: str
+    choose: Callable[[TableState], list[LiveSegment]]
+    order_by: Sequence[str] = field(default=(), kw_only=True)
+    is_cancelled: Callable[[], bool] = field(default=lambda: False, kw_only=True)
+
+    def __post_init__(self) -> None:
         self._started = time.monotonic()
         self._lost = 0
 
@@ -171,19 +160,19 @@ class Compaction:
         Raises:
             ConflictError: see `optimize`.
         """
-        state, lease = self._table.hold()
+        state, lease = self.table.hold()
         require_writable(state.schema.features)
-        inputs = self._choose(state)
+        inputs = self.choose(state)
         read_version = state.version
         while inputs:
-            rule = purge_rule(self._table, state)
+            rule = purge_rule(self.table, state)
             merged = self.merge(state, inputs, rule)
             try:
                 return self.publish(state, merged, rule)
             except InputsDropped:
                 lease.release()
                 before = inputs
-                state, lease = self._table.hold()
+                state, lease = self.table.hold()
                 inputs = [
                     state.segments[state.slot_of[live.segment.meta.id]]
                     for live in inputs
@@ -196,11 +185,10 @@ class Compaction:
 
     def merge(self, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
         """Runs step 2."""
-        stager = Stager(
-            state.schema, self._table.loader.disk, self._table.loader.directory, self._table.settings
-        )
+        loader = self.table.loader
+        stager = Stager(state.schema, loader.disk, loader.directory, self.table.settings)
         merged = merge(
-            state, inputs, stager, order_by=self._order_by, purge=rule, is_cancelled=self._is_cancelled
+            state, inputs, stager, order_by=self.order_by, purge=rule, is_cancelled=self.is_cancelled
         )
         failpoint.hit("compaction.merged")
         return merged
@@ -213,13 +201,12 @@ class Compaction:
         """
         try:
             version = self._commit(state, merged, rule)
-        except CommitUnknownError:
-            raise
-        except BaseException:
-            remove_unpublished(self._table, merged.outputs)
+        except BaseException as error:
+            if not isinstance(error, CommitUnknownError):
+                remove_unpublished(self.table, merged.outputs)
             raise
         failpoint.hit("compaction.after_switch")
-        self._table.state()  # advances the handle at once
+        self.table.state()  # advances the handle at once
         return CompactionResult(
             version,
             segments_before=len(merged.inputs),
@@ -234,18 +221,15 @@ class Compaction:
         )
 
     def _commit(self, state: TableState, merged: Merged, rule: Purge) -> int:
-        write = self._write_for(self._table.state(), state, merged)
+        write = self._write_for(self.table.state(), state, merged)
 
-        def catch_up() -> None:
+        def catch_up(now: TableState) -> None:
             nonlocal write
-            now = self._table.state()
             if now.version != write.plan.version:
                 write = self._write_for(now, state, merged)
 
-        with self._table.catalog.write(catch_up) as tx:
-            now = self._table.advance(tx, None)
-            if now.version != write.plan.version:
-                write = self._write_for(now, state, merged)
+        with self.table.catalog.write(lambda: catch_up(self.table.state())) as tx:
+            catch_up(self.table.advance(tx, None))
             return self._put_version(tx, write, rule)
 
     def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
@@ -256,8 +240,8 @@ class Compaction:
             rows_total=merged.rows, bytes_written=merged.bytes_written, milliseconds=self._elapsed()
         )
         return TableWrite(
-            self._table.id,
-            self._table.name,
+            self.table.id,
+            self.table.name,
             state.schema.revision,
             plan,
             merged.outputs,
@@ -268,26 +252,18 @@ class Compaction:
 
     def _put_version(self, tx: CatalogTransaction, write: TableWrite, rule: Purge) -> int:
         """Writes the version within the writer lock; the plan must fit the head."""
-        transaction = TransactionRecord(
-            0,
-            self._table.database_id,
-            self._table.name,
-            "",
-            TransactionStatus.VISIBLE,
-            self._operation,
-            now_ms(),
-        )
+        transaction = unlabelled(self.table, self.operation)
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
         put_version(tx, transaction, write, head + 1)
         if rule.watermark is not None:
-            raise_watermark(tx, self._table.id, rule.schema, rule.watermark)
+            raise_watermark(tx, self.table.id, rule.schema, rule.watermark)
         failpoint.hit("compaction.before_switch")
         return head + 1
 
     def _refuse_broken_order(self, read_version: int, inputs: Sequence[LiveSegment], now: TableState) -> None:
-        if not self._order_by or not self._lost:
+        if not self.order_by or not self._lost:
             return
-        table = self._table
+        table = self.table
         with table.catalog.read() as tx:
             gone = [
                 tx.get("segments", segment_key(table.id, live.segment.meta.id))
@@ -302,17 +278,24 @@ class Compaction:
             if record is not None
         ]
         others = ", ".join(f"{committed_name(it)} committed version {it.version}" for it in committed)
-        current = CurrentTransaction(table.name, self._operation, read_version, now.schema.isolation_level)
+        current = CurrentTransaction(table.name, self.operation, read_version, now.schema.isolation_level)
         raise error_of(
             committed,
             current,
-            f"{current.opening} for ZORDER BY ({', '.join(self._order_by)}); {others} and rewrote "
+            f"{current.opening} for ZORDER BY ({', '.join(self.order_by)}); {others} and rewrote "
             f"{self._lost} of its segments {current.because(INPUT_REWRITTEN)}; run it again",
             kind=ConflictKind.DELETE_DELETE,
         )
 
     def _elapsed(self) -> int:
         return round((time.monotonic() - self._started) * 1000)
+
+
+def unlabelled(table: VersionedTable, operation: str) -> TransactionRecord:
+    """Returns the record of a version that no load made, which has no transaction of its own."""
+    return TransactionRecord(
+        0, table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
+    )
 
 
 def _bytes_of(inputs: Iterable[LiveSegment]) -> int:

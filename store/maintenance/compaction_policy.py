@@ -19,6 +19,7 @@ and one per `segment_rows` rows.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.publish.tombstones import Purge, group_sequences
-from seqstore.store.read.column_source import take_columns
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection, project
+from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
@@ -67,27 +69,22 @@ class MaintenancePolicy:
         """Returns the policy of a table; its properties override the settings."""
         given = schema.properties
         return cls(
-            is_automatic=bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
-            segments_max=int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
-            deleted_percent=int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
-            bytes_per_second=int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
-            version_retention_seconds=int(
-                given.get(props.VERSION_RETENTION, settings.version_retention_seconds)
-            ),
-            tombstone_retention_seconds=int(
-                given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)
-            ),
+            bool(settings.auto_compaction) and given.get(props.NO_AUTO_COMPACTION) != "true",
+            int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
+            int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
+            int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
+            int(given.get(props.VERSION_RETENTION, settings.version_retention_seconds)),
+            int(given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)),
         )
 
 
 def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
     """Returns the next inputs of the fast kind of compaction, empty when there is nothing to merge."""
     tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
-    rows = sum(live.segment.rows for live in tiny)
+    rows = sum([live.segment.rows for live in tiny])
     if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has delay no reader
-        leisure = _Leisure.of(state, policy)
-        largest = max(tiny, key=lambda live: live.segment.rows)
-        if leisure.has_come(largest, sum(live.deletes.hidden for live in tiny), rows):
+        dead = sum([live.deletes.hidden for live in tiny])
+        if _Leisure(state, policy).has_come(max(tiny, key=lambda live: live.segment.rows), dead, rows):
             return tiny
     return _smallest(tiny, policy.segments_max)
 
@@ -95,21 +92,26 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
 def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
     """Returns the next inputs of the slow kind: segments with most dead rows first, a limited number."""
     guards, small, dirty = [], [], []
-    leisure = _Leisure.of(state, policy)
+    leisure = _Leisure(state, policy)
     for live in state.segments.values():
+        dead, rows = live.deletes.hidden, live.segment.rows
         if _is_guard(live):
             guards.append(live)
         elif _is_tiny(live, settings):
             continue
-        elif _is_dirty(live, policy, settings) or leisure.has_come(
-            live, live.deletes.hidden, live.segment.rows
-        ):
+        elif (
+            dead >= settings.batch_rows_max and dead * 100 >= rows * policy.deleted_percent
+        ) or leisure.has_come(live, dead, rows):
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
     chosen = dirty + _smallest(small, policy.segments_max // 2)
+    if not chosen:
+        return _smallest(guards, policy.segments_max)
     chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
-    return _first(chosen, _SEGMENTS_AT_ONCE * settings.segment_rows) or _smallest(guards, policy.segments_max)
+    rows_so_far = itertools.accumulate(live.segment.rows for live in chosen)
+    count = sum(1 for rows in rows_so_far if rows <= _SEGMENTS_AT_ONCE * settings.segment_rows)
+    return chosen[: max(count, 1)]
 
 
 def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
@@ -122,10 +124,10 @@ def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[
         for live in segments
         if live.segment.meta.home == INLINE or live.deletes.hidden or _is_small(live, settings)
     ]
-    if len(chosen) == 1 and chosen[0].segment.meta.home != INLINE and not chosen[0].deletes.hidden:
-        return []
-    if all(_is_guard(live) for live in chosen) and len(chosen) < 2:
-        return []
+    if len(chosen) == 1:
+        only = chosen[0]
+        is_better = only.segment.meta.home == INLINE or only.deletes.hidden
+        return chosen if is_better and not _is_guard(only) else []
     return chosen
 
 
@@ -139,30 +141,18 @@ def _has_leaving(live: LiveSegment, purge: Purge) -> bool:
     segment = live.segment
     if not segment.meta.tombstones:
         return False
+    schema = purge.schema
+    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
+    names += [SEQUENCE_COL] if schema.has_sequence else []
     for number in range(segment.batches):
-        rows = _all_rows(live, number, purge.schema)
+        rows = pa.Table.from_batches([project(live, number, Projection(schema, tuple(names)))])
         signs = np.asarray(rows.column(DELETE_SIGN).combine_chunks()) == 1
         versions = np.asarray(rows.column(VERSION_COL).combine_chunks())
-        sequence = None
-        if purge.schema.sequence_type is not None:
-            sequence = SequenceVector.encode(
-                rows.column(SEQUENCE_COL).combine_chunks(), purge.schema.sequence_type
-            )
-        trial = Purge(purge.schema, purge.version, purge.horizon)
-        leaves, guards = trial.decide(signs, versions, sequence, rows)
+        trial = Purge(schema, purge.version, purge.horizon)
+        leaves, guards = trial.decide(signs, versions, SequenceVector.of_rows(rows, schema), rows)
         if leaves.any() or (guards.any() and not _is_guard(live)):
             return True
     return False
-
-
-def _all_rows(live: LiveSegment, number: int, schema: TableSchema) -> pa.Table:
-    """Returns the columns of one batch that decide on its tombstones."""
-    names = [DELETE_SIGN, VERSION_COL, *group_sequences(schema)]
-    names += [SEQUENCE_COL] if schema.has_sequence else []
-    first = number * live.segment.meta.batch_rows
-    last = min(first + live.segment.meta.batch_rows, live.segment.rows)
-    positions = np.arange(first, last, dtype=np.uint32)
-    return take_columns(schema, live.segment, live.created, positions, names, schema.arrow_of(names))
 
 
 def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
@@ -180,12 +170,6 @@ def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
     return chosen if len(chosen) > 1 else []
 
 
-def _first(segments: Sequence[LiveSegment], rows_max: int) -> list[LiveSegment]:
-    """Returns the leading segments that have so many rows together, at least one."""
-    rows = np.cumsum([live.segment.rows for live in segments])
-    return list(segments[: max(int(np.searchsorted(rows, rows_max, side="right")), 1)])
-
-
 def _is_small(live: LiveSegment, settings: Settings) -> bool:
     return live.deletes.live_count * 2 < settings.segment_rows
 
@@ -195,35 +179,32 @@ def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
     return live.segment.rows * 10 < settings.segment_rows
 
 
-def _is_dirty(live: LiveSegment, policy: MaintenancePolicy, settings: Settings) -> bool:
-    dead = live.deletes.hidden
-    return dead >= settings.batch_rows_max and dead * 100 >= live.segment.rows * policy.deleted_percent
-
-
-@dataclass(frozen=True)
 class _Leisure:
-    """Rule 4 for one state.
+    """Rule 4 for one state."""
 
-    Attributes:
-        before: a segment made before this moment is old enough.
-        share: one dead row of so many is worth a rewrite.
-    """
+    def __init__(self, state: TableState, policy: MaintenancePolicy) -> None:
+        self._state = state
+        self._policy = policy
 
-    before: float
-    share: int
+    @cached_property
+    def _limits(self) -> tuple[float, int]:
+        """The moment before which a segment was made to be old enough, and the share of dead rows.
 
-    @classmethod
-    def of(cls, state: TableState, policy: MaintenancePolicy) -> _Leisure:
-        metas = [live.segment.meta for live in state.segments.values()]
+        One dead row of so many is worth a rewrite.
+        """
+        metas = [live.segment.meta for live in self._state.segments.values()]
         size = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
-        seconds = max(size / max(policy.bytes_per_second, 1), _LEISURE_SECONDS_MIN)
+        seconds = max(size / max(self._policy.bytes_per_second, 1), _LEISURE_SECONDS_MIN)
         before = time.time() - seconds
         is_idle = all(made_at(meta.id) <= before for meta in metas)
-        return cls(before, _IDLE_SHARE if is_idle else _LEISURE_SHARE)
+        return before, _IDLE_SHARE if is_idle else _LEISURE_SHARE
 
     def has_come(self, live: LiveSegment, dead: int, rows: int) -> bool:
         """Returns whether a segment is old enough, and so many dead rows are worth a rewrite."""
-        return dead * self.share >= rows and made_at(live.segment.meta.id) <= self.before
+        if dead * _IDLE_SHARE < rows:  # the usual case, without a look at all segments
+            return False
+        before, share = self._limits
+        return dead * share >= rows and made_at(live.segment.meta.id) <= before
 
 
 def _is_guard(live: LiveSegment) -> bool:

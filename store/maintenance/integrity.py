@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.errors import StoreError
-from seqstore.store.read.table_state import LiveSegment, TableState
-from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.key_codes import encode_keys, is_exact
-from seqstore.store.segment.key_index import KeyIndex, Matches, Positions
+from seqstore.store.segment.key_index import KeyIndex, Matches
 from seqstore.store.segment.segment import INLINE, Segment
 from seqstore.store.segment.sequence import SequenceVector
 
@@ -52,14 +53,9 @@ def _check_segment(live: LiveSegment) -> Iterator[str]:
         yield f"segment {name}: expected {segment.meta.tombstones} tombstones, found {tombstones}"
     if live.deletes.rows != segment.rows:
         yield f"segment {name}: delete vector of {live.deletes.rows} rows for {segment.rows}"
-    yield from _check_index(segment, _fresh_index(segment), rows)
-
-
-def _fresh_index(segment: Segment) -> KeyIndex:
-    """Returns the index from its file, not the copy that a writer may have left in memory."""
-    if segment.meta.home == INLINE:
-        return segment.index
-    return segment.read_index()
+    # From the file, not the copy that a writer may have left in memory.
+    index = segment.index if segment.meta.home == INLINE else segment.read_index()
+    yield from _check_index(segment, index, rows)
 
 
 def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[str]:
@@ -78,43 +74,33 @@ def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[
         yield f"segment {name}: the key index has other codes than the rows"
     if bool((index.codes[1:] < index.codes[:-1]).any()):
         yield f"segment {name}: the key index is not ascending"
-    if index.sequence is not None and schema.sequence_type is not None:
-        source = SEQUENCE_COL if SEQUENCE_COL in segment.meta.hidden else schema.sequence_column
-        stored = SequenceVector.encode(rows.column(source).combine_chunks(), schema.sequence_type).take(
-            positions
-        )
+    sequence = SequenceVector.of_rows(rows, schema)
+    if index.sequence is not None and sequence is not None:
+        stored = sequence.take(positions)
         if stored.less(index.sequence).any() or index.sequence.less(stored).any():
             yield f"segment {name}: the key index has other sequences than the rows"
 
 
 def _check_unique(state: TableState) -> Iterator[str]:
     """Finds keys with two live rows; readers would see both."""
-    codes, slots, positions = [], [], []
+    codes, found = [], []
     for slot, live in state.segments.items():
-        index = live.segment.index
-        row_positions = index.row_positions(slice(None))
-        mask = live.deletes.is_live(row_positions)
-        codes.append(index.codes[mask])
-        positions.append(row_positions[mask])
-        slots.append(np.full(int(mask.sum()), slot, dtype=np.uint32))
+        positions = live.segment.index.row_positions(slice(None))
+        mask = live.deletes.is_live(positions)
+        codes.append(live.segment.index.codes[mask])
+        entries = np.flatnonzero(mask)
+        found.append(Matches(entries, np.full(len(entries), slot, np.uint32), positions[mask], None))
     if not codes:
         return
-    all_codes = np.concatenate(codes)
+    all_codes, rows = np.concatenate(codes), Matches.concatenate(found)
     order = np.argsort(all_codes, kind="stable")
     twice = np.flatnonzero(all_codes[order][1:] == all_codes[order][:-1])
     if not len(twice):
         return
-    all_slots, all_positions = np.concatenate(slots), np.concatenate(positions)
-    names = [column.name for column in state.schema.key_columns]
-    first = _rows(state, all_slots[order[twice]], all_positions[order[twice]], names)
-    second = _rows(state, all_slots[order[twice + 1]], all_positions[order[twice + 1]], names)
+    first, second = (state.take(rows.take(order[each]), state.schema.key) for each in (twice, twice + 1))
     same = np.ones(len(twice), dtype=np.bool_)
     if not is_exact(state.schema.key_columns):
         same = equal_keys(first.columns, None, second.columns, None)
     if same.any():
         example = first.slice(int(np.flatnonzero(same)[0]), 1).to_pylist()[0]
         yield f"{int(same.sum())} keys have two live rows, first {example}"
-
-
-def _rows(state: TableState, slots: Positions, positions: Positions, names: list[str]) -> pa.Table:
-    return state.take(Matches(np.arange(len(slots)), slots, positions, None), names)

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import TABLES
+from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, table_key
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.errors import CommitUnknownError, StoreError
@@ -45,10 +44,10 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values())):
-        dropped = [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
+        dropped = [f"{directory}/{name}" for name in _listed(disk, directory)]
         for name in dropped:
-            disk.delete(f"{directory}/{name}")
-        removed += [f"{directory}/{name}" for name in dropped]
+            disk.delete(name)
+        removed += dropped
     for table_id, directory in tables.items():
         removed += sweep_table(store_catalog, disk, table_id, directory)
     return removed
@@ -83,7 +82,12 @@ def sweep_table(
     if dry_run or not orphans:
         return orphans
     store_catalog.make_durable()
-    failed = [error for error in (_delete(disk, name) for name in orphans) if error is not None]
+    failed: list[StoreError | OSError] = []
+    for name in orphans:
+        try:
+            disk.delete(name)
+        except (StoreError, OSError) as error:
+            failed.append(error)  # the others are removed all the same
     if failed:
         raise failed[0]
     return orphans
@@ -166,23 +170,15 @@ def _unknown(store_catalog: Catalog, table_id: int, names: list[str]) -> list[st
     with store_catalog.read() as tx:
         kept = prepared_files(tx, table_id)
         unknown = [name for name in names if name not in kept and not is_known(tx, table_id, name)]
-        used = _file_ids(tx, table_id) if unknown else set()
+        # Vacuum has yet to delete the files of the trash.
+        used = file_ids(tx, table_id, "segments", "trash") if unknown else set()
     return [name for name in unknown if name.rpartition(".")[0] not in used]
 
 
-def _delete(disk: Disk, name: str) -> StoreError | OSError | None:
-    """Removes a file; returns its error, so that the caller can continue with the others."""
-    try:
-        disk.delete(name)
-    except (StoreError, OSError) as error:
-        return error
-    return None
-
-
-def _file_ids(tx: catalog.CatalogTransaction, table_id: int) -> set[str]:
-    """Returns the ids of files that a table's segments use, and of those that vacuum has yet to delete."""
+def file_ids(tx: CatalogTransaction, table_id: int, *databases: str) -> set[str]:
+    """Returns the ids of the files that segment records of a table use."""
     return {
         SegmentMeta.from_record(record["meta"]).file_id
-        for database in ("segments", "trash")
-        for _, record in tx.records(database, catalog.table_key(table_id))
+        for database in databases
+        for _, record in tx.records(database, table_key(table_id))
     }

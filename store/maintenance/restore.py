@@ -19,15 +19,20 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow.compute as pc
+
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
+from seqstore.store.maintenance.compaction import unlabelled
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_states import refuse_changes
-from seqstore.store.read.lost_rows import rows_lost
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.lookup import find
+from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import new_segment_id
@@ -62,70 +67,83 @@ def _publish(
     tx: CatalogTransaction, table: VersionedTable, now: TableState, state: TableState, started: float
 ) -> int:
     if now.schema.is_append_only:
-        refuse_changes(now.schema, table.name, OPERATION, rows_lost(now, state))
+        refuse_changes(now.schema, table.name, OPERATION, _rows_lost(now, state))
     staged: list[Segment] = []
     plan = Plan(now.version)
     for live in state.segments.values():
         if not live.deletes.live_count:
             continue
-        segment = _described_again(live)
+        old = live.segment
+        meta = replace(old.meta, id=new_segment_id(), file=old.meta.file_id, written=live.row_version)
+        segment = old.described_by(meta)
         staged.append(segment)
         if live.deletes.hidden:
             plan.own[segment.meta.id] = live.deletes.hidden_positions()
-    transaction = TransactionRecord(
-        0,
-        table.database_id,
-        table.name,
-        "",
-        TransactionStatus.VISIBLE,
-        f"{OPERATION} TO VERSION {state.version}",
-        now_ms(),
-    )
+    transaction = unlabelled(table, f"{OPERATION} TO VERSION {state.version}")
     metrics = VersionMetrics(
         rows_total=state.row_count,
         rows_deleted=now.row_count,
         milliseconds=round((time.monotonic() - started) * 1000),
     )
+    revision, info = _restored_schema(tx, table, now.schema, state.schema)
     write = TableWrite(
         table.id,
         table.name,
-        _restored_revision(tx, table, now.schema, state.schema),
+        revision,
         plan,
         staged,
         dropped=[live.segment.meta.id for live in now.segments.values()],
         metrics=metrics,
         restored=state.version,
-        commit_info=_schema_facts(now.schema, state.schema),
+        commit_info=info,
     )
     put_version(tx, transaction, write, now.version + 1)
     return now.version + 1
 
 
-def _restored_revision(
+def _restored_schema(
     tx: CatalogTransaction, table: VersionedTable, now: TableSchema, then: TableSchema
-) -> int:
-    """Runs step 4; returns the revision of the restored version."""
+) -> tuple[int, CommitInfo | None]:
+    """Runs step 4; returns the restored revision, and the commit info for loads that began under another."""
     if now.revision == then.revision:
-        return now.revision
+        return now.revision, None
     require_writable([*now.features, *then.features])
     unused = [*(column.id + 1 for column in now.columns), now.next_column_id, then.next_column_id]
     restored = replace(then, revision=now.revision + 1, next_column_id=max(unused))
     tx.put("schemas", catalog.schema_key(table.id, restored.revision), restored.to_record())
-    return restored.revision
-
-
-def _schema_facts(now: TableSchema, then: TableSchema) -> CommitInfo | None:
-    """Returns the commit info for loads that began under the earlier schema."""
-    if now.revision == then.revision:
-        return None
     added = [f"+{name}" for name in then.features if name not in now.features]
     removed = [f"-{name}" for name in now.features if name not in then.features]
     changes = [f"the schema (that of revision {then.revision} again)"]
-    return CommitInfo(is_blind=True, changes=changes, features=[*added, *removed])
+    return restored.revision, CommitInfo(is_blind=True, changes=changes, features=[*added, *removed])
 
 
-def _described_again(live: LiveSegment) -> Segment:
-    """Returns another description of a segment's files."""
-    old = live.segment
-    meta = replace(old.meta, id=new_segment_id(), file=old.meta.file_id, written=live.row_version)
-    return old.described_by(meta)
+def _rows_lost(now: TableState, then: TableState) -> int:
+    """Counts the rows of `now` that `then` lacks, or has as another version of the row.
+
+    A row is identified by its key and the version that wrote it. Live rows of a file that both versions use
+    need no look-up; rows of other files, such as a compaction's, are looked up by their keys.
+    """
+    known = {live.segment.meta.file_id: live for live in then.segments.values()}
+    return sum(
+        _lost_of(now, then, live, known.get(live.segment.meta.file_id)) for live in now.segments.values()
+    )
+
+
+def _lost_of(now: TableState, then: TableState, live: LiveSegment, same: LiveSegment | None) -> int:
+    positions = np.arange(live.segment.rows, dtype=np.uint32)
+    positions = positions[live.deletes.is_live(positions)]
+    if same is not None:
+        positions = positions[~same.deletes.is_live(positions)]
+    if not len(positions):
+        return 0
+    rows = live.take(positions, Projection(now.schema, (*now.schema.key, DELETE_SIGN, VERSION_COL)))
+    rows = rows.filter(pc.equal(rows.column(DELETE_SIGN), 0))
+    if not len(rows):
+        return 0
+    keys = [rows.column(name).combine_chunks() for name in now.schema.key]
+    entries, matches = find(then, keys)
+    found = then.take(matches, [DELETE_SIGN, VERSION_COL])
+    is_same = (found.column(DELETE_SIGN).to_numpy() == 0) & (
+        found.column(VERSION_COL).to_numpy() == rows.column(VERSION_COL).to_numpy()[entries]
+    )
+    return len(rows) - int(is_same.sum())

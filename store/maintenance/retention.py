@@ -20,7 +20,7 @@ A crash between the first two leaves trash, which the next vacuum finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_record import encode_hidden, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
-from seqstore.store.maintenance.recovery import sweep_table
+from seqstore.store.maintenance.recovery import file_ids, sweep_table
 from seqstore.store.runtime import failpoint
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
@@ -40,7 +40,7 @@ from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_BATCH: Final = 2_000  # records per transaction, so that loads wait briefly
+_BATCH: Final = 2_000  # records per transaction
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ def vacuum(
     leases = leases_of(table.catalog.data_dir)
     held = leases.held(table.id)
     with table.catalog.read() as tx:
-        newest, _ = catalog.head(tx, table.id, table.name)
+        newest, revision = catalog.head(tx, table.id, table.name)
         before = catalog.oldest_open(tx, table.id)
-        policy = MaintenancePolicy.of(
-            table.loader.schema(tx, catalog.head(tx, table.id, table.name)[1]), table.settings
-        )
-        seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
+        seconds = retention_seconds
+        if seconds is None:
+            policy = MaintenancePolicy.of(table.loader.schema(tx, revision), table.settings)
+            seconds = policy.version_retention_seconds
         first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
         oldest = max(min([first_open, *held]), catalog.oldest_readable(tx, table.id))
         doomed = _dropped_until(tx, table.id, oldest)
@@ -134,16 +134,26 @@ def _forget(
     with table.catalog.write() as tx:
         oldest = move_oldest(tx, table.id, min([oldest, *held_now()]))
         _forget_bitmaps(tx, table.id, oldest)
-    while doomed:
-        with table.catalog.write() as tx:
-            for key in doomed[:_BATCH]:
-                segment = tx.get("segments", key)
-                if segment is not None and 0 < segment["dropped"] <= oldest:
-                    tx.put("trash", key, segment)
-                    tx.delete("segments", key)
-                    tx.delete("inline", key)
-        doomed = doomed[_BATCH:]
+
+    def move_to_trash(tx: CatalogTransaction, key: bytes) -> None:
+        segment = tx.get("segments", key)
+        if segment is not None and 0 < segment["dropped"] <= oldest:
+            tx.put("trash", key, segment)
+            tx.delete("segments", key)
+            tx.delete("inline", key)
+
+    _in_batches(table, doomed, move_to_trash)
     _forget_versions(table, oldest)
+
+
+def _in_batches(
+    table: VersionedTable, keys: Sequence[bytes], change: Callable[[CatalogTransaction, bytes], None]
+) -> None:
+    """Changes records in transactions of bounded size, so that loads wait briefly."""
+    for start in range(0, len(keys), _BATCH):
+        with table.catalog.write() as tx:
+            for key in keys[start : start + _BATCH]:
+                change(tx, key)
 
 
 def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
@@ -183,21 +193,14 @@ def _forget_versions(table: VersionedTable, oldest: int) -> None:
             if int.from_bytes(key[8:]) >= oldest or record["time_ms"] >= before_ms:
                 break
             gone.append(key)
-    while gone:
-        with table.catalog.write() as tx:
-            for key in gone[:_BATCH]:
-                tx.delete("versions", key)
-        gone = gone[_BATCH:]
+    _in_batches(table, gone, lambda tx, key: tx.delete("versions", key))
 
 
 def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]:
     """Runs step 2; returns the deleted files, with their sizes."""
     with table.catalog.read() as tx:
         waiting = _trash(tx, table.id)
-        used = {
-            SegmentMeta.from_record(record["meta"]).file_id
-            for _, record in tx.records("segments", catalog.table_key(table.id))
-        }
+        used = file_ids(tx, table.id, "segments")
     ready = {
         key: record
         for key, record in waiting.items()
@@ -212,12 +215,7 @@ def _empty_trash(table: VersionedTable, held: set[int]) -> list[tuple[str, int]]
     for name, _ in files:
         table.loader.disk.delete(name)
         failpoint.hit("vacuum.deleted")
-    keys = sorted(ready)
-    while keys:
-        with table.catalog.write() as tx:
-            for key in keys[:_BATCH]:
-                tx.delete("trash", key)
-        keys = keys[_BATCH:]
+    _in_batches(table, sorted(ready), lambda tx, key: tx.delete("trash", key))
     return files
 
 

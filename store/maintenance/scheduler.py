@@ -28,7 +28,8 @@ from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, Compacti
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
 from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.maintenance.segment_merge import MergeCancelled
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.settings import Settings
@@ -50,10 +51,6 @@ class Work:
     name: str
     choose: Choose
 
-    def chosen(self, table: VersionedTable, state: TableState) -> list[LiveSegment]:
-        """Returns the segments to merge in a state of a table."""
-        return self.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
-
 
 TINY: Final = Work("tiny", choose_tiny)
 LARGE: Final = Work("large", choose_large)
@@ -70,16 +67,17 @@ def _compact(
     table: VersionedTable, work: Work, is_cancelled: Callable[[], bool]
 ) -> list[CompactionResult] | None:
     """Runs compactions; returns None when another process holds the lock."""
+
+    def choose(state: TableState) -> list[LiveSegment]:
+        return work.choose(state, MaintenancePolicy.of(state.schema, table.settings), table.settings)
+
     done: list[CompactionResult] = []
     with _alone(table, work) as is_alone:
         if not is_alone:
             return None
         while len(done) < _ROUNDS_MAX and not (done and is_cancelled()):
-            compaction = Compaction(
-                table, OPTIMIZE, lambda state: work.chosen(table, state), is_cancelled=is_cancelled
-            )
             try:
-                result = compaction.run()
+                result = Compaction(table, OPTIMIZE, choose, is_cancelled=is_cancelled).run()
             except MergeCancelled:
                 break
             if not result.made_version:
@@ -111,9 +109,7 @@ def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
 class Maintainer:
     """The lists of tables to maintain of one store handle, and the threads that process them.
 
-    Attributes:
-        last_failure: the last failure, empty if there was none.
-        compactions: the number of compactions that it made.
+    It counts its compactions and keeps its last failure, empty if there was none.
     """
 
     @internal

@@ -26,19 +26,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
-from seqstore.store.read.column_source import take_columns
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.key_index import KeyIndex, Positions
-from seqstore.store.segment.load_marker import new_segment_id
-from seqstore.store.segment.segment import Segment, SegmentContent, write_segment
+from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
+from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.segment.stager import Stager, key_order, rows_per_batch
+from seqstore.store.segment.stager import Stager, key_order
 from seqstore.store.types.column_types import empty_values
 
 _GONE: Final = -1
@@ -59,15 +58,15 @@ class Merged:
 
     Attributes:
         inputs: by segment id, as they were when the merge began.
-        outputs: new segments; their files are durable.
         places: segment id -> for each of its rows output number and position in one integer, -1 when the row
             was not copied.
+        outputs: new segments; their files are durable.
         rows: rows written.
     """
 
     inputs: dict[str, LiveSegment]
+    places: dict[str, Origins]
     outputs: list[Segment] = field(default_factory=list)
-    places: dict[str, Origins] = field(default_factory=dict)
     rows: int = 0
 
     def hidden_since(self, now: TableState) -> dict[str, Positions]:
@@ -99,22 +98,22 @@ def merge(
     inputs: Sequence[LiveSegment],
     stager: Stager,
     *,
-    order_by: Sequence[str] = (),
-    purge: Purge | None = None,
-    is_cancelled: Callable[[], bool] = lambda: False,
+    order_by: Sequence[str],
+    purge: Purge,
+    is_cancelled: Callable[[], bool],
 ) -> Merged:
     """Writes the live rows of some segments of a state as new ones; see the module.
 
     Args:
         stager: the place, schema and sizes of the outputs.
         order_by: columns of a Z-order curve; none means the stored order of loads.
-        purge: the rule for removable tombstones; None keeps all.
+        purge: the rule for removable tombstones.
         is_cancelled: called between parts.
 
     Raises:
         MergeCancelled: `is_cancelled` returned True.
     """
-    merging = _Merging(state, inputs, stager, tuple(order_by), purge)
+    merging = _Merging(state.schema, inputs, stager, order_by, purge)
     try:
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
@@ -130,13 +129,7 @@ def merge(
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one part in any order.
-
-    Attributes:
-        rows: stored columns.
-        codes: of each row.
-        inputs, positions: the input that a row is from, and its position there.
-    """
+    """Rows of one part in any order: stored columns, codes, and the input and place that each is from."""
 
     rows: pa.Table
     codes: Codes
@@ -149,29 +142,23 @@ class _Part:
         return _Part(table, self.codes[rows], self.inputs[rows], self.positions[rows])
 
 
+@dataclass
 class _Merging:
     """One run of `merge`."""
 
-    def __init__(
-        self,
-        state: TableState,
-        inputs: Sequence[LiveSegment],
-        stager: Stager,
-        order_by: tuple[str, ...],
-        purge: Purge | None,
-    ) -> None:
-        self.schema = state.schema
-        self.inputs = inputs
-        self.stager = stager
-        self.order_by = order_by
-        self.purge = purge
-        self.names = self._stored_names()
-        self.arrow = self.schema.arrow_of(self.names)
-        self.merged = Merged({live.segment.meta.id: live for live in inputs})
-        for live in inputs:
-            self.merged.places[live.segment.meta.id] = np.full(live.segment.rows, _GONE, dtype=np.int64)
+    schema: TableSchema
+    inputs: Sequence[LiveSegment]
+    stager: Stager
+    order_by: Sequence[str]
+    purge: Purge
 
-    def _stored_names(self) -> list[str]:
+    def __post_init__(self) -> None:
+        self.projection = Projection(self.schema, self._stored_names())
+        live_by_id = {live.segment.meta.id: live for live in self.inputs}
+        places = {name: np.full(live.segment.rows, _GONE, np.int64) for name, live in live_by_id.items()}
+        self.merged = Merged(live_by_id, places)
+
+    def _stored_names(self) -> tuple[str, ...]:
         """Returns the visible columns, then the hidden ones whose values may differ between rows."""
         names = list(self.schema.names)
         if any(live.segment.meta.tombstones for live in self.inputs):
@@ -183,7 +170,7 @@ class _Merging:
             names.append(SEQUENCE_COL)
         if self.schema.groups:
             names.append(GROUPS_COL)
-        return [*names, VERSION_COL]
+        return (*names, VERSION_COL)
 
     def parts(self) -> list[tuple[int, int]]:
         """Runs step 1: returns ranges [low, high) of codes."""
@@ -203,8 +190,8 @@ class _Merging:
         part = self._live_rows(low, high)
         if part is None:
             return
-        if self.purge is not None and DELETE_SIGN in self.names:
-            part, guards = self._without_tombstones(part, self.purge)
+        if DELETE_SIGN in self.projection.names:
+            part, guards = self._without_tombstones(part)
             self._write_part(guards, is_guard=True)
         self._write_part(part)
 
@@ -213,20 +200,17 @@ class _Merging:
             return
         part = part.take(np.argsort(part.codes, kind="stable"))
         order = None if is_guard else self._stored_order(part)
-        positions = None
-        if order is not None:
-            positions = np.empty(len(order), dtype=np.uint32)
-            positions[order] = np.arange(len(order), dtype=np.uint32)
+        positions = None if order is None else places_in(order)
         repeats = bool((part.codes[1:] == part.codes[:-1]).any())
-        index = KeyIndex(part.codes, positions, self._sequence(part.rows), repeats)
-        places = (
-            np.arange(len(part.codes), dtype=np.int64) if positions is None else positions.astype(np.int64)
-        )
+        index = KeyIndex(part.codes, positions, SequenceVector.of_rows(part.rows, self.schema), repeats)
+        places = index.row_positions(slice(None)).astype(np.int64)
         places += np.int64(len(self.merged.outputs)) << np.int64(_OUTPUT_SHIFT)
         for number, live in enumerate(self.inputs):
             mine = part.inputs == number
             self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
-        self._write(part.rows, index, order, is_guard=is_guard)
+        compression = "zstd" if is_guard else None
+        self.merged.outputs.append(self.stager.write(part.rows, index, order, compression=compression))
+        self.merged.rows += len(part.codes)
 
     def _live_rows(self, low: int, high: int) -> _Part | None:
         """Collects the live rows of all inputs in a range of codes."""
@@ -243,7 +227,7 @@ class _Merging:
             if index.positions is not None:  # ascending positions are read batch by batch, in place
                 order = np.argsort(at)
                 at, found = at[order], found[order]
-            tables.append(take_columns(self.schema, live.segment, live.created, at, self.names, self.arrow))
+            tables.append(live.take(at, self.projection))
             codes.append(found)
             positions.append(at)
             inputs.append(np.full(len(at), number, dtype=np.uint32))
@@ -252,7 +236,7 @@ class _Merging:
         rows = pa.concat_tables(tables).combine_chunks()
         return _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
 
-    def _without_tombstones(self, part: _Part, purge: Purge) -> tuple[_Part, _Part]:
+    def _without_tombstones(self, part: _Part) -> tuple[_Part, _Part]:
         """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards
         without values.
         """
@@ -261,7 +245,9 @@ class _Merging:
         if not signs.any():
             return part, part.take(nothing)
         versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
-        leaves, guards = purge.decide(signs, versions, self._sequence(part.rows), part.rows)
+        leaves, guards = self.purge.decide(
+            signs, versions, SequenceVector.of_rows(part.rows, self.schema), part.rows
+        )
         guarding = part.take(guards)
         rows = guarding.rows
         kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
@@ -272,18 +258,6 @@ class _Merging:
                 rows = rows.set_column(i, column, empty_values(column, len(rows)))
         return part.take(~(leaves | guards)), replace(guarding, rows=rows)
 
-    def _sequence_column(self, rows: pa.Table) -> pa.Array | None:
-        if self.schema.sequence_type is None:
-            return None
-        name = SEQUENCE_COL if SEQUENCE_COL in self.names else self.schema.sequence_column
-        return rows.column(name).combine_chunks()
-
-    def _sequence(self, rows: pa.Table) -> SequenceVector | None:
-        column = self._sequence_column(rows)
-        if column is None or self.schema.sequence_type is None:
-            return None
-        return SequenceVector.encode(column, self.schema.sequence_type)
-
     def _stored_order(self, part: _Part) -> npt.NDArray[np.intp] | None:
         """Runs step 4; returns None for the order of codes."""
         if self.order_by:
@@ -292,24 +266,3 @@ class _Merging:
             return None
         keys = [part.rows.column(column.name).combine_chunks() for column in self.schema.key_columns]
         return key_order(keys, self.schema)
-
-    def _write(
-        self, rows: pa.Table, index: KeyIndex, order: npt.NDArray[np.intp] | None, *, is_guard: bool
-    ) -> None:
-        tombstones = 0
-        if DELETE_SIGN in rows.schema.names:
-            tombstones = pc.sum(rows.column(DELETE_SIGN), min_count=0).as_py()
-            if not tombstones:
-                rows = rows.drop_columns([DELETE_SIGN])
-        stager = self.stager
-        meta = write_segment(
-            stager.disk,
-            stager.directory,
-            new_segment_id(),
-            SegmentContent(rows, index, tombstones, order),
-            self.schema,
-            batch_rows=rows_per_batch(rows.nbytes // len(rows), stager.settings),
-            compression="zstd" if is_guard else None,
-        )
-        self.merged.outputs.append(Segment(stager.disk, stager.directory, meta, self.schema))
-        self.merged.rows += len(rows)

@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.publish.winner_test import DELETED, UNSEEN, Plan, make_plan
-from seqstore.store.read.scan import Projection, batch_rows, live_rows, project, unpruned
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection, project
+from seqstore.store.read.scan import unpruned
+from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.delete_bitmap import DeleteVector
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.segment import Segment
@@ -91,11 +92,11 @@ def _going(
     live: LiveSegment, number: int, state: TableState, predicate: pc.Expression | None
 ) -> tuple[Positions, Effects]:
     """Returns the positions of the rows of a batch to remove, and the effect of each removal."""
-    rows = batch_rows(live, number)
-    going = _mask(live_rows(live, number, deleted=True), rows)
+    rows = live.batch_rows(number)
+    going = _mask(live.live_rows(number, deleted=True), rows)
     if predicate is not None:
         going &= _satisfying(live, number, state, predicate)
-    seen = _mask(live_rows(live, number, deleted=False), rows)
+    seen = _mask(live.live_rows(number, deleted=False), rows)
     at = np.flatnonzero(going)
     effects = np.where(seen[at], DELETED, UNSEEN).astype(np.uint8)
     return (at + number * live.segment.meta.batch_rows).astype(np.uint32), effects
@@ -111,8 +112,8 @@ def _mask(rows: pa.BooleanArray | None, count: int) -> npt.NDArray[np.bool_]:
 def _satisfying(
     live: LiveSegment, number: int, state: TableState, predicate: pc.Expression
 ) -> npt.NDArray[np.bool_]:
-    rows = batch_rows(live, number)
-    keys = project(live, number, rows, Projection(state.schema, state.schema.key))
+    rows = live.batch_rows(number)
+    keys = project(live, number, Projection(state.schema, state.schema.key))
     numbered = pa.table([*keys.columns, pa.array(np.arange(rows))], names=[*keys.schema.names, "__ROW__"])
     found: Any = numbered.filter(predicate).column("__ROW__").to_numpy()
     mask = np.zeros(rows, dtype=np.bool_)

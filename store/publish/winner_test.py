@@ -26,7 +26,8 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from seqstore.store.publish.tombstones import is_below
-from seqstore.store.read.table_state import LiveSegment, TableState, rows_by_slot
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState, rows_by_slot
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector

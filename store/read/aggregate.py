@@ -14,40 +14,29 @@ the found value: mostly one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.expressions.condition import Condition
-from seqstore.store.read.scan import (
-    LiveBatch,
-    Projection,
-    batch_rows,
-    chosen_rows,
-    live_rows,
-    project,
-    unpruned,
-)
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection, project
+from seqstore.store.read.scan import chosen_rows, unpruned
+from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.segment import INLINE
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """A batch that may contribute rows.
-
-    Attributes:
-        is_certain: zone maps prove that all its rows satisfy the conditions.
+class _Batch(NamedTuple):
+    """A batch that may contribute rows; `is_certain` if zone maps prove that all its rows satisfy the
+    conditions.
     """
 
-    asked: LiveBatch
+    live: LiveSegment
+    number: int
     is_certain: bool
-
-    @property
-    def rows(self) -> int:
-        return batch_rows(*self.asked)
 
 
 def count_rows(state: TableState, conditions: Sequence[Condition], *, deleted: bool = False) -> int:
@@ -58,14 +47,16 @@ def count_rows(state: TableState, conditions: Sequence[Condition], *, deleted: b
     """
     if not conditions and not deleted:
         return state.row_count
-    whole: dict[int, LiveSegment] = {}
+    total = 0
     rest: dict[int, LiveSegment] = {}
     for slot, live in state.segments.items():
-        (whole if all(_always(state, live, conditions)) else rest)[slot] = live
-    total = sum(live.deletes.live_count - (0 if deleted else live.live_tombstones) for live in whole.values())
+        if all(_always(state, live, conditions)):
+            total += live.deletes.live_count - (0 if deleted else live.live_tombstones)
+        else:
+            rest[slot] = live
     for batch in _batches(replace(state, segments=rest), conditions):
         mask = _chosen(state, batch, conditions, deleted=deleted)
-        total += batch.rows if mask is None else mask.true_count
+        total += batch.live.batch_rows(batch.number) if mask is None else mask.true_count
     return total
 
 
@@ -77,7 +68,7 @@ def has_bounds(state: TableState, column: str) -> bool:
     for live in state.segments.values():
         if live.segment.meta.home == INLINE or not live.deletes.live_count:
             continue
-        low, high, has_nulls = live.segment.bounds(state.schema).of(column)
+        low, high, has_nulls = live.segment.pruner(state.schema).bounds(column)
         if has_nulls.null_count or low.null_count != high.null_count:  # a cut text has the lower bound alone
             return False
     return True
@@ -97,15 +88,25 @@ def extreme(
     Args:
         column: one that has bounds, and no NaN.
     """
-    batches = list(_batches(state, conditions))
-    bounds = [_bound(state, batch, column, largest=largest) for batch in batches]
-    found = pa.scalar(None, Projection(state.schema, (column,)).arrow.field(0).type)
-    ranked = [(bound.as_py(), i) for i, bound in enumerate(bounds) if bound.is_valid]
-    for bound, i in sorted(ranked, reverse=largest):
+    projection = Projection(state.schema, (column,))
+    best_of = pc.max if largest else pc.min
+    ranked: list[tuple[Any, int, _Batch]] = []
+    for batch in _batches(state, conditions):
+        if batch.live.segment.meta.home == INLINE:
+            bound = best_of(project(batch.live, batch.number, projection).column(0))
+        else:
+            low, high, _ = batch.live.segment.pruner(state.schema).bounds(column)
+            bound = (high if largest else low)[batch.number]
+        if bound.is_valid:
+            ranked.append((bound.as_py(), len(ranked), batch))
+    found = pa.scalar(None, projection.arrow.field(0).type)
+    for bound, _, batch in sorted(ranked, reverse=largest):
         best = found.as_py()
         if best is not None and (bound <= best if largest else bound >= best):
             break
-        value = _extreme_within(state, batches[i], column, conditions, largest=largest, deleted=deleted)
+        mask = _chosen(state, batch, conditions, deleted=deleted)
+        values = project(batch.live, batch.number, projection).column(0)
+        value = best_of(values if mask is None else values.filter(mask))
         if value.is_valid and (best is None or (value.as_py() > best if largest else value.as_py() < best)):
             found = value
     return found
@@ -113,19 +114,19 @@ def extreme(
 
 def _batches(state: TableState, conditions: Sequence[Condition]) -> Iterator[_Batch]:
     parts = [condition.expression for condition in conditions]
-    predicate = reduce(lambda left, right: left & right, parts) if parts else None
     certain: dict[int, list[bool | None]] = {}
-    for live, number in unpruned(state, predicate):
+    for live, number in unpruned(state, reduce(and_, parts) if parts else None):
         if live.slot not in certain:
             certain[live.slot] = _always(state, live, conditions)
-        yield _Batch((live, number), bool(certain[live.slot][number]))
+        yield _Batch(live, number, bool(certain[live.slot][number]))
 
 
 def _always(state: TableState, live: LiveSegment, conditions: Sequence[Condition]) -> list[bool | None]:
-    bounds = live.segment.bounds(state.schema)
+    """Returns for each batch whether zone maps prove that every row satisfies the conditions."""
+    pruner = live.segment.pruner(state.schema)
     always = pa.repeat(pa.scalar(True), live.segment.batches)
     for condition in conditions:
-        always = pc.and_(always, condition.always_holds(*bounds.of(condition.column)))
+        always = pc.and_(always, condition.always_holds(*pruner.bounds(condition.column)))
     known: list[bool | None] = always.to_pylist()
     return known
 
@@ -134,34 +135,5 @@ def _chosen(
     state: TableState, batch: _Batch, conditions: Sequence[Condition], *, deleted: bool
 ) -> pa.BooleanArray | None:
     """Returns which rows of a batch count, None when all do."""
-    live, number = batch.asked
-    if batch.is_certain:
-        return live_rows(live, number, deleted=deleted)
-    return chosen_rows(live, number, state.schema, conditions, deleted=deleted)
-
-
-def _bound(state: TableState, batch: _Batch, column: str, *, largest: bool) -> pa.Scalar:
-    """Returns the best value that a batch may have, NULL when it has none."""
-    live, number = batch.asked
-    if live.segment.meta.home == INLINE:
-        values = project(live, number, batch.rows, Projection(state.schema, (column,))).column(0)
-        return (pc.max if largest else pc.min)(values)
-    low, high, _ = live.segment.bounds(state.schema).of(column)
-    return (high if largest else low)[number]
-
-
-def _extreme_within(
-    state: TableState,
-    batch: _Batch,
-    column: str,
-    conditions: Sequence[Condition],
-    *,
-    largest: bool,
-    deleted: bool,
-) -> pa.Scalar:
-    live, number = batch.asked
-    mask = _chosen(state, batch, conditions, deleted=deleted)
-    values = project(live, number, batch.rows, Projection(state.schema, (column,))).column(0)
-    if mask is not None:
-        values = values.filter(mask)
-    return (pc.max if largest else pc.min)(values)
+    wanted = () if batch.is_certain else conditions
+    return chosen_rows(batch.live, batch.number, state.schema, wanted, deleted=deleted)

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.read.column_source import take_columns
-from seqstore.store.read.scan import Projection
-from seqstore.store.read.table_state import TableState, rows_by_slot
+from seqstore.store.read.live_segment import Projection
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import argsort_codes, equal_keys
 from seqstore.store.segment.key_codes import encode_keys, is_exact
@@ -43,41 +41,11 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
     if not len(arrays[0]):
         return projection.arrow.empty_table()
     probe_keys, matches = find(state, arrays)
-    arrow = projection.arrow
-    found = [
-        _take_slot(state, group, probe_keys, matches, projection, deleted=deleted)
-        for group in rows_by_slot(matches.slots)
-    ]
-    if not found:
-        return arrow.empty_table()
-    parts, orders = [table for table, _ in found], [rows for _, rows in found]
-    if len(parts) == 1 and len(orders[0]) == 1:
-        return parts[0]
-    order = np.argsort(np.concatenate(orders), kind="stable")
-    return pa.concat_tables(parts).combine_chunks().take(pa.array(order))
-
-
-def _take_slot(
-    state: TableState,
-    group: tuple[int, npt.NDArray[np.intp]],
-    probe_keys: npt.NDArray[np.intp],
-    matches: Matches,
-    projection: Projection,
-    *,
-    deleted: bool,
-) -> tuple[pa.Table, npt.NDArray[np.intp]]:
-    """Returns the rows found in one segment, and the given key of each."""
-    slot, rows = group
-    live = state.segments[slot]
-    positions = matches.positions[rows]
-    if live.segment.meta.tombstones and not deleted:
-        signs = live.segment.take(positions, [DELETE_SIGN]).column(0)
-        alive = np.asarray(pc.equal(signs, 0).combine_chunks())
-        rows, positions = rows[alive], positions[alive]
-    taken = take_columns(
-        state.schema, live.segment, live.created, positions, projection.names, projection.arrow
-    )
-    return taken, probe_keys[rows]
+    slots = set(matches.slots.tolist())
+    if not deleted and any(state.segments[slot].segment.meta.tombstones for slot in slots):
+        alive = state.take(matches, [DELETE_SIGN]).column(0).to_numpy() == 0
+        probe_keys, matches = probe_keys[alive], matches.take(alive)
+    return state.rows(matches, projection, probe_keys)
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
@@ -115,13 +83,17 @@ def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
 
 
 def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
-    """Returns the live rows of some keys: for each match the row number of its key, and the match."""
+    """Returns the live rows of some keys: for each match the row number of its key, and the match.
+
+    Matches have no sequences.
+    """
     key_columns = state.schema.key_columns
     codes = encode_keys(arrays, key_columns)
+    exact = is_exact(key_columns)
     order = argsort_codes(codes)
-    matches = state.probe(codes[order])
+    matches = state.probe(codes[order], with_sequence=False)
     probe_keys = order[matches.probe_keys]
-    if len(matches) and not is_exact(key_columns):
+    if not exact and len(matches):
         stored = state.take(matches, [column.name for column in key_columns])
         same = equal_keys(arrays, probe_keys, stored.columns, None)
         probe_keys, matches = probe_keys[same], matches.take(same)

@@ -1,5 +1,7 @@
 """Batches in place with a mark on the rows that count, for DuckDB, which filters in any case.
 
+A copy of the counting rows of every batch costs more than all rows with one bit each, unless few are wanted:
+
 1. Batches that zone maps rule out are skipped first.
 2. Columns are delivered as they are stored, hidden rows included. Texts by which a query groups are delivered
    as codes, if each value occurs in many rows.
@@ -15,11 +17,10 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.expressions.condition import Condition
-from seqstore.store.read.column_source import column_source
+from seqstore.store.read.live_segment import LiveSegment, Projection, column_source, project
 from seqstore.store.read.read_ahead import read_ahead
 from seqstore.store.read.row_filter import rows_where
-from seqstore.store.read.scan import FEW_ROWS, LiveBatch, Projection, batch_rows, chosen_rows, project
-from seqstore.store.read.table_state import LiveSegment
+from seqstore.store.read.scan import FEW_ROWS, LiveBatch, chosen_rows
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dictionaries import ENCODED, encoded, is_encoded, is_worth_it, widened
 
@@ -31,9 +32,6 @@ LIVE: Final = "__LIVE__"
 
 class MarkedScan:
     """Batches in place, with a column that marks the rows that count and satisfy some conditions.
-
-    For readers that filter in any case: a copy of the counting rows of every batch costs more than all rows
-    with one bit each, unless few of them are wanted.
 
     Args:
         grouped: columns by which the reader groups. Texts among them are delivered as codes, if that pays.
@@ -58,17 +56,15 @@ class MarkedScan:
         self.is_marked = bool(conditions) or any(
             live.deletes.hidden or (live.segment.meta.tombstones and not deleted) for live, _ in batches
         )
-        self.schema = projection.arrow
         self._encoded = [
             name
             for name in dict.fromkeys(grouped)
             if name in projection.names and is_worth_encoding(batches, projection.schema, name)
         ]
-        for name in self._encoded:
-            place = self.schema.get_field_index(name)
-            self.schema = self.schema.set(place, self.schema.field(place).with_type(ENCODED))
+        kinds = dict.fromkeys(self._encoded, ENCODED)
+        self.schema = pa.schema([f.with_type(kinds.get(f.name, f.type)) for f in projection.arrow])
         self._plain = Projection(
-            projection.schema, tuple(name for name in projection.names if name not in self._encoded)
+            projection.schema, tuple([name for name in projection.names if name not in kinds])
         )
         numbers = all(is_number(field.type) for field in self.schema)
         self._copied_from = _NUMBERS_COPIED_FROM if numbers else _COPIED_FROM
@@ -82,7 +78,7 @@ class MarkedScan:
 
     def _takes_work(self, asked: LiveBatch) -> bool:
         live, number = asked
-        if batch_rows(live, number) <= FEW_ROWS:
+        if live.batch_rows(number) <= FEW_ROWS:
             return False
         if self._conditions or not live.segment.is_at_hand(number):
             return True
@@ -91,24 +87,22 @@ class MarkedScan:
 
     def _columns(self, live: LiveSegment, number: int) -> pa.RecordBatch:
         """Returns a batch as it is stored, hidden rows included."""
-        rows = batch_rows(live, number)
         if not self._encoded:
-            return project(live, number, rows, self._projection)
+            return project(live, number, self._projection)
         found = {name: _encoded_column(self._projection.schema, live, number, name) for name in self._encoded}
         if self._plain.names:
-            plain = project(live, number, rows, self._plain)
+            plain = project(live, number, self._plain)
             found |= dict(zip(self._plain.names, plain.columns, strict=True))
         names = self._projection.names
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
 
     def _read(self, asked: LiveBatch) -> pa.RecordBatch:
         live, number = asked
-        rows = batch_rows(live, number)
         batch = self._columns(live, number)
         if not self.is_marked:
             return self._of_one_type(batch.columns) if self._encoded else batch
         mask = chosen_rows(live, number, self._projection.schema, self._conditions, deleted=self._deleted)
-        if mask is not None and self._conditions and mask.true_count * self._copied_from <= rows:
+        if mask is not None and self._conditions and mask.true_count * self._copied_from <= batch.num_rows:
             batch, mask = rows_where(batch, mask), None
         marks = pa.repeat(pa.scalar(True), batch.num_rows) if mask is None else mask
         return self._of_one_type([*batch.columns, marks])
@@ -126,7 +120,7 @@ def is_worth_encoding(batches: Iterable[LiveBatch], schema: TableSchema, name: s
     """Returns whether a column holds texts whose codes pay off, judged by the first larger batch."""
     if schema.arrow_of([name]).field(0).type != pa.string():
         return False
-    first = next((asked for asked in batches if batch_rows(*asked) > FEW_ROWS), None)
+    first = next(((live, i) for live, i in batches if live.batch_rows(i) > FEW_ROWS), None)
     return first is not None and is_worth_it(_encoded_column(schema, *first, name))
 
 
@@ -134,8 +128,7 @@ def _encoded_column(schema: TableSchema, live: LiveSegment, number: int, name: s
     source = column_source(schema, live.segment, name)
     if source is not None:
         return encoded(live.segment, number, source)
-    rows = batch_rows(live, number)
-    return project(live, number, rows, Projection(schema, (name,))).column(0).dictionary_encode()
+    return project(live, number, Projection(schema, (name,))).column(0).dictionary_encode()
 
 
 def is_number(kind: pa.DataType) -> bool:

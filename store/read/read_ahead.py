@@ -26,32 +26,23 @@ def read_ahead(
     takes_work: Callable[[_Task], bool],
 ) -> Iterator[pa.RecordBatch]:
     """Yields the result of `read` for each task, without empty batches."""
-    if not tasks:
-        return
-    yield from _non_empty(read(tasks[0]))
-    if not any(takes_work(task) for task in tasks[1:]):
-        for task in tasks[1:]:
-            yield from _non_empty(read(task))
-        return
-    threads = pool()
     pending: deque[Callable[[], pa.RecordBatch]] = deque()
     futures: deque[Future[pa.RecordBatch]] = deque(maxlen=_AHEAD)
     try:
-        for task in tasks[1:]:
-            if takes_work(task):
-                futures.append(threads.submit(read, task))
+        for number, task in enumerate(tasks):
+            if number and takes_work(task):
+                futures.append(pool().submit(read, task))
                 pending.append(futures[-1].result)
             else:
                 pending.append(partial(read, task))
-            if len(pending) >= _AHEAD:
-                yield from _non_empty(pending.popleft()())
+            if not number or len(pending) >= _AHEAD:
+                batch = pending.popleft()()
+                if batch.num_rows:
+                    yield batch
         while pending:
-            yield from _non_empty(pending.popleft()())
+            batch = pending.popleft()()
+            if batch.num_rows:
+                yield batch
     finally:
         for future in futures:
             future.cancel()
-
-
-def _non_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows:
-        yield batch

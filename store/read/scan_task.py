@@ -11,15 +11,17 @@ never the catalog. Planning, in the process that has the catalog:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from seqstore.store.read.scan import LiveBatch, Projection, scan_batches, unpruned
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment, Projection
+from seqstore.store.read.scan import LiveBatch, scan_batches, unpruned
+from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import DeleteVector, bitmap_of, positions_of
 from seqstore.store.segment.disk import Disk
@@ -63,9 +65,7 @@ class ScanTask:
 
     Attributes:
         disk, directory: the place of the segment files.
-        projection: columns to read.
-        filter: as in `Snapshot.scan`.
-        deleted: return tombstones too.
+        projection, filter, deleted: as in `Snapshot.scan`.
         slices: the batches to read.
     """
 
@@ -107,19 +107,15 @@ def plan_scan(
     rows_per_task: int,
 ) -> list[ScanTask]:
     """Cuts a state into tasks; see the module. Together they return the rows of `scan`."""
-    tasks: list[ScanTask] = []
-    chosen: list[SegmentSlice] = []
-    empty = ScanTask(disk, directory, projection, predicate, deleted, ())
+    shares: list[list[SegmentSlice]] = []
     rows = 0
     for piece in _slices(unpruned(state, predicate), rows_per_task):
-        if chosen and rows + piece.rows > rows_per_task:
-            tasks.append(replace(empty, slices=tuple(chosen)))
-            chosen, rows = [], 0
-        chosen.append(piece)
+        if not shares or rows + piece.rows > rows_per_task:
+            shares.append([])
+            rows = 0
+        shares[-1].append(piece)
         rows += piece.rows
-    if chosen:
-        tasks.append(replace(empty, slices=tuple(chosen)))
-    return tasks
+    return [ScanTask(disk, directory, projection, predicate, deleted, tuple(share)) for share in shares]
 
 
 def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[SegmentSlice]:
@@ -127,28 +123,17 @@ def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[Segmen
 
     A segment of exactly so many rows is one piece, and not one piece and a rest of a few rows.
     """
-    start = 0
-    while start < len(batches):
-        live = batches[start][0]
-        most = -(-rows_per_task // max(live.segment.meta.batch_rows, 1))
-        end = start
-        while end < len(batches) and batches[end][0] is live and end - start < most:
-            end += 1
-        numbers = tuple(number for _, number in batches[start:end])
-        yield _slice(live, numbers)
-        start = end
-
-
-def _slice(live: LiveSegment, numbers: tuple[int, ...]) -> SegmentSlice:
-    segment = live.segment
-    low, high = numbers[0] * segment.meta.batch_rows, (numbers[-1] + 1) * segment.meta.batch_rows
-    hidden = live.deletes.hidden_positions()
-    within = hidden[(hidden >= low) & (hidden < high)]
-    return SegmentSlice(
-        segment.meta,
-        segment.schema,
-        bytes(segment.payload) if segment.payload is not None else None,
-        live.created,
-        bitmap_of(within).serialize(),
-        numbers,
-    )
+    for _, group in itertools.groupby(batches, key=lambda batch: batch[0].slot):
+        asked = list(group)
+        live, _ = asked[0]
+        segment = live.segment
+        most = -(-rows_per_task // max(segment.meta.batch_rows, 1))
+        hidden = live.deletes.hidden_positions()
+        for start in range(0, len(asked), most):
+            numbers = tuple(number for _, number in asked[start : start + most])
+            low = numbers[0] * segment.meta.batch_rows
+            high = (numbers[-1] + 1) * segment.meta.batch_rows
+            within = hidden[(hidden >= low) & (hidden < high)]
+            payload = bytes(segment.payload) if segment.payload is not None else None
+            marks = bitmap_of(within).serialize()
+            yield SegmentSlice(segment.meta, segment.schema, payload, live.created, marks, numbers)

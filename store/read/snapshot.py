@@ -13,9 +13,10 @@ from seqstore.store.catalog.leases import Lease
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.aggregate import count_rows, extreme, has_bounds
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
-from seqstore.store.read.scan import Projection, ScanMetrics, scan_metrics, scan_state, unpruned
+from seqstore.store.read.scan import ScanMetrics, scan_batches, scan_metrics, unpruned
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
@@ -24,12 +25,7 @@ _LARGEINT_DIGITS: Final = 39
 
 
 class Snapshot:
-    """Reads one version; made by `Table.snapshot`.
-
-    Attributes:
-        version: its table version.
-        schema: the schema of that version.
-    """
+    """Reads one version; made by `Table.snapshot`."""
 
     @internal
     def __init__(self, state: TableState, lease: Lease | None = None) -> None:
@@ -69,7 +65,8 @@ class Snapshot:
             CorruptionError: stored bytes are wrong (raised while reading).
         """
         projection = Projection.of(self.schema, columns, hidden=hidden)
-        rows = scan_state(self._state, projection, filter, conditions, deleted=deleted)
+        batches = unpruned(self._state, filter)
+        rows = scan_batches(batches, projection, filter, conditions, deleted=deleted)
         return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
     @internal

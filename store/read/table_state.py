@@ -16,66 +16,30 @@ One short transaction reads the catalog; segment files are opened later, when ro
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.horizon import read_watermark
 from seqstore.store.catalog.version_record import VersionRecord, read_hidden, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
-from seqstore.store.read.column_source import take_columns
+from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.runtime.workers import map_all
-from seqstore.store.schema.column import DELETE_SIGN
+from seqstore.store.runtime.workers import pool
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes
-from seqstore.store.segment.key_index import KeyIndex, Matches, Positions, Run, merge_runs, probe_runs
+from seqstore.store.segment.key_index import Matches, Positions, Rows, Run, merge_runs, places_in, probe_runs
 from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
 from seqstore.store.segment.sequence import SequenceVector
 
 _PARALLEL_ROWS: Final = 10_000
-
-
-@dataclass(frozen=True)
-class LiveSegment:
-    """A segment as one version sees it.
-
-    Attributes:
-        slot: its number within the state; matches refer to segments by it.
-        created: the version that added it.
-    """
-
-    slot: int
-    segment: Segment
-    created: int
-    deletes: DeleteVector
-
-    @property
-    def row_version(self) -> int:
-        """The version of its rows, where they do not store their own."""
-        return self.segment.meta.written or self.created
-
-    @cached_property
-    def live_tombstones(self) -> int:
-        """The number of live tombstones."""
-        if not self.segment.meta.tombstones:
-            return 0
-        total = 0
-        for i in range(self.segment.batches):
-            signs = self.segment.batch(i, [DELETE_SIGN]).column(0)
-            mask = self.deletes.live_mask(i * self.segment.meta.batch_rows, len(signs))
-            live = signs if mask is None else signs.filter(mask)
-            total += pc.sum(live, min_count=0).as_py()
-        return total
 
 
 @dataclass(frozen=True)
@@ -105,22 +69,20 @@ class TableState:
 
         Runs without a live row are omitted. Opens key indexes.
         """
-        prior = (run for run in self.prior_runs if any(map(self._has_live, run.members)))
-        fresh = (Run(self._index(slot), slot) for slot in self.fresh if self._has_live(slot))
+        prior = [run for run in self.prior_runs if any(map(self._has_live, run.members))]
+        fresh = [self._run(slot) for slot in self.fresh if self._has_live(slot)]
         return merge_runs((*prior, *fresh), self.is_live)
 
     def _has_live(self, slot: int) -> bool:
         live = self.segments.get(slot)
         return live is not None and live.deletes.live_count > 0
 
-    def _index(self, slot: int) -> KeyIndex:
-        """Returns a segment's key index; one older than the table's sequence has NULL for every row (SD10,
-        SD11).
-        """
+    def _run(self, slot: int) -> Run:
+        """Returns the run of a segment; one older than the sequence has NULL for every row (SD10, SD11)."""
         index = self.segments[slot].segment.index
-        if not self.schema.has_sequence or index.sequence is not None:
-            return index
-        return replace(index, sequence=SequenceVector.nulls(len(index)))
+        if self.schema.has_sequence and index.sequence is None:
+            index = replace(index, sequence=SequenceVector.nulls(len(index)))
+        return Run(index, slot)
 
     @cached_property
     def slot_of(self) -> dict[str, int]:
@@ -142,12 +104,15 @@ class TableState:
             result[rows] = live.deletes.is_live(positions[rows]) if live else False
         return result
 
-    def probe(self, codes: Codes) -> Matches:
+    def probe(self, codes: Codes, *, with_sequence: bool = True) -> Matches:
         """Returns live rows, tombstones included, whose key code is among some ascending codes.
 
         Equal codes of hashed keys are candidates only; compare the keys.
+
+        Args:
+            with_sequence: the matches have the rows' sequences, in tables with one.
         """
-        found = probe_runs(self.runs, codes, with_sequence=self.schema.has_sequence)
+        found = probe_runs(self.runs, codes, with_sequence=with_sequence and self.schema.has_sequence)
         if not len(found):
             return found
         live = self.is_live(found.slots, found.positions)
@@ -155,15 +120,15 @@ class TableState:
 
     def since(self, before: TableState) -> TableState:
         """Returns this version with only those segments that an earlier state does not have."""
-        fresh = tuple(slot for slot in self.segments if slot not in before.segments)
-        segments = {slot: self.segments[slot] for slot in fresh}
-        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+        return self._with_only([slot for slot in self.segments if slot not in before.segments])
 
     def arrived_after(self, version: int) -> TableState:
         """Returns this version with only those segments that were added after an earlier one."""
-        fresh = tuple(slot for slot, live in self.segments.items() if live.created > version)
-        segments = {slot: self.segments[slot] for slot in fresh}
-        return replace(self, segments=segments, prior_runs=(), fresh=fresh)
+        return self._with_only([slot for slot, live in self.segments.items() if live.created > version])
+
+    def _with_only(self, slots: Sequence[int]) -> TableState:
+        segments = {slot: self.segments[slot] for slot in slots}
+        return replace(self, segments=segments, prior_runs=(), fresh=tuple(slots))
 
     def after_load(
         self, version: int, staged: Sequence[Segment], hidden: Mapping[str, Positions]
@@ -175,8 +140,7 @@ class TableState:
         """
         segments = dict(self.segments)
         slot_of = dict(self.slot_of)
-        added = range(self.next_slot, self.next_slot + len(staged))
-        for slot, segment in zip(added, staged, strict=True):
+        for slot, segment in enumerate(staged, self.next_slot):
             segments[slot] = LiveSegment(slot, segment, version, DeleteVector(segment.rows))
             slot_of[segment.meta.id] = slot
         for segment_id, positions in hidden.items():
@@ -184,34 +148,38 @@ class TableState:
             live = segments[slot]
             deletes = live.deletes.hide(positions, all_live=True)
             segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
-        return _grown(self, version, self.schema, segments, slot_of, added)
+        next_slot = self.next_slot + len(staged)
+        return _grown(self, version, self.schema, segments, slot_of, next_slot, self.replaced)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
-        """Returns columns of matched rows, hidden ones too, by this state's names; in the order of the
-        matches.
+        """Returns columns of matched rows, hidden ones too, by this state's names; see `rows`."""
+        return self.rows(matches, Projection(self.schema, tuple(names)))
+
+    def rows(self, matches: Matches, projection: Projection, order_by: Rows | None = None) -> pa.Table:
+        """Returns the projection's columns of matched rows.
+
+        Args:
+            order_by: a number for each match, by which rows are ordered; None for the order of the matches.
         """
-        arrow = self.schema.arrow_of(names)
-        groups = list(rows_by_slot(matches.slots))
+        groups = rows_by_slot(matches.slots)
         if not groups:
-            return arrow.empty_table()
-        if len(groups) > 1:  # restored to the order of the matches once, at the end
+            return projection.arrow.empty_table()
+        if len(groups) == 1:
+            taken, order = self.segments[groups[0][0]].take(matches.positions, projection), groups[0][1]
+        else:  # ascending positions are read batch by batch; the order is restored once, at the end
             groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
 
-        def take_slot(group: tuple[int, npt.NDArray[np.intp]]) -> pa.Table:
-            slot, rows = group
-            live = self.segments[slot]
-            positions = matches.positions[rows]
-            return take_columns(self.schema, live.segment, live.created, positions, names, arrow)
+            def take_slot(group: tuple[int, Rows]) -> pa.Table:
+                return self.segments[group[0]].take(matches.positions[group[1]], projection)
 
-        parts = map_all(take_slot, groups, worth_it=len(matches) >= _PARALLEL_ROWS)
-        if len(parts) == 1:
-            return parts[0]
-        order = np.concatenate([rows for _, rows in groups])
-        if (order[1:] > order[:-1]).all():  # the matches were ordered by slot
-            return pa.concat_tables(parts).combine_chunks()
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+            large = len(matches) >= _PARALLEL_ROWS
+            parts = list(pool().map(take_slot, groups) if large else map(take_slot, groups))
+            taken, order = pa.concat_tables(parts).combine_chunks(), np.concatenate([r for _, r in groups])
+        wanted = order if order_by is None else order_by[order]
+        if (wanted[1:] >= wanted[:-1]).all():
+            return taken
+        back = places_in(order) if order_by is None else np.argsort(wanted, kind="stable")
+        return taken.take(pa.array(back))
 
 
 def _grown(
@@ -220,48 +188,45 @@ def _grown(
     schema: TableSchema,
     segments: Mapping[int, LiveSegment],
     slot_of: dict[str, int],
-    added: Sequence[int],
+    next_slot: int,
+    replaced: int,
 ) -> TableState:
     """Returns a later state with all the segments of an earlier one and some more; existing runs are kept."""
+    added = range(state.next_slot, next_slot)
     prior, fresh = state.prior_runs, (*state.fresh, *added)
     if "runs" in state.__dict__:
         prior, fresh = state.runs, tuple(added)
     grown = TableState(
-        state.table_id,
-        version,
-        schema,
-        segments,
-        prior,
-        fresh,
-        state.next_slot + len(added),
-        state.replaced,
-        state.watermark,
+        state.table_id, version, schema, segments, prior, fresh, next_slot, replaced, state.watermark
     )
     grown.__dict__["slot_of"] = slot_of  # already known, and costs a walk over the segments
     return grown
 
 
-def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
+def _hide(segments: dict[int, LiveSegment], slot_of: Mapping[str, int], hidden: HiddenRows) -> None:
+    """Hides rows in the delete vectors of those segments that are there."""
+    for segment_id, rows in hidden.items():
+        slot = slot_of.get(segment_id)
+        if slot is not None:
+            live = segments[slot]
+            segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+
+
+def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if len(slots) < 2:
-        yield from ((int(slot), np.zeros(1, dtype=np.intp)) for slot in slots)
-        return
+        return [(int(slot), np.zeros(1, dtype=np.intp)) for slot in slots]
+    if (slots == slots[0]).all():
+        return [(int(slots[0]), np.arange(len(slots)))]
     # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
     order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
     ordered = slots[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    bounds = [*starts.tolist(), len(order)]
-    for low, high in itertools.pairwise(bounds):
-        yield int(ordered[low]), order[low:high]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return [(int(slots[rows[0]]), rows) for rows in np.split(order, starts)]
 
 
 class StateLoader:
-    """Loads and advances states of one table.
-
-    Args:
-        table_id, directory: of the table.
-        disk: the home of its segments.
-    """
+    """Loads and advances states of one table, whose segments are in a directory of a disk."""
 
     def __init__(self, table_id: int, directory: str, disk: Disk) -> None:
         self.table_id = table_id
@@ -290,28 +255,17 @@ class StateLoader:
         """
         record = self._version_record(tx, version)
         segments: dict[int, LiveSegment] = {}
+        slot_of: dict[str, int] = {}
         for key, stored in tx.records("segments", catalog.table_key(self.table_id)):
             if stored["created"] <= version and not 0 < stored["dropped"] <= version:
                 segment = self.segment(tx, key[8:].decode(), stored)
-                slot = len(segments)
+                slot = slot_of[segment.meta.id] = len(segments)
                 segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
-        hidden = unite(read_hidden(tx, self.table_id, number) for number in chain(version))
-        for slot, live in segments.items():
-            rows = hidden.get(live.segment.meta.id)
-            if rows is not None:
-                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        _hide(segments, slot_of, unite([read_hidden(tx, self.table_id, n) for n in chain(version)]))
         schema = self.schema(tx, record.revision)
-        return TableState(
-            self.table_id,
-            version,
-            schema,
-            segments,
-            (),
-            tuple(segments),
-            len(segments),
-            replaced=version,
-            watermark=read_watermark(tx, self.table_id, schema),
-        )
+        watermark = read_watermark(tx, self.table_id, schema)
+        slots = tuple(segments)
+        return TableState(self.table_id, version, schema, segments, (), slots, len(slots), version, watermark)
 
     def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
         """Returns the state at a later version, from an earlier one."""
@@ -319,7 +273,6 @@ class StateLoader:
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
-        added: list[int] = []
         hidden: list[HiddenRows] = []
         dropped = False
         rows_gone = state.replaced
@@ -339,28 +292,15 @@ class StateLoader:
                 segment = self.segment(tx, segment_id, stored)
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
-                added.append(next_slot)
                 next_slot += 1
             hidden.append(read_hidden(tx, self.table_id, number))
-        for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
-            slot = slot_of.get(segment_id)
-            if slot is not None:
-                live = segments[slot]
-                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
-        if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
-            return TableState(
-                state.table_id,
-                version,
-                self.schema(tx, revision),
-                segments,
-                (),
-                tuple(segments),
-                next_slot,
-                rows_gone,
-                read_watermark(tx, self.table_id, self.schema(tx, revision)),
-            )
-        grown = _grown(state, version, self.schema(tx, revision), segments, slot_of, added)
-        return grown if rows_gone == grown.replaced else replace(grown, replaced=rows_gone)
+        _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
+        schema = self.schema(tx, revision)
+        grown = _grown(state, version, schema, segments, slot_of, next_slot, rows_gone)
+        if not dropped and schema.has_sequence == state.schema.has_sequence:
+            return grown
+        watermark = read_watermark(tx, self.table_id, schema)
+        return replace(grown, prior_runs=(), fresh=tuple(segments), watermark=watermark)
 
     def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> VersionRecord:
         record = read_version_record(tx, self.table_id, version)

@@ -24,7 +24,7 @@ from seqstore.store.catalog.horizon import version_at
 from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
 from seqstore.store.errors import VersionExpiredError
-from seqstore.store.read.scan import Projection
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask, plan_scan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader, TableState
@@ -62,12 +62,7 @@ class VersionInfo:
 
 
 class VersionedTable:
-    """The part of `store.table.Table` that manages versions.
-
-    Attributes:
-        name: `database.table`.
-        id, database_id: numbers in the catalog.
-    """
+    """The part of `store.table.Table` that manages versions; `name` is `database.table`."""
 
     @internal
     def __init__(
@@ -120,7 +115,13 @@ class VersionedTable:
             self._check_readable(tx, version, newest)
             if self._newest is not None and version == self._newest.version:
                 return self._newest
-            return self._older_state(tx, version)
+            known = self._older.get(version)
+            if known is None:
+                known = self._older[version] = self.loader.load(tx, version)
+                if len(self._older) > _OLD_STATES_KEPT:
+                    self._older.popitem(last=False)
+            self._older.move_to_end(version)
+            return known
 
     @internal
     def advance(self, tx: CatalogTransaction, state: TableState | None) -> TableState:
@@ -148,15 +149,6 @@ class VersionedTable:
         with self._lock:
             if self._newest is None or self._newest.version < state.version:
                 self._newest = state
-
-    def _older_state(self, tx: CatalogTransaction, version: int) -> TableState:
-        known = self._older.get(version)
-        if known is None:
-            known = self._older[version] = self.loader.load(tx, version)
-            if len(self._older) > _OLD_STATES_KEPT:
-                self._older.popitem(last=False)
-        self._older.move_to_end(version)
-        return known
 
     def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
         oldest = records.oldest_open(tx, self.id)

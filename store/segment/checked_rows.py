@@ -1,10 +1,18 @@
-"""Rows of a load that passed every check: the stager's input."""
+"""Rows of a load that passed every check: the stager's input, and their last check, by CHECK constraints."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.predicate import text_of
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
+from seqstore.store.schema.table_schema import TableSchema
 
 
 @dataclass(frozen=True)
@@ -25,3 +33,43 @@ class CheckedRows:
 
     def __len__(self) -> int:
         return len(self.visible)
+
+    def stored(self) -> pa.RecordBatch:
+        """Returns the visible columns and those hidden ones that may have to be stored; not of no rows."""
+        table = self.visible
+        if self.signs is not None:
+            table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), self.signs)
+        if self.sequence is not None:
+            table = table.append_column(pa.field(SEQUENCE_COL, self.sequence.type), self.sequence)
+        if self.groups is not None:
+            table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), self.groups)
+        return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
+
+
+def refuse_violations(schema: TableSchema, pieces: Sequence[CheckedRows]) -> None:
+    """Checks rows against the constraints of a schema.
+
+    Raises:
+        InvalidInputError: names the constraint and the first row's key.
+    """
+    for constraint in schema.constraints:
+        for piece in pieces:
+            rows = piece.visible
+            if piece.signs is not None:
+                rows = rows.filter(pa.array(np.asarray(piece.signs) == 0))
+            try:
+                scanner = ds.dataset(rows).scanner(filter=~constraint.expression, use_threads=False)
+                broken = scanner.to_table()
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+                raise InvalidInputError(
+                    f"condition {text_of(constraint.expression) or ''} does not fit: {error}",
+                    kind="bad_filter",
+                ) from error
+            if len(broken):
+                key = ", ".join(f"{name}={broken.column(name)[0].as_py()}" for name in schema.key)
+                raise InvalidInputError(
+                    f"CHECK constraint {constraint.name} ({constraint.sql}) is broken by {len(broken)} rows, "
+                    f"first ({key})",
+                    kind="check_constraint",
+                    constraint=constraint.name,
+                )

@@ -29,14 +29,6 @@ _ONE: Final = np.uint64(1)
 
 
 @dataclass(frozen=True)
-class Winners:
-    """The remaining rows in ascending order of their codes; `has_equal_codes` if distinct keys share one."""
-
-    rows: Rows
-    has_equal_codes: bool = False
-
-
-@dataclass(frozen=True)
 class Groups:
     """Rows grouped by key.
 
@@ -63,17 +55,13 @@ def group_rows(codes: Codes, keys: Sequence[pa.Array], *, exact: bool) -> Groups
         codes: one per row, in input order.
         keys: key columns, used only when `exact` is False.
     """
-    return _grouped(*_by_code(codes), keys, exact=exact)
-
-
-def _by_code(codes: Codes) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Returns rows in the order of their codes, and which of them share the code of the next row."""
     order = argsort_codes(codes)
     ordered = codes[order]
-    return order, ordered[1:] == ordered[:-1]
+    return _grouped(order, ordered[1:] == ordered[:-1], keys, exact=exact)
 
 
 def _grouped(order: Rows, same: npt.NDArray[np.bool_], keys: Sequence[pa.Array], *, exact: bool) -> Groups:
+    """Groups rows in the order of their codes, given which of them share the code of the next row."""
     group = np.zeros(len(order), dtype=np.int64)
     np.cumsum(~same, out=group[1:])
     neighbours = np.flatnonzero(same) if not exact else np.empty(0, dtype=np.intp)
@@ -85,20 +73,33 @@ def _grouped(order: Rows, same: npt.NDArray[np.bool_], keys: Sequence[pa.Array],
 
 def choose_winners(
     codes: Codes, sequence: SequenceVector | None, keys: Sequence[pa.Array], *, exact: bool
-) -> Winners:
+) -> tuple[Rows, bool]:
     """Applies the module's steps.
 
     Args:
         sequence: one per row, None in tables without a sequence.
+
+    Returns:
+        The remaining rows in ascending order of their codes, and whether distinct keys share a code.
     """
-    order, same = _by_code(codes)
+    order = argsort_codes(codes)
+    ordered = codes[order]
+    same = ordered[1:] == ordered[:-1]
     if not same.any():
-        return Winners(order)
+        return order, False
     groups = _grouped(order, same, keys, exact=exact)
     order, same = groups.order, groups.group[1:] == groups.group[:-1]
     if sequence is not None:
-        order = _order_by_sequence(order, groups.group, same, sequence)
-    return Winners(order[np.append(~same, True)], groups.has_equal_codes)
+        shared = _sharing(same)
+        rows = order[shared]
+        order = order.copy()
+        order[shared] = rows[order_winner_last(rows, groups.group[shared], sequence.take(rows))]
+    return order[np.append(~same, True)], groups.has_equal_codes
+
+
+def _sharing(same: npt.NDArray[np.bool_]) -> Rows:
+    """Returns the entries that are equal to the one before or after them."""
+    return np.flatnonzero(np.append(same, False) | np.append(False, same))
 
 
 def argsort_codes(codes: Codes) -> Rows:
@@ -131,16 +132,15 @@ def equal_keys(
     """Compares keys row by row; NULL is an ordinary value (T3). Row lists of None mean all rows in their
     order.
     """
-    result: npt.NDArray[np.bool_] | None = None
+    equal_columns = []
     for a, b in zip(left, right, strict=True):
         x = a if left_rows is None else a.take(pa.array(left_rows))
         y = b if right_rows is None else b.take(pa.array(right_rows))
         equal = pc.fill_null(pc.equal(x, y), False)
         if x.null_count and y.null_count:
             equal = pc.or_(equal, pc.and_(pc.is_null(x), pc.is_null(y)))
-        mask = np.asarray(equal)
-        result = mask if result is None else result & mask
-    assert result is not None
+        equal_columns.append(np.asarray(equal))
+    result: npt.NDArray[np.bool_] = np.logical_and.reduce(equal_columns)
     return result
 
 
@@ -148,7 +148,7 @@ def _regroup(
     order: Rows, group: npt.NDArray[np.int64], same: npt.NDArray[np.bool_], keys: Sequence[pa.Array]
 ) -> tuple[Rows, npt.NDArray[np.int64]]:
     """Numbers rows of colliding codes by their real keys: (code group, key) pairs in order of code."""
-    shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    shared = _sharing(same)
     taken = [key.take(pa.array(order[shared])).to_pylist() for key in keys]
     seen: dict[tuple[object, ...], int] = {}
     number = np.zeros(len(order), dtype=np.int64)
@@ -157,14 +157,3 @@ def _regroup(
     order, group, number = order[again], group[again], number[again]
     changed = (group[1:] != group[:-1]) | (number[1:] != number[:-1])
     return order, np.concatenate(([0], np.cumsum(changed)))
-
-
-def _order_by_sequence(
-    order: Rows, group: npt.NDArray[np.int64], same: npt.NDArray[np.bool_], sequence: SequenceVector
-) -> Rows:
-    """Brings the rows of each group into an order in which the winner is the last."""
-    shared = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    rows = order[shared]
-    sorted_order = order.copy()
-    sorted_order[shared] = rows[order_winner_last(rows, group[shared], sequence.take(rows))]
-    return sorted_order

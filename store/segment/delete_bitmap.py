@@ -78,13 +78,7 @@ def positions_of(rows: BitMap) -> Positions:
 
 
 class DeleteVector:
-    """Live rows of one segment at one version; immutable.
-
-    Attributes:
-        rows: rows of the segment.
-        hidden: the number of hidden rows.
-        live_count: the number of the others.
-    """
+    """Live rows of one segment at one version; immutable. `hidden` and `live_count` are numbers of rows."""
 
     __slots__ = ("_live", "hidden", "live_count", "rows")
 

@@ -106,13 +106,11 @@ class Disk:
         """
         try:
             return pa.memory_map(str(self.path(name))).read_buffer()
-        except FileNotFoundError as error:
-            path = str(self.path(name))
-            raise CorruptionError(
-                f"{path}: the catalog names this file, but it is missing", path=path
-            ) from error
         except OSError as error:
             path = str(self.path(name))
+            if isinstance(error, FileNotFoundError):
+                message = f"{path}: the catalog names this file, but it is missing"
+                raise CorruptionError(message, path=path) from error
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
 
     def exists(self, name: str) -> bool:

@@ -62,7 +62,8 @@ class StagingId:
         Args:
             purpose: any text.
         """
-        return cls(owner, _random_digits(), _digits_of(purpose) if purpose else "")
+        digits = blake2b(purpose.encode(), digest_size=_DIGITS // 2).hexdigest() if purpose else ""
+        return cls(owner, _random_digits(), digits)
 
     @classmethod
     def marked_by(cls, file_name: str) -> StagingId | None:
@@ -107,12 +108,7 @@ class StagingId:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Names the files of one run of a task of such a load.
-
-    Attributes:
-        owner: as of the load.
-        digits: hexadecimal: the load's 16 and 16 of its own.
-    """
+    """Names the files of one run of a task of such a load, by the load's 16 digits and 16 of its own."""
 
     owner: tuple[int, int]
     digits: str
@@ -164,7 +160,3 @@ def _last_part(file_name: str) -> str:
 
 def _random_digits() -> str:
     return secrets.token_hex(_DIGITS // 2)
-
-
-def _digits_of(text: str) -> str:
-    return blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()

@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,10 @@ class ObjectDisk(Disk):
         parts = urlsplit(self.uri)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
+    def _unavailable(self, name: str, verb: str, error: OSError) -> UnavailableError:
+        message = f"{self._public_uri}: {name} cannot be {verb}: {error}"
+        return UnavailableError(message, kind="disk", path=name)
+
     def _object(self, name: str) -> str:
         return f"{self._remote[1]}/{name}"
 
@@ -90,28 +94,24 @@ class ObjectDisk(Disk):
     def create(self, name: str) -> Iterator[NewFile]:
         with self._written(name) as file:
             yield file
-        if self._check is not None:
-            self._look(name)
+        self._look(name)
         try:
             self._upload(name)
         except OSError as error:
             self.path(name).unlink(missing_ok=True)
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be written: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "written", error) from error
         self._evict(keep=self.path(name))
-        if self._check is not None:
-            self._look(name)
+        self._look(name)
 
     def _look(self, name: str) -> None:
-        """Runs the check of `guarded`.
+        """Runs the check of `guarded`, if there is one.
 
         An object has its name when it is uploaded. The check also runs before the upload, to avoid a needless
         upload.
         """
-        assert self._check is not None
         try:
-            self._check()
+            if self._check is not None:
+                self._check()
         except BaseException:
             self.delete(name)
             raise
@@ -150,9 +150,7 @@ class ObjectDisk(Disk):
                 f"{self._public_uri}: the catalog names {name}, but it is missing", path=name
             ) from error
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "read", error) from error
         finally:
             partial.unlink(missing_ok=True)
         self._evict(keep=path)
@@ -161,12 +159,10 @@ class ObjectDisk(Disk):
         """Removes the least recently used copies until the cache is within its limit."""
         copies = []
         for path in self.root.rglob("*"):
-            try:
+            with suppress(FileNotFoundError):  # another process may remove it
                 status = path.stat()
-            except FileNotFoundError:  # another process removed it
-                continue
-            if path.is_file():
-                copies.append((status.st_mtime_ns, status.st_size, path))
+                if path.is_file():
+                    copies.append((status.st_mtime_ns, status.st_size, path))
         excess = sum(size for _, size, _ in copies) - self._cache_bytes_max
         for _, size, path in sorted(copies):
             if excess <= 0:
@@ -181,9 +177,7 @@ class ObjectDisk(Disk):
         try:
             found = filesystem.get_file_info(self._object(name))
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be read: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "read", error) from error
         return bool(found.type == pafs.FileType.File)
 
     def list(self, directory: str) -> list[str]:
@@ -202,6 +196,4 @@ class ObjectDisk(Disk):
         except FileNotFoundError:
             return
         except OSError as error:
-            raise UnavailableError(
-                f"{self._public_uri}: {name} cannot be removed: {error}", kind="disk", path=name
-            ) from error
+            raise self._unavailable(name, "removed", error) from error

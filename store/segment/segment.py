@@ -15,7 +15,6 @@ batch at its first read.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,14 +30,13 @@ import xxhash
 
 from seqstore.store.errors import CorruptionError
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
-from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
-from seqstore.store.segment.zone_map import Pruner, ZoneBounds, ZoneMap, ZoneMapBuilder
+from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 
 INLINE: Final = "inline"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
@@ -92,17 +90,12 @@ class SegmentMeta:
     def file_id(self) -> str:
         return self.file or self.id
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether its batches are used as they are stored."""
-        return self.home == INLINE or (self.home == "arrow" and self.compression == "none")
-
     def to_record(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SegmentMeta:
-        ranges = tuple((r[0], r[1], r[2]) for r in record["ranges"])
+        ranges = tuple([(r[0], r[1], r[2]) for r in record["ranges"]])
         return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
 
 
@@ -119,60 +112,33 @@ def keys_name(directory: str, meta: SegmentMeta) -> str:
     return f"{directory}/{meta.file_id}.keys"
 
 
-@dataclass(frozen=True)
-class SegmentContent:
-    """The rows of a segment that is to be written.
-
-    Attributes:
-        rows: visible columns in table order, then the stored hidden columns.
-        index: the key index; its positions refer to the stored order.
-        tombstones: the number of rows whose delete sign is 1.
-        order: the stored rows, in stored order; None for all rows in their own order.
-    """
-
-    rows: pa.Table | pa.RecordBatch
-    index: KeyIndex
-    tombstones: int
-    order: Rows | None = None
-
-
 def write_segment(
     disk: Disk,
     directory: str,
-    segment_id: str,
-    content: SegmentContent,
-    schema: TableSchema,
-    *,
-    batch_rows: int,
-    compression: str | None = None,
+    meta: SegmentMeta,
+    rows: pa.Table | pa.RecordBatch,
+    index: KeyIndex,
+    order: Rows | None,
+    key: Sequence[str],
 ) -> SegmentMeta:
-    """Writes data and key index of one segment.
+    """Writes data and key index of one segment; returns its description with sizes, checksums and zones.
 
     Both files are durable afterwards; their names are durable after the directory was synced.
 
     Args:
-        batch_rows: rows of a batch.
-        compression: of the data; None for the table's.
+        rows: visible columns in table order, then the stored hidden columns.
+        index: its positions refer to the stored order.
+        order: the stored rows, in stored order; None for all rows in their own order.
+        key: names of the key columns.
     """
-    rows, order = content.rows, content.order
-    hidden = tuple(rows.schema.names[len(schema.columns) :])
-    meta = SegmentMeta(
-        segment_id,
-        schema.storage_format,
-        compression or schema.compression,
-        schema.revision,
-        rows.num_rows if order is None else len(order),
-        batch_rows,
-        content.tombstones,
-        hidden,
-        data_bytes=0,
-    )
-    zones = ZoneMapBuilder(rows.schema, schema.key)
+    zones = ZoneMapBuilder(rows.schema, key)
     with disk.create(data_name(directory, meta)) as data:
-        write = _write_arrow if meta.home == "arrow" else _write_parquet
-        write(data, zones.seen(_ordered(rows, order, batch_rows)), rows.schema, meta.compression)
+        _write_batches(data, zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema, meta)
     with disk.create(keys_name(directory, meta)) as keys:
-        _write_keys(keys, content.index)
+        entries = index.to_arrow()
+        with ipc.new_file(keys, entries.schema) as writer:
+            writer.write_batch(entries)
+        keys.end_range()
     return replace(
         meta,
         data_bytes=data.size,
@@ -208,49 +174,25 @@ def _cut(rows: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
     return (rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows))
 
 
-def inline_segment(
-    segment_id: str, batch: pa.RecordBatch, schema: TableSchema, *, tombstones: int
-) -> tuple[SegmentMeta, bytes]:
-    """Encodes a small segment as one batch of bytes for the catalog."""
-    payload = batch.serialize().to_pybytes()
-    hidden = tuple(batch.schema.names[len(schema.columns) :])
-    rows = batch.num_rows
-    meta = SegmentMeta(
-        segment_id, INLINE, "none", schema.revision, rows, rows, tombstones, hidden, len(payload)
-    )
-    return meta, payload
-
-
-def _write_arrow(
-    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
+def _write_batches(
+    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, meta: SegmentMeta
 ) -> None:
-    """Writes an Arrow file; its ranges are the bytes before the first batch, each batch, and the rest."""
-    options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    with ipc.new_file(file, schema, options=options) as writer:
+    """Writes the data file; its ranges are the bytes before the first batch, each batch, and the rest."""
+    writer: Any
+    if meta.home == "arrow":
+        compression = None if meta.compression == "none" else meta.compression
+        writer = ipc.new_file(file, schema, options=ipc.IpcWriteOptions(compression=compression))
+    else:
+        strings = [f.name for f in schema if pa.types.is_string(f.type)]
+        writer = pq.ParquetWriter(file, schema, compression=meta.compression, use_dictionary=strings)
+    with writer:
         for batch in batches:
             file.end_range()
-            writer.write_batch(batch)
+            if meta.home == "arrow":
+                writer.write_batch(batch)
+            else:  # a row group per batch
+                writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
         file.end_range()
-    file.end_range()
-
-
-def _write_parquet(
-    file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, compression: str
-) -> None:
-    """Writes a Parquet file, a row group per batch; ranges as in `_write_arrow`."""
-    strings = [f.name for f in schema if pa.types.is_string(f.type)]
-    with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=strings) as writer:
-        for batch in batches:
-            file.end_range()
-            writer.write_table(pa.Table.from_batches([batch]), row_group_size=max(batch.num_rows, 1))
-        file.end_range()
-    file.end_range()
-
-
-def _write_keys(file: NewFile, index: KeyIndex) -> None:
-    batch = index.to_arrow()
-    with ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
     file.end_range()
 
 
@@ -279,13 +221,12 @@ class Segment:
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
-        self._bounds: dict[int, ZoneBounds] = {}
 
     def described_by(self, meta: SegmentMeta) -> Segment:
         """Returns the same bytes under another description."""
         return Segment(self._disk, self._directory, meta, self.schema, self.payload)
 
-    @cached_property
+    @property
     def stored_schema(self) -> pa.Schema:
         """Columns as they are stored, hidden ones last."""
         return self.schema.stored_arrow(self.meta.hidden)
@@ -316,21 +257,14 @@ class Segment:
         batch = self.batch(0)
         key_columns = self.schema.key_columns
         codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        sequence = SequenceVector.of_rows(batch, self.schema)
         if (codes[1:] > codes[:-1]).all():  # the usual order of rows
-            return KeyIndex(codes, None, self._computed_sequence(batch))
+            return KeyIndex(codes, None, sequence)
         order = np.argsort(codes, kind="stable")
         codes = codes[order]
         repeats = bool((codes[1:] == codes[:-1]).any())
-        sequence = self._computed_sequence(batch)
         sequence = sequence.take(order) if sequence is not None else None
         return KeyIndex(codes, order.astype(np.uint32), sequence, repeats)
-
-    def _computed_sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
-        sequence_type = self.schema.sequence_type
-        if sequence_type is None:
-            return None
-        name = SEQUENCE_COL if SEQUENCE_COL in self.meta.hidden else self.schema.sequence_column
-        return SequenceVector.encode(batch.column(name), sequence_type)
 
     def batch(self, i: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Returns record batch i, all stored columns or the named ones in that order, verified.
@@ -410,17 +344,13 @@ class Segment:
         ascending = positions[order]
         numbers, starts = np.unique(batch_of[order], return_index=True)
         parts = [
-            self._take_within(int(number), ascending[low:high], columns)
-            for number, (low, high) in zip(
-                numbers, itertools.pairwise([*starts.tolist(), len(ascending)]), strict=True
-            )
+            self._take_within(int(number), piece, columns)
+            for number, piece in zip(numbers, np.split(ascending, starts[1:]), strict=True)
         ]
         taken = pa.concat_tables(parts).combine_chunks()
         if bool((order[1:] > order[:-1]).all()):
             return taken
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return taken.take(pa.array(back))
+        return taken.take(pa.array(places_in(order)))
 
     def _take_within(
         self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str]
@@ -428,25 +358,22 @@ class Segment:
         local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
         return pa.Table.from_batches([self.batch(number, columns).take(local)])
 
+    def matching(self, predicate: pc.Expression | None, schema: TableSchema) -> Sequence[int]:
+        """Returns the batches that may hold a row that satisfies a predicate over a revision's columns."""
+        if predicate is None or not self.meta.zones:
+            return range(self.batches)
+        return self.pruner(schema).matching(predicate)
+
     def pruner(self, schema: TableSchema) -> Pruner:
-        """Returns the pruner of batches by zone maps, for a reader of that schema revision."""
+        """Returns the zone maps of the batches, for a reader of a schema revision."""
         known = self._pruners.get(schema.revision)
-        if known is None:  # two threads may build it; both then use the first one
-            known = self._pruners.setdefault(schema.revision, Pruner(*self._zones_for(schema)))
-        return known
-
-    def bounds(self, schema: TableSchema) -> ZoneBounds:
-        """Returns the bounds of the columns of each batch, for a reader of that schema revision."""
-        known = self._bounds.get(schema.revision)
         if known is None:
-            known = self._bounds.setdefault(schema.revision, ZoneBounds(*self._zones_for(schema)))
+            by_id = {column.id: column.name for column in schema.columns}
+            names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+            fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
+            made = Pruner(self.meta.zones, names, fields, self.batches)
+            known = self._pruners.setdefault(schema.revision, made)  # two threads may have built one
         return known
-
-    def _zones_for(self, schema: TableSchema) -> tuple[ZoneMap, dict[str, str], pa.Schema, int]:
-        by_id = {column.id: column.name for column in schema.columns}
-        names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
-        fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
-        return self.meta.zones, names, fields, self.batches
 
     def delete_files(self) -> None:
         """Removes the files of a segment that no catalog names: its load was aborted."""

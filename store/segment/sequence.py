@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seqstore.store.schema.column import SEQUENCE_COL
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import decimal_words, fixed_values
 from seqstore.store.types.column_types import ColumnType
 
@@ -50,6 +52,15 @@ class SequenceVector:
         return cls((values,))
 
     @classmethod
+    def of_rows(cls, rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> SequenceVector | None:
+        """Encodes the sequence of stored rows; None in tables without one."""
+        if schema.sequence_type is None:
+            return None
+        column = rows.column(SEQUENCE_COL if SEQUENCE_COL in rows.schema.names else schema.sequence_column)
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return cls.encode(whole, schema.sequence_type)
+
+    @classmethod
     def nulls(cls, rows: int) -> SequenceVector:
         return cls((np.full(rows, _MIN, dtype=np.int64),))
 
@@ -58,7 +69,7 @@ class SequenceVector:
 
     def take(self, rows: Any) -> SequenceVector:
         """Returns the values at an index array, a slice or a mask."""
-        return SequenceVector(tuple(column[rows] for column in self.columns))
+        return SequenceVector(tuple([column[rows] for column in self.columns]))
 
     def padded(self, width: int) -> tuple[Ints, ...]:
         """Returns at least `width` columns; a missing last one is derived from the first."""

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from seqstore.store.runtime.workers import THREADS, map_all
+from seqstore.store.runtime.workers import THREADS, pool
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import KeyIndex
 
@@ -46,7 +46,8 @@ def shared_codes(indexes: Sequence[KeyIndex], slice_codes: int = _SLICE_CODES) -
 
     found: list[Codes] = []
     for start in range(0, slices, THREADS):
-        found += map_all(repeated, range(start, min(start + THREADS, slices)), worth_it=slices > 1)
+        numbers = range(start, min(start + THREADS, slices))
+        found += pool().map(repeated, numbers) if slices > 1 else map(repeated, numbers)
         for index in indexes:
             index.release_pages()
     return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)

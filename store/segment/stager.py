@@ -26,23 +26,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.runtime.arrow_versions import sorted_nulls_first
-from seqstore.store.runtime.workers import map_all
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
+from seqstore.store.runtime.workers import pool
+from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.segment.constraint_check import refuse_violations
+from seqstore.store.segment.checked_rows import CheckedRows, refuse_violations
 from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
-from seqstore.store.segment.key_index import KeyIndex
+from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import (
-    BULK_MEMORY,
-    Segment,
-    SegmentContent,
-    inline_segment,
-    write_segment,
-)
+from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Segment, SegmentMeta, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
@@ -64,13 +57,8 @@ class Staged:
 
 @dataclass(frozen=True)
 class Stager:
-    """Builds segments for one table.
-
-    Attributes:
-        schema: the revision to write under.
-        disk, directory: the place of segment files.
-        settings: sizes and threads.
-        staging: the attempt that owns the files; None for this process.
+    """Builds segments for one table, under a schema revision; `staging` is the attempt that owns the files,
+    None for this process.
     """
 
     schema: TableSchema
@@ -89,15 +77,28 @@ class Stager:
         """
         if self.schema.constraints:
             refuse_violations(self.schema, pieces)
-        given = [_stored_columns(piece) for piece in pieces if len(piece)]
-        rows = sum(batch.num_rows for batch in given)
+        given = [piece.stored() for piece in pieces if piece.visible.num_rows]
+        rows = sum([batch.num_rows for batch in given])
         if not rows:
             return Staged((), 0)
-        parts = self._parts(rows, sum(batch.nbytes for batch in given))
-        coded = map_all(lambda batch: self._code(batch, parts), given, worth_it=parts > 1)
-        built = map_all(lambda part: self._build(*_part_rows(coded, part)), range(parts), worth_it=parts > 1)
-        segments = tuple(segment for segment in built if segment is not None)
-        return Staged(segments, rows - sum(segment.rows for segment in segments))
+        parts = self._parts(rows, sum([batch.nbytes for batch in given]))
+
+        def code(batch: pa.RecordBatch) -> _Coded:
+            key_columns = self.schema.key_columns
+            codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+            return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
+
+        def build(part: int) -> Segment | None:
+            return self._build(*_part_rows(coded, part))
+
+        if parts > 1:
+            coded = list(pool().map(code, given))
+            built = list(pool().map(build, range(parts)))
+        else:
+            coded = [code(batch) for batch in given]
+            built = [build(0)]
+        segments = tuple([segment for segment in built if segment is not None])
+        return Staged(segments, rows - sum([segment.rows for segment in segments]))
 
     def sync(self) -> None:
         """Makes the names of all staged files durable."""
@@ -108,63 +109,68 @@ class Stager:
         by_rows = round(rows / self.settings.segment_rows) if rows > 1.5 * self.settings.segment_rows else 1
         return min(max(by_rows, -(-size // _PART_BYTES_MAX)), _PARTS_MAX)
 
-    def _code(self, batch: pa.RecordBatch, parts: int) -> _Coded:
-        key_columns = self.schema.key_columns
-        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
-        return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
-
     def _build(self, batch: pa.RecordBatch, codes: Codes) -> Segment | None:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
-        sequence = self._sequence(batch)
-        keys = [batch.column(c.name) for c in self.schema.key_columns]
-        winners = choose_winners(codes, sequence, keys, exact=is_exact(self.schema.key_columns))
-        chosen = winners.rows
-        positions = None
-        index_sequence = sequence.take(chosen) if sequence is not None else None
-        origin = chosen
+        keys = [batch.column(name) for name in self.schema.key]
+        exact = is_exact(self.schema.key_columns)
+        sequence = SequenceVector.of_rows(batch, self.schema)
+        chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
+        origin, positions = chosen, None
         if len(chosen) >= self.settings.clustered_rows_min:
             order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
-            origin = chosen[order]
-            positions = np.empty(len(order), dtype=np.uint32)
-            positions[order] = np.arange(len(order), dtype=np.uint32)
-        index = KeyIndex(codes[chosen], positions, index_sequence, winners.has_equal_codes)
-        return self._write(batch, origin, index)
-
-    def _sequence(self, batch: pa.RecordBatch) -> SequenceVector | None:
-        sequence_type = self.schema.sequence_type
-        if sequence_type is None:
-            return None
-        stored = SEQUENCE_COL if SEQUENCE_COL in batch.schema.names else self.schema.sequence_column
-        return SequenceVector.encode(batch.column(stored), sequence_type)
-
-    def _write(self, batch: pa.RecordBatch, origin: Rows, index: KeyIndex) -> Segment:
-        """Writes the segment whose row i is row `origin[i]` of the batch."""
-        tombstones = 0
-        if DELETE_SIGN in batch.schema.names:
-            signs = batch.column(DELETE_SIGN).take(pa.array(origin))
-            tombstones = pc.sum(signs, min_count=0).as_py()
-            if not tombstones:
-                batch = batch.drop_columns([DELETE_SIGN])
-        segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
-        row_bytes = max(batch.nbytes // batch.num_rows, 1)
-        if row_bytes * len(origin) <= self.settings.inline_bytes_max:
-            rows = batch.take(pa.array(origin))
-            meta, payload = inline_segment(segment_id, rows, self.schema, tombstones=tombstones)
-            segment = Segment(self.disk, self.directory, meta, self.schema, payload)
-        else:
-            meta = write_segment(
-                self.disk,
-                self.directory,
-                segment_id,
-                SegmentContent(batch, index, tombstones, origin),
-                self.schema,
-                batch_rows=rows_per_batch(row_bytes, self.settings),
-            )
-            segment = Segment(self.disk, self.directory, meta, self.schema)
+            origin, positions = chosen[order], places_in(order)
+        index_sequence = sequence.take(chosen) if sequence is not None else None
+        index = KeyIndex(codes[chosen], positions, index_sequence, repeats)
+        segment = self.write(batch, index, origin, may_inline=True)
         segment.__dict__["index"] = index  # saves a read of the file
         return segment
+
+    def write(
+        self,
+        rows: pa.RecordBatch | pa.Table,
+        index: KeyIndex,
+        order: Rows | None,
+        *,
+        compression: str | None = None,
+        may_inline: bool = False,
+    ) -> Segment:
+        """Writes one segment.
+
+        Args:
+            rows: stored columns; a batch if the segment may be inline.
+            index: of the stored rows.
+            order: the stored rows, in stored order; None for all rows in their own order.
+            compression: of the data; None for the table's.
+        """
+        tombstones = 0
+        if DELETE_SIGN in rows.schema.names:
+            signs = rows.column(DELETE_SIGN)
+            tombstones = pc.sum(signs if order is None else signs.take(pa.array(order)), min_count=0).as_py()
+            if not tombstones:
+                rows = rows.drop_columns([DELETE_SIGN])
+        segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
+        schema, settings = self.schema, self.settings
+        row_bytes = max(rows.nbytes // rows.num_rows, 1)
+        count = len(index.codes)
+        payload = None
+        hidden = tuple(rows.schema.names[len(schema.columns) :])
+        if may_inline and row_bytes * count <= settings.inline_bytes_max:
+            payload = rows.take(pa.array(order)).serialize().to_pybytes()
+            meta = SegmentMeta(
+                segment_id, INLINE, "none", schema.revision, count, count, tombstones, hidden, len(payload)
+            )
+        else:
+            home = schema.storage_format
+            codec = compression or schema.compression
+            # Wide rows make shorter batches.
+            batch_rows = max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1)
+            meta = SegmentMeta(
+                segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
+            )
+            meta = write_segment(self.disk, self.directory, meta, rows, index, order, schema.key)
+        return Segment(self.disk, self.directory, meta, self.schema, payload)
 
 
 @dataclass(frozen=True)
@@ -176,46 +182,25 @@ class _Coded:
     parts: list[Rows] | None
 
 
-def _stored_columns(rows: CheckedRows) -> pa.RecordBatch:
-    """Returns the visible columns and those hidden ones that may have to be stored."""
-    table = rows.visible
-    if rows.signs is not None:
-        table = table.append_column(pa.field(DELETE_SIGN, pa.int8(), False), rows.signs)
-    if rows.sequence is not None:
-        table = table.append_column(pa.field(SEQUENCE_COL, rows.sequence.type), rows.sequence)
-    if rows.groups is not None:
-        table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), rows.groups)
-    return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
-
-
 def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Codes]:
     """Collects the rows of a part from all pieces, in input order, and their codes."""
-    schema = pieces[0].batch.schema
     if len(pieces) == 1 and pieces[0].parts is None:
         return pieces[0].batch, pieces[0].codes
-    chosen = [None if piece.parts is None else piece.parts[part] for piece in pieces]
-    codes = [
-        piece.codes if rows is None else piece.codes[rows] for piece, rows in zip(pieces, chosen, strict=True)
-    ]
-    indices = [None if rows is None else pa.array(rows) for rows in chosen]
-    columns = [
-        pa.concat_arrays(
-            [
-                piece.batch.column(i)
-                if rows is None
-                else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
-                for piece, rows in zip(pieces, indices, strict=True)
-            ],
-            BULK_MEMORY,
-        )
-        for i in range(len(schema))
-    ]
+    chosen = [None if piece.parts is None else pa.array(piece.parts[part]) for piece in pieces]
+
+    def column(i: int) -> pa.Array:
+        taken = [
+            piece.batch.column(i)
+            if rows is None
+            else pc.take(piece.batch.column(i), rows, memory_pool=BULK_MEMORY)
+            for piece, rows in zip(pieces, chosen, strict=True)
+        ]
+        return pa.concat_arrays(taken, BULK_MEMORY)
+
+    codes = [piece.codes if piece.parts is None else piece.codes[piece.parts[part]] for piece in pieces]
+    schema = pieces[0].batch.schema
+    columns = [column(i) for i in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
-
-
-def rows_per_batch(row_bytes: int, settings: Settings) -> int:
-    """Returns the rows of a record batch: wide rows make shorter batches."""
-    return max(min(settings.batch_rows_max, settings.batch_bytes_max // max(row_bytes, 1)), 1)
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
 from seqstore.store.expressions.predicate import may_name_nan
+from seqstore.store.runtime.lazy import cached_property
 
 ZoneMap = dict[str, list[Any]]
 _STRING_BYTES: Final = 64
@@ -33,11 +33,7 @@ class ZoneMapBuilder:
     """Collects the zone maps of the covered columns from batches that pass through.
 
     Args:
-        schema: of the batches.
         key: names of the key columns, whose strings are covered too.
-
-    Attributes:
-        zones: of the batches so far.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
@@ -82,73 +78,8 @@ def _zone(array: pa.Array) -> list[Any] | None:
     return [low.as_py(), high.as_py(), has_nulls]
 
 
-def _guarantee(zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batch: int) -> pc.Expression:
-    known = pc.scalar(True)
-    for stored_name, per_batch in zones.items():
-        name = names.get(stored_name)
-        zone = per_batch[batch] if name is not None else None
-        if name is None or zone is None:
-            continue
-        field, arrow = pc.field(name), schema.field(name).type
-        low, high, has_nulls = zone
-        if low is None:
-            # Given "c is null", the simplifier would evaluate NULL AND false to NULL, and prune its NOT.
-            continue
-        part = field >= _scalar(low, arrow)
-        if high is not None:
-            part = part & (field <= _scalar(high, arrow))
-        if has_nulls:
-            part = part | field.is_null()
-        known = known & part
-    return known
-
-
-def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar:
-    stored = _STORED_AS.get(str(arrow))
-    if stored is not None:
-        return pa.scalar(value, stored).cast(arrow)
-    if pa.types.is_decimal(arrow):
-        return pa.scalar(value, pa.string()).cast(arrow)
-    return pa.scalar(value, arrow)
-
-
-def _scalars(values: list[Any], arrow: pa.DataType) -> pa.Array:
-    """Converts many values as `_scalar` does."""
-    stored = _STORED_AS.get(str(arrow), pa.string() if pa.types.is_decimal(arrow) else arrow)
-    return pa.array(values, stored).cast(arrow)
-
-
-class ZoneBounds:
-    """The zone maps of one segment as Arrow arrays of a reader's types, a value per batch.
-
-    Args:
-        zones, names, schema, batches: as for `Pruner`.
-    """
-
-    def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
-        self._zones = {names[stored]: per_batch for stored, per_batch in zones.items() if stored in names}
-        self._schema = schema
-        self._batches = batches
-        self._known: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
-
-    def of(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
-        """Returns smallest and largest value, and whether there are NULLs; NULL where that is not known.
-
-        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut; a cut largest text is
-        not known.
-        """
-        found = self._known.get(column)
-        if found is None:
-            zones = [zone or (None, None, None) for zone in self._zones.get(column, [None] * self._batches)]
-            arrow = self._schema.field(column).type
-            low, high = (_scalars([zone[i] for zone in zones], arrow) for i in (0, 1))
-            found = low, high, pa.array([zone[2] for zone in zones], pa.bool_())
-            self._known[column] = found
-        return found
-
-
 class Pruner:
-    """Decides which batches of one segment an expression may match; built once per segment and schema.
+    """The zone maps of one segment for the readers of one schema revision.
 
     Args:
         zones: as `ZoneMapBuilder` collected them.
@@ -158,23 +89,56 @@ class Pruner:
     """
 
     def __init__(self, zones: ZoneMap, names: dict[str, str], schema: pa.Schema, batches: int) -> None:
-        file_format, filesystem = _formats()
-        fragments = [
-            file_format.make_fragment(
-                str(i), filesystem, partition_expression=_guarantee(zones, names, schema, i)
-            )
-            for i in range(batches)
-        ]
+        self._zones = {names[stored]: per_batch for stored, per_batch in zones.items() if stored in names}
+        self._schema = schema
         self._batches = batches
-        self._dataset = ds.FileSystemDataset(fragments, schema, file_format, filesystem)
+        self._bounds: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
+
+    def bounds(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
+        """Returns smallest and largest value by batch, and whether there are NULLs; NULL where not known.
+
+        Batches of NULLs alone have no bounds, and NULLs. A smallest text may be cut; a cut largest text is
+        not known.
+        """
+        found = self._bounds.get(column)
+        if found is None:
+            zones = [zone or (None, None, None) for zone in self._zones.get(column, [None] * self._batches)]
+            arrow = self._schema.field(column).type
+            low, high = (_scalars([zone[i] for zone in zones], arrow) for i in (0, 1))
+            found = self._bounds[column] = low, high, pa.array([zone[2] for zone in zones], pa.bool_())
+        return found
 
     def matching(self, predicate: pc.Expression) -> list[int]:
         """Returns the batches that may hold a matching row, ascending."""
         if may_name_nan(predicate):  # the simplifier compares NaN like a number
             return list(range(self._batches))
-        return sorted(int(fragment.path) for fragment in self._dataset.get_fragments(filter=predicate))
+        return sorted(int(fragment.path) for fragment in self._fragments.get_fragments(filter=predicate))
+
+    @cached_property
+    def _fragments(self) -> ds.FileSystemDataset:
+        """A fragment per batch with its guarantee, for Arrow's simplifier; no file is opened."""
+        file_format, filesystem = ds.IpcFileFormat(), fs.LocalFileSystem()
+        fragments = [
+            file_format.make_fragment(str(i), filesystem, partition_expression=self._guarantee(i))
+            for i in range(self._batches)
+        ]
+        return ds.FileSystemDataset(fragments, self._schema, file_format, filesystem)
+
+    def _guarantee(self, batch: int) -> pc.Expression:
+        known = pc.scalar(True)
+        for name in self._zones:
+            low, high, has_nulls = (values[batch] for values in self.bounds(name))
+            if not low.is_valid:
+                # Given "c is null", the simplifier would evaluate NULL AND false to NULL, and prune its NOT.
+                continue
+            part = pc.field(name) >= low
+            if high.is_valid:
+                part = part & (pc.field(name) <= high)
+            known = known & (part | pc.field(name).is_null() if has_nulls.as_py() else part)
+        return known
 
 
-@cache
-def _formats() -> tuple[Any, Any]:
-    return ds.IpcFileFormat(), fs.LocalFileSystem()
+def _scalars(values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """Converts stored values to a column's type."""
+    stored = _STORED_AS.get(str(arrow), pa.string() if pa.types.is_decimal(arrow) else arrow)
+    return pa.array(values, stored).cast(arrow)

@@ -23,8 +23,8 @@ from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.publish.commit import Also
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.write_states import WriteTarget
+from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import key_arrays
-from seqstore.store.read.scan import Projection
 from seqstore.store.read.snapshot import Snapshot, as_table
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import SEQUENCE_COL, hidden_name

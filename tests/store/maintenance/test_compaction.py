@@ -16,7 +16,8 @@ import pytest
 from seqstore import Column, ConflictError, Settings, Store, Table, TableSchema, parse_type
 from seqstore.store.catalog.version_record import read_hidden
 from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, purge_rule
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 
 
 def make(store: Store, name: str = "db.t", **properties: str) -> Table:

@@ -16,7 +16,8 @@ from seqstore.store.maintenance.compaction import Compaction
 from seqstore.store.maintenance.scheduler import TINY, maintain
 from seqstore.store.maintenance.segment_merge import Merged
 from seqstore.store.publish.tombstones import Purge
-from seqstore.store.read.table_state import LiveSegment, TableState
+from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.load_marker import made_at
 
 pytestmark = pytest.mark.maintenance

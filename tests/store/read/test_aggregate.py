@@ -18,7 +18,7 @@ import pytest
 from seqstore import Settings, Store, Table
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read import aggregate
-from seqstore.store.read.scan import project
+from seqstore.store.read.live_segment import project
 from tests.support.rows import schema_of
 
 _SIZES = Settings(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqstore.store.segment.radix_index import RadixIndex
+from seqstore.store.segment.key_index import RadixIndex
 
 HIGHEST = 2**64 - 1
 CODES = st.lists(
