@@ -25,7 +25,7 @@ from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
 from seqstore.store.transaction.merge_builder import MergeBuilder, Work
-from seqstore.store.transaction.statement import delete_where, run_statement, update
+from seqstore.store.transaction.statement import run_statement
 
 if TYPE_CHECKING:
     pass
@@ -54,13 +54,15 @@ class Table(LoadableTable):
             UnavailableError: another update held the lock for too long.
             InvalidInputError: an unknown or key column, or a value that does not fit.
         """
-        return update(self, assignments, where, DmlOptions("UPDATE", **arguments))
+        options = DmlOptions("UPDATE", **arguments)
+        return run_statement(self, lambda opened: opened.update(assignments, where), options)
 
     def delete_where(
         self, where: pc.Expression | None = None, **arguments: Unpack[DmlArguments]
     ) -> DmlResult:
         """Deletes the rows that satisfy a condition; arguments and errors are those of `update`."""
-        return delete_where(self, where, DmlOptions("DELETE", **arguments))
+        options = DmlOptions("DELETE", **arguments)
+        return run_statement(self, lambda opened: opened.delete_where(where), options)
 
     def merge(
         self,
