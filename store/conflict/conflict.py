@@ -214,7 +214,7 @@ class Attempt:
         """Entries the attempt's reads cover, and those they covered before the change."""
         if self.reads.whole_table:
             return np.ones(len(changes.codes), dtype=np.bool_), changes.was_live
-        before = np.isin(changes.codes, self.reads.codes)
+        before = np.isin(changes.codes, np.concatenate([NO_CODES, *self.reads.keys]))
         seen = before.copy()
         for predicate in self.reads.predicates:
             matched = changes.matches(predicate.matches)

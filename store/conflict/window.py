@@ -98,7 +98,7 @@ class Window:
         after = self._state
         if after.replaced == version:  # loaded as a whole: the records of versions before are gone
             return {"unresolved": HISTORY_EXPIRED}
-        codes, slots, positions = _applied(before, after)
+        codes, slots, positions = _applied(after)
         if self._wanted is None:
             return {"changes": self._changes(before, codes, slots, positions), "all_codes": codes}
         keep = np.isin(codes, self._wanted)
@@ -121,9 +121,13 @@ class Window:
             np.concatenate([positions, old.positions]),
             None,
         )
-        taken = after.take(both, [*(names if self._reads.predicates else key), DELETE_SIGN])
+        stored = [after.segments[slot].segment for slot in np.unique(both.slots).tolist()]
+        signs = [DELETE_SIGN] if any(segment.meta.tombstones for segment in stored) else []
+        taken = after.take(both, [*(names if self._reads.predicates else key), *signs])
         keys = taken.select(key)
-        alive = np.asarray(taken.column(DELETE_SIGN).combine_chunks()) == 0
+        alive = np.ones(len(entries), dtype=np.bool_)
+        if signs:
+            alive = np.asarray(taken.column(DELETE_SIGN).combine_chunks()) == 0
         if not is_exact(after.schema.key_columns):
             alive &= equal_keys(keys.columns, entries, keys.columns, None)
         live, is_after = entries[alive], np.flatnonzero(alive) < count
@@ -148,12 +152,13 @@ class Window:
         return found
 
 
-def _applied(before: TableState, after: TableState) -> tuple[Codes, Any, Any]:
-    """Returns the codes, slots and positions of the rows that the version after applied."""
+def _applied(after: TableState) -> tuple[Codes, Any, Any]:
+    """Returns the codes, slots and positions of the rows that a version applied."""
     codes: list[Codes] = [NO_CODES]
     slots, positions = [_NO_PLACES], [_NO_PLACES]
-    for slot in range(before.next_slot, after.next_slot):
-        live = after.segments[slot]
+    for slot, live in after.segments.items():
+        if live.created != after.version:
+            continue
         index = live.segment.index
         rows = index.row_positions(slice(None))
         alive = live.deletes.is_live(rows)
