@@ -78,9 +78,7 @@ def read_delta(disk: Disk, directory: str, file: DeltaFile) -> Delta:
 
 
 def _encode(delta: Delta) -> pa.Buffer:
-    columns: dict[str, Any] = {
-        _ROW + name: delta.rows.column(name).combine_chunks() for name in delta.rows.schema.names
-    }
+    columns: dict[str, Any] = {_ROW + name: cells for name, cells in delta.cells().items()}
     columns |= {_HAS + name: pa.array(mask) for name, mask in delta.supplied.items()}
     if delta.signs is not None:
         columns["sign"] = pa.array(delta.signs)

@@ -11,7 +11,6 @@ from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict import Written
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
-from seqstore.store.fill.partial import keys_of
 from seqstore.store.fill.update_after_delete import with_deleted_rows
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.lazy import cached_property
@@ -60,7 +59,7 @@ def written_keys(parts: Sequence[Part]) -> list[Written]:
             found += [Written(segment.index.codes, None) for segment in part.segments]
             continue
         delta = part.delta
-        _, codes = keys_of(delta, part.schema)
+        _, codes = delta.keys(part.schema)
         found.append(Written(np.unique(codes), _columns_of(delta, part.schema)))
         if delta.signs is not None and delta.signs.any():
             found.append(Written(np.unique(codes[delta.signs == 1]), None))
