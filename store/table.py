@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import partial
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,12 +24,9 @@ from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
-from seqstore.store.transaction.merge_builder import MergeBuilder, Work
+from seqstore.store.transaction.merge_builder import MergeBuilder
 from seqstore.store.transaction.statement import run_statement
-
-if TYPE_CHECKING:
-    pass
+from seqstore.store.transaction.transaction_options import DmlArguments, DmlOptions, DmlResult
 
 
 class Table(LoadableTable):
@@ -79,12 +77,13 @@ class Table(LoadableTable):
             on: SQL in which `t` is the table and `s` the rows, or names of columns that must be equal.
             target_alias, source_alias: other names for `t` and `s`.
         """
-
-        def execute(work: Work, options: DmlOptions) -> DmlResult:
-            return run_statement(self, work, options)
-
         return MergeBuilder(
-            self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute
+            self.name,
+            source,
+            on,
+            target_alias=target_alias,
+            source_alias=source_alias,
+            execute=partial(run_statement, self),
         )
 
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:

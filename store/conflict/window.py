@@ -112,6 +112,7 @@ class Window:
         """
         after, count = self._state, len(codes)
         key, names = list(after.schema.key), after.schema.names
+        has_tombstones = any(live.segment.meta.tombstones for live in after.segments.values())
         order = np.argsort(codes)
         old = before.probe(codes[order]) if count else Matches.none(with_sequence=False)
         entries = np.concatenate([np.arange(count), order[old.probe_keys]])
@@ -121,12 +122,11 @@ class Window:
             np.concatenate([positions, old.positions]),
             None,
         )
-        stored = [after.segments[slot].segment for slot in np.unique(both.slots).tolist()]
-        signs = [DELETE_SIGN] if any(segment.meta.tombstones for segment in stored) else []
-        taken = after.take(both, [*(names if self._reads.predicates else key), *signs])
+        read = [*(names if self._reads.predicates else key), *([DELETE_SIGN] if has_tombstones else [])]
+        taken = after.take(both, read)
         keys = taken.select(key)
         alive = np.ones(len(entries), dtype=np.bool_)
-        if signs:
+        if has_tombstones:
             alive = np.asarray(taken.column(DELETE_SIGN).combine_chunks()) == 0
         if not is_exact(after.schema.key_columns):
             alive &= equal_keys(keys.columns, entries, keys.columns, None)
@@ -138,8 +138,8 @@ class Window:
 
         @cache
         def rows() -> pa.Table:
-            read = taken if self._reads.predicates else after.take(both, names)
-            return read.select(names).filter(pa.array(alive))
+            whole = taken.select(names) if self._reads.predicates else after.take(both, names)
+            return whole.filter(pa.array(alive))
 
         return Changes(codes, was_live, is_live, in_snapshot, keys, rows, live, is_after)
 

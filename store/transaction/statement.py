@@ -28,9 +28,8 @@ from seqstore.store.catalog.update_lock import (
 )
 from seqstore.store.load.load import LoadResult
 from seqstore.store.runtime.retry import pause, retried
-from seqstore.store.transaction.dml_options import DmlOptions, DmlResult
 from seqstore.store.transaction.transaction import Transaction, TransactionResult, lowered_warning
-from seqstore.store.transaction.transaction_options import TransactionOptions
+from seqstore.store.transaction.transaction_options import DmlOptions, DmlResult, TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:

@@ -153,24 +153,21 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._table(name)
-
-    def _table(self, name: str) -> TransactionTable:
-        table = self._find_table(name)
-        known = self._tables.get(table.name)
-        if known is not None:
-            return known
-        state, lease = table.hold(self._heads.get(table.id))
-        by_default = self._settings.enable_concurrent_update
-        mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
-        level = level_of(state.schema, self._isolation)
-        isolation = Isolation(table, state, level, is_unchecked=mode == ConcurrencyMode.UNCHECKED)
-        if self._record is None:
-            self._begin(self._database or table.database_id, table.name)
-        app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
-        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
-        self._watch()
-        return opened
+            table = self._find_table(name)
+            known = self._tables.get(table.name)
+            if known is not None:
+                return known
+            state, lease = table.hold(self._heads.get(table.id))
+            by_default = self._settings.enable_concurrent_update
+            mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
+            level = level_of(state.schema, self._isolation)
+            isolation = Isolation(table, state, level, is_unchecked=mode == ConcurrencyMode.UNCHECKED)
+            if self._record is None:
+                self._begin(self._database or table.database_id, table.name)
+            app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
+            opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
+            self._watch()
+            return opened
 
     def check_writable(self, database: int) -> None:
         """Checks X12. The label moves to the database that is written: earlier reads may be of another (X16).
@@ -241,16 +238,13 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._commit(also)
-
-    def _commit(self, also: Also | None) -> TransactionResult:
-        record, written, writers = self._parts()
-        if not written and also is None:
-            self._commit_nothing()
-            return self._result(self.txn_id)
-        assert record is not None
-        done, writes = self._switch(record, writers, also)
-        return self._result(done.id, {name: done.versions[name] for name in written}, writes)
+            record, written, writers = self._parts()
+            if not written and also is None:
+                self._commit_nothing()
+                return self._result(self.txn_id)
+            assert record is not None
+            done, writes = self._switch(record, writers, also)
+            return self._result(done.id, {name: done.versions[name] for name in written}, writes)
 
     def _commit_nothing(self) -> None:
         """Keeps the label used as any commit does (X16), unless an earlier run has stored the rows."""
@@ -295,19 +289,20 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._precommit()
-
-    def _precommit(self) -> TransactionResult:
-        if self._record is None:
-            raise InvalidInputError("a transaction without a table cannot be pre-committed", kind="bad_mode")
-        if not self._record.id:
-            self._store_record(self._record.database, self._record.table)
-        record, _, writers = self._parts()
-        assert record is not None
-        keep = self._settings.precommitted_keep_seconds
-        with self._ending():
-            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed)
-        return self._result(done.id, {}, writes)
+            if self._record is None:
+                raise InvalidInputError(
+                    "a transaction without a table cannot be pre-committed", kind="bad_mode"
+                )
+            if not self._record.id:
+                self._store_record(self._record.database, self._record.table)
+            record, _, writers = self._parts()
+            assert record is not None
+            keep = self._settings.precommitted_keep_seconds
+            with self._ending():
+                done, writes = precommit(
+                    self._catalog, record, writers, keep_seconds=keep, elapsed=self._elapsed
+                )
+            return self._result(done.id, {}, writes)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
