@@ -33,6 +33,7 @@ class PartialChecker(RowChecker):
         makes_keys: rows lack their AUTO_INCREMENT key column: all of them are new (A8).
     """
 
+    require_sequence: bool = False  # SL11
     flexible: bool = False
     ignore_null: bool = False
     makes_keys: bool = field(default=False, init=False)
@@ -113,13 +114,6 @@ class PartialChecker(RowChecker):
         mask = batch.supplied.get(column.name)
         wanted = values.is_null() if mask is None else pc.and_(values.is_null(), pa.array(mask))
         return pc.replace_with_mask(values, wanted, self._new_ids(wanted.true_count))
-
-    def _check_sequence_source(self, given: Mapping[str, pa.ChunkedArray]) -> None:
-        """Raises for a sequence in a table without one (SL13); a partial update may leave it out (SL11)."""
-        if not self.schema.has_sequence and (SEQUENCE_COL in given or self.sequence is not None):
-            raise InvalidInputError(
-                f"There is no sequence column in the table {self.table}", kind="no_sequence"
-            )
 
     def _must_have_value(self, column: Column, missing: Mask, batch: Batch) -> Mask:
         """Returns the cells at fault for being NULL: only those that are supplied."""

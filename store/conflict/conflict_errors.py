@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,26 +10,11 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import CommitInfo, VersionRecord, read_version_record
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.read_set import HISTORY_EXPIRED, METADATA_CHANGE, PROTOCOL_CHANGE
-from seqstore.store.errors import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConflictError,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from seqstore.store.errors import ConflictError
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.isolation_level import IsolationLevel
 
-_CLASSES: Final[Mapping[ConflictKind, type[ConflictError]]] = {
-    ConflictKind.APPEND: ConcurrentAppendException,
-    ConflictKind.DELETE_READ: ConcurrentDeleteReadException,
-    ConflictKind.DELETE_DELETE: ConcurrentDeleteDeleteException,
-    ConflictKind.METADATA: MetadataChangedException,
-    ConflictKind.PROTOCOL: ProtocolChangedException,
-    ConflictKind.TRANSACTION: ConcurrentTransactionException,
-}
+_CLASSES: Final = {error.__name__: error for error in ConflictError.__subclasses__()}
 _REASONS: Final = {ConflictKind.METADATA: METADATA_CHANGE, ConflictKind.PROTOCOL: PROTOCOL_CHANGE}
 _COMMITTED_NAMED: Final = 5
 _DID: Final = {
@@ -101,7 +86,7 @@ def error_of(
         more: fields of one class alone.
     """
     first = conflicts[0] if conflicts else Conflict(kind, 0, "", "", _REASONS.get(kind, ""))
-    return _CLASSES[first.kind](
+    return _CLASSES[first.kind.value](
         message,
         kind=first.kind.value,
         table=current.table,

@@ -22,8 +22,7 @@ from seqstore.store.conflict.window import Window
 from seqstore.store.errors import VersionExpiredError
 from seqstore.store.expressions.predicate import unpack
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.isolation_level import IsolationLevel, parse_isolation_level, stricter
-from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.schema.isolation_level import IsolationLevel
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -137,15 +136,3 @@ class Isolation:
             part = unpack(partition) if partition is not None else None
             reads.predicates.append(Predicate(unpack(expression), partition=part))
         return isolation
-
-
-def level_of(schema: TableSchema, wanted: str | None) -> IsolationLevel:
-    """Returns the level a transaction has on a table: its own wish, never less than the table's.
-
-    Raises:
-        InvalidInputError: no such level.
-    """
-    own = schema.isolation_level
-    if wanted is None:
-        return own
-    return stricter(own, parse_isolation_level(wanted))

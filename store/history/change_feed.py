@@ -125,20 +125,12 @@ def changes_between(before: TableState, after: TableState, schema: TableSchema) 
     signs = np.append(np.asarray(rows.column(DELETE_SIGN).combine_chunks()), 1)  # -1 reads as no row
     versions = np.append(np.asarray(rows.column(VERSION_COL).combine_chunks()), _NONE)
     was, now = signs[old_of] == 0, signs[new_of] == 0
-    differs = versions[old_of] != versions[new_of]
-    chosen = np.concatenate(
-        [
-            np.stack([new_of, np.where(now & ~was, 0, _NONE)]),
-            np.stack([old_of, np.where(was & now & differs, 1, _NONE)]),
-            np.stack([new_of, np.where(was & now & differs, 2, _NONE)]),
-            np.stack([old_of, np.where(was & ~now, 3, _NONE)]),
-        ],
-        axis=1,
-    )
-    key = np.tile(np.arange(len(old_of)), 4)
-    is_change = chosen[1] != _NONE
-    order = np.argsort(key[is_change], kind="stable")  # the row before and the row after are adjacent
-    picked, kinds = chosen[0][is_change][order], chosen[1][is_change][order]
+    updated = was & now & (versions[old_of] != versions[new_of])
+    chosen = ((new_of, now & ~was), (old_of, updated), (new_of, updated), (old_of, was & ~now))
+    key = np.concatenate([np.flatnonzero(is_change) for _, is_change in chosen])
+    order = np.argsort(key, kind="stable")  # the row before and the row after are adjacent
+    picked = np.concatenate([of_key[is_change] for of_key, is_change in chosen])[order]
+    kinds = np.repeat(np.arange(len(chosen)), [np.count_nonzero(is_change) for _, is_change in chosen])[order]
     visible = rows.select(schema.names).take(pa.array(picked))
     return visible.append_column(FEED_FIELDS[0], _KINDS.take(pa.array(kinds)))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE, find_app
@@ -28,7 +29,7 @@ from seqstore.store.catalog.update_lock import (
 )
 from seqstore.store.load.load import LoadResult
 from seqstore.store.runtime.retry import pause, retried
-from seqstore.store.transaction.transaction import Transaction, TransactionResult, lowered_warning
+from seqstore.store.transaction.transaction import Transaction, lowered_warning
 from seqstore.store.transaction.transaction_options import DmlOptions, DmlResult, TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
@@ -52,48 +53,44 @@ def run_statement(table: LoadableTable, work: Work, options: DmlOptions) -> DmlR
     statement = _Statement(table, work, options, mode)
     if mode == ConcurrencyMode.SERIAL or not options.retries:  # serial attempts hold a lock already
         return retried(statement.attempt, options.retries)
-    with statement:
+    with statement.held:
+        statement.begin()
         return retried(statement.attempt, options.retries, statement.wait)
 
 
+@dataclass
 class _Statement:
-    """One statement and its attempts; as a context, it may hold the table's retry lock."""
+    """One statement and its attempts; `held` may have the table's retry lock."""
 
-    def __init__(self, table: LoadableTable, work: Work, options: DmlOptions, mode: ConcurrencyMode) -> None:
-        self._table = table
-        self._work = work
-        self._options = options
-        self._mode = mode
-        self._held = ExitStack()
-        self._has_lock = False
+    table: LoadableTable
+    work: Work
+    options: DmlOptions
+    mode: ConcurrencyMode
+    held: ExitStack = field(default_factory=ExitStack)
+    has_lock: bool = False
 
-    def __enter__(self) -> _Statement:
-        met_before, self._table.meets_conflicts = self._table.meets_conflicts, False
+    def begin(self) -> None:
+        """Takes the retry lock where the last statement of this process met conflicts."""
+        met_before, self.table.meets_conflicts = self.table.meets_conflicts, False
         if met_before:
             started = time.monotonic()
             self._lock()
-            self._table.meets_conflicts = time.monotonic() - started > _CONTENDED_SECONDS
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
+            self.table.meets_conflicts = time.monotonic() - started > _CONTENDED_SECONDS
 
     def wait(self, retry: int) -> None:
         """Takes the retry lock before the first retry; pauses where the lock did not become free in time."""
-        self._table.meets_conflicts = True
-        if not self._has_lock and retry == 1:
+        self.table.meets_conflicts = True
+        if not self.has_lock and retry == 1:
             self._lock()
-        elif not self._has_lock:
+        elif not self.has_lock:
             pause(retry)
 
     def _lock(self) -> None:
-        self._has_lock = self._held.enter_context(
-            retry_lock(lock_directory(self._table.catalog), self._table.id)
-        )
+        self.has_lock = self.held.enter_context(retry_lock(lock_directory(self.table.catalog), self.table.id))
 
     def attempt(self) -> DmlResult:
         """Runs the statement once, on a new snapshot."""
-        table, options, concurrency = self._table, self._options, self._mode
+        table, options, concurrency = self.table, self.options, self.mode
         with ExitStack() as held:
             if concurrency == ConcurrencyMode.SERIAL:
                 seconds = options.lock_seconds
@@ -115,14 +112,10 @@ class _Statement:
             with Transaction(table.catalog, table.settings, lambda _name: table, chosen) as transaction:
                 opened = transaction.table(table.name)
                 opened.begin_write()
-                matched, _ = self._work(opened)
-                return _result(matched, opened, transaction.commit())
-
-
-def _result(matched: int, opened: TransactionTable, done: TransactionResult) -> DmlResult:
-    kept = matched - done.rows_changed
-    warnings = tuple(opened.warnings)
-    if matched and kept > 0:
-        warnings += (lowered_warning(kept, f"{matched} matched rows"),)
-    version = done.versions.get(opened.name, opened.version)
-    return DmlResult(done.txn_id, done.label, version, matched, done.rows_changed, warnings)
+                matched, _ = self.work(opened)
+                done = transaction.commit()
+        changed, warnings = done.rows_changed, tuple(opened.warnings)
+        if matched > changed:
+            warnings += (lowered_warning(matched - changed, f"{matched} matched rows"),)
+        version = done.versions.get(table.name, opened.version)
+        return DmlResult(done.txn_id, done.label, version, matched, changed, warnings)

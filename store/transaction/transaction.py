@@ -37,7 +37,7 @@ from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.catalog import Catalog
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
-from seqstore.store.conflict.isolation import Isolation, level_of
+from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
@@ -46,7 +46,7 @@ from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.records import unpack
-from seqstore.store.schema.isolation_level import parse_isolation_level
+from seqstore.store.schema.isolation_level import parse_isolation_level, stricter
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -160,7 +160,8 @@ class Transaction:
             state, lease = table.hold(self._heads.get(table.id))
             by_default = self._settings.enable_concurrent_update
             mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
-            level = level_of(state.schema, self._isolation)
+            level = state.schema.isolation_level
+            level = level if self._isolation is None else stricter(level, self._isolation)
             isolation = Isolation(table, state, level, is_unchecked=mode == ConcurrencyMode.UNCHECKED)
             if self._record is None:
                 self._begin(self._database or table.database_id, table.name)
@@ -438,9 +439,8 @@ class Transaction:
             if record is not None and record.id:
                 with self._catalog.write() as tx:
                     stored = transactions.read_transaction(tx, record.id)
-                    if (
-                        stored is None or stored.status == TransactionStatus.PREPARE
-                    ):  # else another process has ended it (X20)
+                    # Else another process has ended it (X20).
+                    if stored is None or stored.status == TransactionStatus.PREPARE:
                         transactions.abort(tx, record, reason)
         finally:
             self._close()

@@ -76,12 +76,8 @@ class DmlOptions:
     """How a statement runs.
 
     Attributes:
-        operation: for history and messages.
-        label: makes it idempotent.
-        label_prefix: of the generated label, when none is given.
-        txn_app_id, txn_version: of an idempotent statement, both or neither (catalog.app_ids).
-        isolation: a level stricter than the table's.
-        concurrency: serial, optimistic or unchecked; None means the setting.
+        operation, label, label_prefix, isolation, concurrency, txn_app_id, txn_version: see
+            `TransactionOptions`.
         retries: how often it is run again after a conflict.
         lock_seconds: how long to wait for the lock, None for the setting; 0 fails at once (U4).
     """

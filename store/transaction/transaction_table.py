@@ -235,17 +235,19 @@ class TransactionTable:
 
     def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
         """Remembers that rows of some keys were read."""
-        if self.is_muted:
-            return
-        names = Projection.of(self.schema, columns, hidden=False).names
-        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
+        if not self.is_muted:
+            arrays = key_arrays(self.isolation.base, keys)
+            self.isolation.reads.read_keys(arrays, self._looked_at(columns))
 
     def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
         """Remembers that rows satisfying a filter were read."""
-        if self.is_muted:
-            return
+        if not self.is_muted:
+            self._log_where(filter, self._looked_at(columns))
+
+    def _looked_at(self, columns: Sequence[str] | None) -> list[str]:
+        """Returns columns without the hidden ones but the sequence: version and sign follow from the row."""
         names = Projection.of(self.schema, columns, hidden=False).names
-        self._log_where(filter, _value_names(names))
+        return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
 
     def _log_where(self, filter: pc.Expression | None, columns: Iterable[str]) -> list[str]:
         """Logs a read by a filter of some columns; returns these and those that the filter looks at."""
@@ -413,11 +415,6 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
 def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
     """Returns the columns that an expression may look at, key columns too; never too few."""
     return [] if expression is None else named_in(expression, schema.names)
-
-
-def _value_names(names: Iterable[str]) -> list[str]:
-    """Drops hidden columns other than the sequence: version and sign follow from the row."""
-    return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
 
 
 def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
-from seqstore.store.conflict.isolation import Isolation, level_of
+from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.evaluate.select import QueryContext, explain_query
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -69,7 +69,7 @@ def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
     options = TransactionOptions(operation=operation)
     transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
     state, lease = table.hold()
-    isolation = Isolation(table, state, level_of(state.schema, None), is_unchecked=True)
+    isolation = Isolation(table, state, state.schema.isolation_level, is_unchecked=True)
     opened = TransactionTable(transaction, table, isolation, lease)
     try:
         yield opened
