@@ -124,9 +124,8 @@ class ReadLog:
         self.read_columns(columns)
 
     def read_columns(self, columns: Iterable[str]) -> None:
-        for name in columns:
-            column = self.schema.find(name)
-            self.columns.add(column.id if column is not None else SEQUENCE_ID)
+        ids = {column.name.lower(): column.id for column in self.schema.columns}
+        self.columns |= {ids.get(name.lower(), SEQUENCE_ID) for name in columns}
 
     def fall_back(self, reason: str) -> None:
         """Counts the whole table as read, because rows cannot be looked at."""

@@ -243,6 +243,15 @@ def _grown(
     return grown
 
 
+def _hide(segments: dict[int, LiveSegment], slot_of: Mapping[str, int], hidden: HiddenRows) -> None:
+    """Hides rows in the delete vectors of those segments that are there."""
+    for segment_id, rows in hidden.items():
+        slot = slot_of.get(segment_id)
+        if slot is not None:
+            live = segments[slot]
+            segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+
+
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> Iterable[tuple[int, npt.NDArray[np.intp]]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if len(slots) < 2:
@@ -323,11 +332,7 @@ class StateLoader:
         version: int,
         known: VersionRecord | None = None,
     ) -> TableState:
-        """Returns the state at a later version, from an earlier one.
-
-        Args:
-            known: the record of the version, where the caller has read it.
-        """
+        """Returns the state at a later version, from an earlier one; the caller may know its record."""
         if state.version + 1 < oldest_readable(tx, self.table_id):
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
@@ -355,11 +360,7 @@ class StateLoader:
                 added.append(next_slot)
                 next_slot += 1
             hidden.append(self._hidden(tx, number))
-        for segment_id, rows in unite(hidden).items():  # once a segment, however many versions
-            slot = slot_of.get(segment_id)
-            if slot is not None:
-                live = segments[slot]
-                segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
+        _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
         if dropped or self.schema(tx, revision).has_sequence != state.schema.has_sequence:
             return TableState(
                 state.table_id,

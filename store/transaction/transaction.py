@@ -82,6 +82,7 @@ class Transaction:
 
     Attributes:
         label: as given, or generated.
+        operation: the word in the history that names its kind.
     """
 
     @internal
@@ -97,6 +98,7 @@ class Transaction:
         self._settings = settings
         self._find_table = find_table
         self._options = options
+        self.operation = options.operation
         self._isolation = parse_isolation_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
         self._modes: dict[int, ConcurrencyMode] = {}  # of the tables
@@ -132,11 +134,6 @@ class Transaction:
     def txn_id(self) -> int:
         """The transaction's id, 0 before its first table is known."""
         return self._record.id if self._record is not None else 0
-
-    @property
-    def operation(self) -> str:
-        """The word in the history that names its kind."""
-        return self._options.operation
 
     @property
     def timeout_seconds(self) -> float | None:
@@ -180,8 +177,8 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            written = [table for table in self._tables.values() if table.writes]
-            if written and written[0].base.database_id != database:
+            tables = self._tables.values()
+            if any(table.base.database_id != database and table.writes for table in tables):
                 raise InvalidInputError(
                     "Transaction insert must be in the same database", kind="other_database"
                 )

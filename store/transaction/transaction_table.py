@@ -114,14 +114,11 @@ class OpenTransaction(Protocol):
     """The transaction of some tables, as each of them knows it; see `Transaction`."""
 
     label: str
+    operation: str
 
     @property
     def txn_id(self) -> int:
         """Returns its id."""
-
-    @property
-    def operation(self) -> str:
-        """Returns the word in the history that names its kind."""
 
     def check_writable(self, database: int) -> None:
         """Raises unless the transaction may write a database."""
@@ -389,15 +386,14 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
         InvalidInputError: names the column.
     """
     checked: dict[str, Any] = {}
-    unknown = [
-        name for name in assignments if schema.find(name) is None and hidden_name(name) != SEQUENCE_COL
-    ]
+    columns = {name: schema.find(name) for name in assignments}
+    unknown = [name for name in assignments if columns[name] is None and hidden_name(name) != SEQUENCE_COL]
     if unknown or not assignments:
         raise InvalidInputError(
             f"unknown column in assignment list: {', '.join(unknown) or 'it is empty'}", kind="unknown_column"
         )
     for name, value in assignments.items():
-        column = schema.find(name)
+        column = columns[name]
         canonical = column.name if column is not None else SEQUENCE_COL
         if canonical in schema.key:
             raise InvalidInputError(
