@@ -72,9 +72,9 @@ class Changes:
         was_live, is_live: whether a reader saw a row before, sees one after.
         in_snapshot: whether the attempt's snapshot has a row.
         keys: key columns.
-        rows: returns the visible columns of the live rows after, and behind them of those before.
+        rows: returns the visible columns of the rows after, one an entry, and behind them of those before;
+            tombstones too.
         entries: the entry of each of these rows.
-        is_after: which of them are rows after.
     """
 
     codes: Codes
@@ -84,15 +84,15 @@ class Changes:
     keys: pa.Table
     rows: Callable[[], pa.Table]
     entries: Any
-    is_after: Mask
 
     def matches(self, test: Callable[[pa.Table], Mask]) -> tuple[Mask, Mask]:
         """Returns the entries whose row before satisfies a test, and those whose row after does."""
-        found = test(self.rows())
-        before, after = np.zeros((2, len(self.codes)), dtype=np.bool_)
-        before[self.entries[found & ~self.is_after]] = True
-        after[self.entries[found & self.is_after]] = True
-        return before, after
+        count = len(self.codes)
+        alive = np.append(self.is_live, self.was_live[self.entries[count:]])
+        found, before = np.zeros(len(alive), dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        found[alive] = test(self.rows().filter(pa.array(alive)))
+        before[self.entries[count:]] = found[count:]
+        return before, found[:count]
 
 
 @dataclass(frozen=True)
@@ -332,9 +332,10 @@ class Attempt:
         if self.reason == ROW_LEVEL_CHANGES or not partition:
             shown = changes.keys.take(pa.array(places[:_KEYS_SHOWN]))
         else:
-            of_kind = changes.is_after == (kind is ConflictKind.APPEND)
-            chosen = pa.array(np.isin(changes.entries, places) & of_kind)
-            rows = changes.rows().select(partition).filter(chosen)
+            chosen = np.isin(changes.entries, places)
+            is_after = np.arange(len(chosen)) < len(changes.codes)
+            chosen &= is_after == (kind is ConflictKind.APPEND)
+            rows = changes.rows().select(partition).filter(pa.array(chosen))
             shown = rows.group_by(partition).aggregate([]).slice(0, _KEYS_SHOWN)
         return tuple(shown.to_pylist())
 

@@ -124,24 +124,23 @@ class Window:
         )
         read = [*(names if self._reads.predicates else key), *([DELETE_SIGN] if has_tombstones else [])]
         taken = after.take(both, read)
-        keys = taken.select(key)
+        if not is_exact(after.schema.key_columns):
+            keys = taken.select(key).columns
+            same = equal_keys(keys, entries, keys, None)
+            both, taken, entries = both.take(same), taken.filter(pa.array(same)), entries[same]
         alive = np.ones(len(entries), dtype=np.bool_)
         if has_tombstones:
             alive = np.asarray(taken.column(DELETE_SIGN).combine_chunks()) == 0
-        if not is_exact(after.schema.key_columns):
-            alive &= equal_keys(keys.columns, entries, keys.columns, None)
-        live, is_after = entries[alive], np.flatnonzero(alive) < count
-        is_live, was_live = np.zeros((2, count), dtype=np.bool_)
-        is_live[live[is_after]] = was_live[live[~is_after]] = True
-        keys = keys.slice(0, count)
+        was_live = np.zeros(count, dtype=np.bool_)
+        was_live[entries[count:]] = alive[count:]
+        keys = taken.select(key).slice(0, count)
         in_snapshot = was_live if before is self._base else self._in_snapshot(keys)
 
         @cache
         def rows() -> pa.Table:
-            whole = taken.select(names) if self._reads.predicates else after.take(both, names)
-            return whole.filter(pa.array(alive))
+            return taken.select(names) if self._reads.predicates else after.take(both, names)
 
-        return Changes(codes, was_live, is_live, in_snapshot, keys, rows, live, is_after)
+        return Changes(codes, was_live, alive[:count], in_snapshot, keys, rows, entries)
 
     def _in_snapshot(self, keys: pa.Table) -> Mask:
         found = np.zeros(len(keys), dtype=np.bool_)
