@@ -50,10 +50,15 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
 from seqstore.store.store import Store
 from seqstore.store.table import Table
-from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
 from seqstore.store.transaction.merge_builder import MergeBuilder, MergeLanguage, use_language
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
-from seqstore.store.transaction.transaction_options import TransactionArguments, TransactionOptions
+from seqstore.store.transaction.transaction_options import (
+    DmlArguments,
+    DmlOptions,
+    DmlResult,
+    TransactionArguments,
+    TransactionOptions,
+)
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.column_types import ColumnType, parse_type
 

@@ -22,9 +22,9 @@ from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
-from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
 from seqstore.store.transaction.merge_builder import MergeBuilder
-from seqstore.store.transaction.statement import delete_where, run_statement, update
+from seqstore.store.transaction.statement import run_statement
+from seqstore.store.transaction.transaction_options import DmlArguments, DmlOptions, DmlResult
 
 
 class Table(LoadableTable):
@@ -50,13 +50,15 @@ class Table(LoadableTable):
             UnavailableError: another update held the lock for too long.
             InvalidInputError: an unknown or key column, or a value that does not fit.
         """
-        return update(self, assignments, where, DmlOptions("UPDATE", **arguments))
+        options = DmlOptions("UPDATE", **arguments)
+        return run_statement(self, lambda opened: opened.update(assignments, where), options)
 
     def delete_where(
         self, where: pc.Expression | None = None, **arguments: Unpack[DmlArguments]
     ) -> DmlResult:
         """Deletes the rows that satisfy a condition; arguments and errors are those of `update`."""
-        return delete_where(self, where, DmlOptions("DELETE", **arguments))
+        options = DmlOptions("DELETE", **arguments)
+        return run_statement(self, lambda opened: opened.delete_where(where), options)
 
     def merge(
         self,
@@ -73,9 +75,13 @@ class Table(LoadableTable):
             on: SQL in which `t` is the table and `s` the rows, or names of columns that must be equal.
             target_alias, source_alias: other names for `t` and `s`.
         """
-        execute = partial(run_statement, self)
         return MergeBuilder(
-            self.name, source, on, target_alias=target_alias, source_alias=source_alias, execute=execute
+            self.name,
+            source,
+            on,
+            target_alias=target_alias,
+            source_alias=source_alias,
+            execute=partial(run_statement, self),
         )
 
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:

@@ -41,7 +41,13 @@ def split_supplied(
     names = pc.utf8_lower(pc.list_flatten(lists).cast(pa.string()))
     row_of_name = np.asarray(pc.list_parent_indices(lists))
     known = {name.lower(): name for name in rows.schema.names}
-    _refuse_unknown(names, known)
+    unknown = [name for name in pc.unique(names).to_pylist() if name not in known]
+    if unknown:
+        raise InvalidInputError(
+            f"a row supplies {unknown[0]!r}, which is no column of the data; it has "
+            f"{', '.join(known.values())}",
+            kind="unknown_column",
+        )
     everything = np.asarray(lists.is_null())
     masks: dict[str, Mask] = {}
     for lower, name in known.items():
@@ -59,13 +65,3 @@ def _is_names(kind: pa.DataType) -> bool:
     return bool(
         is_list and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type))
     )
-
-
-def _refuse_unknown(names: pa.Array, known: dict[str, str]) -> None:
-    unknown = [name for name in pc.unique(names).to_pylist() if name not in known]
-    if unknown:
-        raise InvalidInputError(
-            f"a row supplies {unknown[0]!r}, which is no column of the data; it has "
-            f"{', '.join(known.values())}",
-            kind="unknown_column",
-        )

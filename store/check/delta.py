@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.key_codes import Codes, encode_keys
 from seqstore.store.segment.winner import Rows
 
 Mask = npt.NDArray[np.bool_]
@@ -46,6 +47,21 @@ class Delta:
         mask = self.supplied.get(name)
         return mask if mask is not None else np.ones(len(self), dtype=np.bool_)
 
+    def supplies_sequence(self) -> Mask:
+        """Returns which rows supply a sequence."""
+        if self.sequence is not None and self.sequence_supplied is not None:
+            return self.sequence_supplied
+        return np.full(len(self), self.sequence is not None)
+
+    def cells(self) -> dict[str, pa.Array]:
+        """Returns the columns of the rows."""
+        return {name: flat(self.rows.column(name)) for name in self.rows.schema.names}
+
+    def keys(self, schema: TableSchema) -> tuple[list[pa.Array], Codes]:
+        """Returns key columns and codes of the rows."""
+        keys = [flat(self.rows.column(name)) for name in schema.key]
+        return keys, encode_keys(keys, schema.key_columns)
+
     def take(self, rows: Rows) -> Delta:
         """Returns some of the rows."""
         indices = pa.array(rows)
@@ -65,44 +81,43 @@ class Delta:
         if len(deltas) == 1:
             return deltas[0]
         names = [n for n in schema.names if any(n in delta.rows.schema.names for delta in deltas)]
-        columns = [pa.concat_arrays([_or_null(delta, name, schema) for delta in deltas]) for name in names]
-        supplied = {}
-        for name in names:
-            masks = [delta.supplies(name) for delta in deltas]
-            if not all(mask.all() for mask in masks):
-                supplied[name] = np.concatenate(masks)
-        signs = None
+        cells = [delta.cells() for delta in deltas]
+        supplied = {name: np.concatenate([delta.supplies(name) for delta in deltas]) for name in names}
+        sequence_type, signs, sequence_supplied = schema.sequence_type, None, None
+        sequence = _joined(
+            deltas, [d.sequence for d in deltas], sequence_type.arrow if sequence_type is not None else None
+        )
+        if sequence is not None:
+            sequence_supplied = np.concatenate([delta.supplies_sequence() for delta in deltas])
         if any(delta.signs is not None for delta in deltas):
             signs = np.concatenate(
                 [d.signs if d.signs is not None else np.zeros(len(d), dtype=np.int8) for d in deltas]
             )
-        sequence, sequence_supplied = _joined_sequence(deltas, schema)
-        rows = pa.Table.from_arrays(columns, names=names)
-        ids = None
-        if any(delta.ids is not None for delta in deltas):
-            ids = pa.concat_arrays(
-                [d.ids if d.ids is not None else pa.nulls(len(d), pa.int64()) for d in deltas]
-            )
-        return Delta(rows, supplied, signs, sequence, sequence_supplied, ids)
+        return Delta(
+            pa.table(
+                {
+                    name: _joined(deltas, [own.get(name) for own in cells], schema.column(name).type.arrow)
+                    for name in names
+                }
+            ),
+            {name: mask for name, mask in supplied.items() if not mask.all()},
+            signs,
+            sequence,
+            sequence_supplied,
+            _joined(deltas, [delta.ids for delta in deltas], pa.int64()),
+        )
 
 
 def flat(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _or_null(delta: Delta, name: str, schema: TableSchema) -> pa.Array:
-    if name in delta.rows.schema.names:
-        return flat(delta.rows.column(name))
-    return pa.nulls(len(delta), schema.column(name).type.arrow)
-
-
-def _joined_sequence(deltas: Sequence[Delta], schema: TableSchema) -> tuple[pa.Array | None, Mask | None]:
-    if schema.sequence_type is None or all(delta.sequence is None for delta in deltas):
-        return None, None
-    arrow = schema.sequence_type.arrow
-    arrays, masks = [], []
-    for delta in deltas:
-        arrays.append(delta.sequence if delta.sequence is not None else pa.nulls(len(delta), arrow))
-        given = np.full(len(delta), delta.sequence is not None)
-        masks.append(given if delta.sequence_supplied is None else given & delta.sequence_supplied)
-    return pa.concat_arrays(arrays), np.concatenate(masks)
+def _joined(
+    deltas: Sequence[Delta], parts: Sequence[pa.Array | None], kind: pa.DataType | None
+) -> pa.Array | None:
+    """Joins arrays, NULLs for deltas that have none; returns None when no delta has one."""
+    if all(part is None for part in parts):
+        return None
+    return pa.concat_arrays(
+        [pa.nulls(len(d), kind) if part is None else part for d, part in zip(deltas, parts, strict=True)]
+    )

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.check.partial_checker import PartialChecker
-from seqstore.store.check.row_checker import Mask, RejectedRow, reject
+from seqstore.store.check.row_checker import Batch, Mask
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.column_groups import ColumnGroup
@@ -45,76 +45,57 @@ class GroupChecker(PartialChecker):
             super()._require_keys(given)
         for name in self.schema.key:
             if name not in given:
-                self._omitted(self.schema.column(name), given, 0, None)
+                self._omitted(self.schema.column(name), Batch(given, 0))
 
-    def _finish(
-        self,
-        names: list[Column],
-        arrays: list[pa.Array],
-        masks: dict[str, Mask],
-        is_tombstone: Mask | None,
-        rejected: dict[int, RejectedRow],
-    ) -> None:
-        """Completes the given groups; names, arrays and masks are changed in place."""
-        rows = len(arrays[0])
-        deletes = is_tombstone if is_tombstone is not None else np.zeros(rows, dtype=np.bool_)
+    def _finished(
+        self, batch: Batch, cells: dict[str, pa.Array], masks: dict[str, Mask]
+    ) -> dict[str, pa.Array]:
+        """Completes the given groups; returns the cells in table order."""
+        deletes = batch.is_tombstone
+        deletes = deletes if deletes is not None else np.zeros(batch.rows, dtype=np.bool_)
         for group in self.schema.column_groups.values():
-            given = dict.fromkeys(column.name for column in names)
-            missing = [self.schema.column(name) for name in group.columns if name not in given]
-            if len(missing) == len(group.columns):
+            given = [name for name in group.columns if name in cells]
+            missing = [name for name in group.columns if name not in cells]
+            if not given:
                 continue
             if self.whole_rows:
-                names += missing
-                arrays += [self._omitted(column, given, rows, is_tombstone) for column in missing]
-                self._leave_out_nulls(group, names, arrays, masks, deletes)
+                cells |= {name: self._omitted(self.schema.column(name), batch) for name in missing}
+                self._leave_out_nulls(group, cells, masks, deletes)
                 continue
-            self._stamp(group, names, arrays, masks)
+            self._stamp(group, batch, cells, masks)
             if not self.flexible:
-                self._refuse_part(group, [column.name for column in missing], deletes)
+                self._refuse_part(group, missing, deletes)
             if self.ignore_null:
-                self._keep_nulls(group, names, arrays, masks, deletes, rejected)
+                self._keep_nulls(group, batch, cells, masks, deletes)
             elif self.flexible:
-                self._reject_parts(group, given, masks, deletes, rejected)
-        order = {name: number for number, name in enumerate(self.schema.names)}
-        paired = sorted(zip(names, arrays, strict=True), key=lambda pair: order[pair[0].name])
-        names[:], arrays[:] = [name for name, _ in paired], [array for _, array in paired]
+                self._reject_parts(group, batch, given, masks, deletes)
+        return {name: cells[name] for name in self.schema.names if name in cells}
 
     def _leave_out_nulls(
-        self,
-        group: ColumnGroup,
-        names: Sequence[Column],
-        arrays: Sequence[pa.Array],
-        masks: dict[str, Mask],
-        deletes: Mask,
+        self, group: ColumnGroup, cells: Mapping[str, pa.Array], masks: dict[str, Mask], deletes: Mask
     ) -> None:
         """Applies rule 1. A row that deletes supplies the sequences it has, NULL too."""
-        own = [array for column, array in zip(names, arrays, strict=True) if column.name in group.columns]
-        if not all(array.null_count for array in own):
-            return
-        given = deletes.copy()
-        for array in own:
-            given |= np.asarray(array.is_valid())
-        for name in group.columns:
-            masks[name] = given
+        own = [cells[name] for name in group.columns]
+        if all(array.null_count for array in own):
+            given: Mask = np.logical_or.reduce([deletes, *(np.asarray(array.is_valid()) for array in own)])
+            masks.update(dict.fromkeys(group.columns, given))
 
     def _stamp(
-        self, group: ColumnGroup, names: list[Column], arrays: list[pa.Array], masks: dict[str, Mask]
+        self, group: ColumnGroup, batch: Batch, cells: dict[str, pa.Array], masks: dict[str, Mask]
     ) -> None:
         """Sets ON UPDATE columns of a given group to the load's moment where a row lacks them (A4, F24)."""
-        for column in (self.schema.column(name) for name in group.cells):
+        for name in group.cells:
+            column = self.schema.column(name)
             if not column.on_update_current_timestamp:
                 continue
-            moment = self._omitted(column, {}, len(arrays[0]), None)
-            known = [number for number, other in enumerate(names) if other.name == column.name]
-            if not known:
-                names.append(column)
-                arrays.append(moment)
-            elif column.name in self._supplied:
-                mask = pa.array(self._supplied[column.name])
-                arrays[known[0]] = pc.if_else(mask, arrays[known[0]], moment)
-            masks.pop(column.name, None)
+            moment = self._omitted(column, batch)
+            if name not in cells:
+                cells[name] = moment
+            elif name in batch.supplied:
+                cells[name] = pc.if_else(pa.array(batch.supplied[name]), cells[name], moment)
+            masks.pop(name, None)
             if group.sequence[0] in masks:
-                masks[column.name] = masks[group.sequence[0]]
+                masks[name] = masks[group.sequence[0]]
 
     def _refuse_part(self, group: ColumnGroup, missing: Sequence[str], deletes: Mask) -> None:
         """Raises for a group named in part (rule 2).
@@ -140,38 +121,33 @@ class GroupChecker(PartialChecker):
     def _keep_nulls(
         self,
         group: ColumnGroup,
-        names: Sequence[Column],
-        arrays: Sequence[pa.Array],
+        batch: Batch,
+        cells: Mapping[str, pa.Array],
         masks: dict[str, Mask],
         deletes: Mask,
-        rejected: dict[int, RejectedRow],
     ) -> None:
         """Applies rule 4, and A2 for the cells that are supplied after all."""
-        found = {column.name: array for column, array in zip(names, arrays, strict=True)}
         given = np.zeros(len(deletes), dtype=np.bool_)
         for name in group.sequence:
-            if name in found:
-                given |= np.asarray(found[name].is_valid())
-        mask = self._supplied.get(group.sequence[0])
+            if name in cells:
+                given |= np.asarray(cells[name].is_valid())
+        mask = batch.supplied.get(group.sequence[0])
         given = given if mask is None else given & mask
         for name in group.columns:
-            if name not in found:
+            if name not in cells:
                 continue
             masks[name] = given
-            column = self.schema.column(name)
-            if not column.nullable and found[name].null_count:
-                missing = np.asarray(found[name].is_null())
-                for row in np.flatnonzero(missing & given & ~deletes):
-                    reason = f"column({name}) values is null while columns is not nullable"
-                    reject(rejected, int(row), name, reason)
+            if not self.schema.column(name).nullable and cells[name].null_count:
+                missing = np.asarray(cells[name].is_null())
+                batch.reject_nulls(missing & given & ~deletes, name)
 
     def _reject_parts(
         self,
         group: ColumnGroup,
+        batch: Batch,
         columns: Collection[str],
         masks: Mapping[str, Mask],
         deletes: Mask,
-        rejected: dict[int, RejectedRow],
     ) -> None:
         """Rejects rows that supply a group in part (rule 3)."""
         every = np.ones(len(deletes), dtype=np.bool_)
@@ -180,10 +156,7 @@ class GroupChecker(PartialChecker):
         some = np.logical_or.reduce(list(supplied.values()))
         for name, mask in supplied.items():
             column = self.schema.column(name)
-            if column.on_update_current_timestamp:
-                continue
-            needed = some & ~deletes
-            if name in group.sequence:
-                needed |= ordered
-            for row in np.flatnonzero(needed & ~mask):
-                reject(rejected, int(row), name, self._refusal(group, column).message)
+            if not column.on_update_current_timestamp:
+                needed = some & ~deletes
+                needed = needed | ordered if name in group.sequence else needed
+                batch.reject(needed & ~mask, name, self._refusal(group, column).message)

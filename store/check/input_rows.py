@@ -60,18 +60,18 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
         yield pa.Table.from_batches(gathered, schema=reader.schema)
 
 
-def pieces_of(data: pa.Table) -> Iterator[pa.Table]:
-    """Yields a table in pieces to be checked one by one; at least one, a small table is one piece.
+def pieces_of(data: pa.Table) -> list[pa.Table]:
+    """Returns a table in pieces to be checked one by one; at least one, a small table is one piece.
 
     Large chunks stay as they are, for joining chunks costs new memory; small ones are joined.
     """
     if len(data) <= _PIECE_ROWS_MIN:
-        yield data
-        return
+        return [data]
+    pieces: list[pa.Table] = []
     start = rows = 0
     for batch in data.to_batches(max_chunksize=_PIECE_ROWS_MAX):
         if rows and rows + batch.num_rows > _PIECE_ROWS_MIN:
-            yield data.slice(start, rows)
+            pieces.append(data.slice(start, rows))
             start, rows = start + rows, 0
         rows += batch.num_rows
-    yield data.slice(start)
+    return [*pieces, data.slice(start)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.check.delta import Delta
-from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker, reject
+from seqstore.store.check.row_checker import Batch, Mask, RejectedRow, RowChecker
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.properties import SKIP_BITMAP
@@ -33,10 +33,10 @@ class PartialChecker(RowChecker):
         makes_keys: rows lack their AUTO_INCREMENT key column: all of them are new (A8).
     """
 
+    require_sequence: bool = False  # SL11
     flexible: bool = False
     ignore_null: bool = False
     makes_keys: bool = field(default=False, init=False)
-    _supplied: dict[str, Mask] = field(default_factory=dict, init=False)
 
     def check_delta(
         self, data: pa.Table, supplied: Mapping[str, Mask] | None = None
@@ -52,49 +52,34 @@ class PartialChecker(RowChecker):
         """
         given = self._match_columns(data)
         self._require_keys(given)
-        self._supplied = {role: mask for name, mask in (supplied or {}).items() for role in self._roles(name)}
-        rejected: dict[int, RejectedRow] = {}
-        signs = self._signs(given, len(data), rejected)
-        is_tombstone = np.asarray(signs).astype(np.bool_) if signs is not None else None
-        self._reject_missing_keys(rejected)
-        names = [column for column in self.schema.columns if column.name in given or self._is_made(column)]
-        self.makes_keys = any(column.name not in given for column in names)
-        arrays = [self._column(column, given, len(data), is_tombstone, rejected) for column in names]
-        self._check_partitions(
-            {column.name: array for column, array in zip(names, arrays, strict=True)}, rejected
-        )
-        sequence, sequence_supplied = self._given_sequence(
-            given, names, arrays, len(data), is_tombstone, rejected
-        )
-        masks = self._masks(names, arrays)
-        self._finish(names, arrays, masks, is_tombstone, rejected)
+        masks = {role: mask for name, mask in (supplied or {}).items() for role in self._roles(name)}
+        batch = Batch(given, len(data), masks)
+        self._read_signs(batch)
+        for name in self.schema.key:
+            if name in batch.supplied:
+                batch.reject(~batch.supplied[name], name, f"the row has no key column {name}")
+        columns = [column for column in self.schema.columns if column.name in given or self._is_made(column)]
+        self.makes_keys = any(column.name not in given for column in columns)
+        cells = {column.name: self._column(column, batch) for column in columns}
+        self._check_partitions(cells, batch)
+        sequence, sequence_supplied = self._given_sequence(batch, cells)
+        masks = self._masks(batch, cells)
+        cells = self._finished(batch, cells, masks)
         if self.ignore_null and sequence is not None:
             valid = np.asarray(sequence.is_valid())
             sequence_supplied = valid if sequence_supplied is None else sequence_supplied & valid
-        rows = pa.Table.from_arrays(arrays, names=[column.name for column in names])
-        delta = Delta(
-            rows,
-            masks,
-            np.asarray(signs) if signs is not None else None,
-            sequence,
-            sequence_supplied,
-            self._ids_for_new_keys(rows, masks),
-        )
-        if not rejected:
+        rows = pa.Table.from_arrays(list(cells.values()), names=list(cells))
+        signs = np.asarray(batch.signs) if batch.signs is not None else None
+        delta = Delta(rows, masks, signs, sequence, sequence_supplied, self._ids_for_new_keys(rows, masks))
+        if not batch.rejected:
             return delta, []
-        keep = np.ones(len(data), dtype=np.bool_)
-        keep[list(rejected)] = False
-        return delta.take(np.flatnonzero(keep)), [rejected[row] for row in sorted(rejected)]
+        return delta.take(np.flatnonzero(batch.kept())), batch.left_out()
 
-    def _finish(
-        self,
-        names: list[Column],
-        arrays: list[pa.Array],
-        masks: dict[str, Mask],
-        is_tombstone: Mask | None,
-        rejected: dict[int, RejectedRow],
-    ) -> None:
-        """Adds the checks of a subclass when all cells are checked."""
+    def _finished(
+        self, batch: Batch, cells: dict[str, pa.Array], masks: dict[str, Mask]
+    ) -> dict[str, pa.Array]:
+        """Returns the cells after the checks of a subclass, which may change the masks."""
+        return cells
 
     def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
         keys = self.schema.key_columns
@@ -120,74 +105,51 @@ class PartialChecker(RowChecker):
             return None
         return self._new_ids(len(rows))
 
-    def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
-        """Returns the NULLs that are supplied: not absent cells, nor NULLs that mean "keep"."""
+    def _with_ids(self, column: Column, values: pa.Array, batch: Batch) -> pa.Array:
+        """Replaces the NULLs that are supplied: not absent cells, nor NULLs that mean "keep"."""
         if column.name in self.schema.key:
-            return super()._with_ids(column, values)
+            return super()._with_ids(column, values, batch)
         if self.ignore_null:
             return values
-        mask = self._supplied.get(column.name)
+        mask = batch.supplied.get(column.name)
         wanted = values.is_null() if mask is None else pc.and_(values.is_null(), pa.array(mask))
         return pc.replace_with_mask(values, wanted, self._new_ids(wanted.true_count))
 
-    def _reject_missing_keys(self, rejected: dict[int, RejectedRow]) -> None:
-        for name in self.schema.key:
-            mask = self._supplied.get(name)
-            if mask is not None:
-                for row in np.flatnonzero(~mask):
-                    reject(rejected, int(row), name, f"the row has no key column {name}")
-
-    def _check_sequence_source(self, given: Mapping[str, pa.ChunkedArray]) -> None:
-        """Raises for a sequence in a table without one (SL13); a partial update may leave it out (SL11)."""
-        if not self.schema.has_sequence and (SEQUENCE_COL in given or self.sequence is not None):
-            raise InvalidInputError(
-                f"There is no sequence column in the table {self.table}", kind="no_sequence"
-            )
-
-    def _must_have_value(self, column: Column, missing: Mask) -> Mask:
+    def _must_have_value(self, column: Column, missing: Mask, batch: Batch) -> Mask:
         """Returns the cells at fault for being NULL: only those that are supplied."""
-        mask = self._supplied.get(column.name)
         if self.ignore_null and column.name not in self.schema.key:
             return np.zeros(len(missing), dtype=np.bool_)
+        mask = batch.supplied.get(column.name)
         return missing if mask is None else missing & mask
 
     def _given_sequence(
-        self,
-        given: Mapping[str, pa.ChunkedArray],
-        names: list[Column],
-        arrays: list[pa.Array],
-        rows: int,
-        is_tombstone: Mask | None,
-        rejected: dict[int, RejectedRow],
+        self, batch: Batch, cells: dict[str, pa.Array]
     ) -> tuple[pa.Array | None, Mask | None]:
         """Returns the sequence the rows supply, and which do; adds the mapped column when only the hidden one
         is given."""
-        mapped = self.schema.sequence_column
-        if SEQUENCE_COL in given:
-            sequence = self._hidden_sequence(given, rows, rejected)
-            if mapped is not None and mapped not in given:
-                if SEQUENCE_COL in self._supplied:
-                    self._supplied[mapped] = self._supplied[SEQUENCE_COL]
-                column = self.schema.column(mapped)
-                names.append(column)
-                arrays.append(self._column(column, given, rows, is_tombstone, rejected))
-            return sequence, self._supplied.get(SEQUENCE_COL)
-        if mapped is None or mapped not in given:
+        mapped, supplied = self.schema.sequence_column, batch.supplied
+        if SEQUENCE_COL in batch.given:
+            sequence = self._hidden_sequence(batch)
+            if mapped is not None and mapped not in batch.given:
+                if SEQUENCE_COL in supplied:
+                    supplied[mapped] = supplied[SEQUENCE_COL]
+                cells[mapped] = self._column(self.schema.column(mapped), batch)
+            return sequence, supplied.get(SEQUENCE_COL)
+        if mapped is None or mapped not in batch.given:
             return None, None
-        sequence = arrays[[column.name for column in names].index(mapped)]
-        return sequence, self._supplied.get(mapped)
+        return cells[mapped], supplied.get(mapped)
 
-    def _masks(self, names: list[Column], arrays: list[pa.Array]) -> dict[str, Mask]:
+    def _masks(self, batch: Batch, cells: Mapping[str, pa.Array]) -> dict[str, Mask]:
         masks: dict[str, Mask] = {}
-        for column, array in zip(names, arrays, strict=True):
-            if column.name in self.schema.key:
+        for name, array in cells.items():
+            if name in self.schema.key:
                 continue
-            mask = self._supplied.get(column.name)
+            mask = batch.supplied.get(name)
             if self.ignore_null and array.null_count:
                 valid = np.asarray(array.is_valid())
                 mask = valid if mask is None else mask & valid
             if mask is not None and not mask.all():
-                masks[column.name] = mask
+                masks[name] = mask
         return masks
 
 

@@ -15,7 +15,7 @@ Result: `CheckedRows` without the rejected rows, and the list of those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,46 @@ class RejectedRow:
 
 
 @dataclass
+class Batch:
+    """One batch on its way through a checker.
+
+    Attributes:
+        given: columns of the data by their canonical name; the sequence source under `SEQUENCE_COL`.
+        rows: how many.
+        supplied: column -> which rows supply it; columns that are absent here are supplied by all rows.
+        signs: int8 delete signs, None when no row is a tombstone; `is_tombstone` is the same as a mask.
+        rejected: the first reason of each rejected row.
+    """
+
+    given: Mapping[str, pa.ChunkedArray]
+    rows: int
+    supplied: dict[str, Mask] = field(default_factory=dict)
+    signs: pa.Array | None = None
+    is_tombstone: Mask | None = None
+    rejected: dict[int, RejectedRow] = field(default_factory=dict)
+
+    def reject(self, at_fault: Mask, column: str, reason: str | Callable[[int], str]) -> None:
+        """Rejects rows for one column; an earlier reason stands."""
+        for row in np.flatnonzero(at_fault).tolist():
+            text = reason if isinstance(reason, str) else reason(row)
+            self.rejected.setdefault(row, RejectedRow(row, column, text))
+
+    def reject_nulls(self, at_fault: Mask, column: str) -> None:
+        """Rejects rows for cells of a NOT NULL column."""
+        self.reject(at_fault, column, f"column({column}) values is null while columns is not nullable")
+
+    def kept(self) -> Mask:
+        """Returns the rows that are not rejected."""
+        keep = np.ones(self.rows, dtype=np.bool_)
+        keep[list(self.rejected)] = False
+        return keep
+
+    def left_out(self) -> list[RejectedRow]:
+        """Returns the rejected rows in their order."""
+        return [self.rejected[row] for row in sorted(self.rejected)]
+
+
+@dataclass
 class RowChecker:
     """Checks the batches of one load against one schema revision.
 
@@ -80,6 +120,14 @@ class RowChecker:
     require_sequence: bool = True
     ids: Ids | None = None
     partitions: tuple[str, ...] = ()
+    _names: dict[str, str] = field(init=False, repr=False)  # lower case -> visible column
+    _source: str | None = field(init=False, repr=False)  # of the hidden sequence, in lower case
+
+    def __post_init__(self) -> None:
+        self._names = {name.lower(): name for name in self.schema.names}
+        mapped = self.schema.sequence_column
+        source = self.sequence.lower() if self.sequence is not None else None
+        self._source = None if mapped is not None and source == mapped.lower() else source
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
         """Checks a table, piece by piece when it is large; see `check`."""
@@ -97,33 +145,33 @@ class RowChecker:
         Raises:
             InvalidInputError: the columns of the data do not fit the table.
         """
-        given = self._match_columns(data)
-        rejected: dict[int, RejectedRow] = {}
-        signs = self._signs(given, len(data), rejected)
-        is_tombstone = np.asarray(signs).astype(np.bool_) if signs is not None else None
-        columns = [
-            self._column(column, given, len(data), is_tombstone, rejected) for column in self.schema.columns
-        ]
-        self._check_partitions(dict(zip(self.schema.names, columns, strict=True)), rejected)
-        sequence = self._hidden_sequence(given, len(data), rejected)
-        visible = pa.Table.from_arrays(columns, schema=self.schema.arrow)
-        rows = CheckedRows(visible, signs, sequence)
-        if not rejected:
-            return rows, []
-        keep = np.ones(len(data), dtype=np.bool_)
-        keep[list(rejected)] = False
-        return _filtered(rows, keep), [rejected[row] for row in sorted(rejected)]
+        batch = Batch(self._match_columns(data), len(data))
+        self._read_signs(batch)
+        columns = {column.name: self._column(column, batch) for column in self.schema.columns}
+        self._check_partitions(columns, batch)
+        sequence = self._hidden_sequence(batch)
+        visible = pa.Table.from_arrays(list(columns.values()), schema=self.schema.arrow)
+        if not batch.rejected:
+            return CheckedRows(visible, batch.signs, sequence), []
+        keep = pa.array(batch.kept())
+        signs = batch.signs.filter(keep) if batch.signs is not None else None
+        sequence = sequence.filter(keep) if sequence is not None else None
+        return CheckedRows(visible.filter(keep).combine_chunks(), signs, sequence), batch.left_out()
 
-    def _check_partitions(self, columns: Mapping[str, pa.Array], rejected: dict[int, RejectedRow]) -> None:
+    def _check_partitions(self, columns: Mapping[str, pa.Array], batch: Batch) -> None:
+        if self.schema.partitioning is None:
+            return
         outside = rows_outside(self.schema, columns, self.partitions)
         if outside is None or not outside.true_count:
             return
-        assert self.schema.partitioning is not None
         names = self.schema.partitioning.columns
         where = f"partitions {', '.join(self.partitions)}" if self.partitions else "any partition"
-        for row in pc.indices_nonzero(outside).to_pylist():
+
+        def reason(row: int) -> str:
             values = ", ".join(str(format_value(columns[name][row])) for name in names)
-            reject(rejected, row, names[0], f"no partition for this tuple: ({values}) is not in {where}")
+            return f"no partition for this tuple: ({values}) is not in {where}"
+
+        batch.reject(np.asarray(outside), names[0], reason)
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Returns the columns by their canonical name; the sequence source under `SEQUENCE_COL`."""
@@ -143,10 +191,9 @@ class RowChecker:
 
     def _check_source_name(self, names: Sequence[str]) -> None:
         """Checks that the sequence source that the caller names is there (SL14)."""
-        if self.sequence is None or not self.schema.has_sequence or self._is_mapped(self.sequence):
+        if self._source is None or not self.schema.has_sequence:
             return
-        source = self.sequence.lower()
-        if not any(name.lower() == source for name in names):
+        if not any(name.lower() == self._source for name in names):
             raise InvalidInputError(
                 f"{self.table}: the sequence source {self.sequence!r} is neither a column of the data nor of "
                 "the table",
@@ -155,15 +202,13 @@ class RowChecker:
             )
 
     def _roles(self, name: str) -> list[str]:
-        """Returns the roles of a column of the data: hidden column, table column, source of the sequence."""
-        hidden = hidden_name(name)
+        """Returns the roles of a column of the data: table column, hidden column, source of the sequence."""
+        lower = name.lower()
+        hidden = None if lower in self._names else hidden_name(name)
         if hidden is not None:
             return [] if hidden in (VERSION_COL, GROUPS_COL) else [hidden]
-        roles = []
-        column = self.schema.find(name)
-        if column is not None:
-            roles.append(column.name)
-        if self.sequence is not None and name.lower() == self.sequence.lower() and not self._is_mapped(name):
+        roles = [self._names[lower]] if lower in self._names else []
+        if lower == self._source:
             roles.append(SEQUENCE_COL)
         if not roles:
             raise InvalidInputError(
@@ -172,10 +217,6 @@ class RowChecker:
                 column=name,
             )
         return roles
-
-    def _is_mapped(self, name: str) -> bool:
-        mapped = self.schema.sequence_column
-        return mapped is not None and name.lower() == mapped.lower()
 
     def _check_sequence_source(self, given: Mapping[str, Any]) -> None:
         if not self.schema.has_sequence:
@@ -196,55 +237,43 @@ class RowChecker:
             kind="sequence_missing",
         )
 
-    def _signs(
-        self, given: Mapping[str, pa.ChunkedArray], rows: int, rejected: dict[int, RejectedRow]
-    ) -> pa.Array | None:
+    def _read_signs(self, batch: Batch) -> None:
         if self.delete_all:
-            return pa.array(np.ones(rows, dtype=np.int8))
-        if DELETE_SIGN not in given:
-            return None
-        sign_type = pa.int8()
-        try:
-            signs = pc.fill_null(given[DELETE_SIGN].cast(sign_type).combine_chunks(), 0)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidInputError(
-                f"{self.table}: {DELETE_SIGN} takes 0 or 1: {error}", kind="bad_sign"
-            ) from error
-        bad = np.asarray(pc.greater(pc.bit_wise_and(signs, ~1), 0)) | np.asarray(pc.less(signs, 0))
-        for row in np.flatnonzero(bad):
-            reject(rejected, int(row), DELETE_SIGN, f"delete sign {signs[int(row)]} is neither 0 nor 1")
-        return signs
+            signs = pa.array(np.ones(batch.rows, dtype=np.int8))
+        elif DELETE_SIGN not in batch.given:
+            return
+        else:
+            try:
+                signs = pc.fill_null(batch.given[DELETE_SIGN].cast(pa.int8()).combine_chunks(), 0)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InvalidInputError(
+                    f"{self.table}: {DELETE_SIGN} takes 0 or 1: {error}", kind="bad_sign"
+                ) from error
+            bad = np.asarray(pc.greater(pc.bit_wise_and(signs, ~1), 0)) | np.asarray(pc.less(signs, 0))
+            batch.reject(bad, DELETE_SIGN, lambda row: f"delete sign {signs[row]} is neither 0 nor 1")
+        batch.signs, batch.is_tombstone = signs, np.asarray(signs).astype(np.bool_)
 
-    def _column(
-        self,
-        column: Column,
-        given: Mapping[str, pa.ChunkedArray],
-        rows: int,
-        is_tombstone: Mask | None,
-        rejected: dict[int, RejectedRow],
-    ) -> pa.Array:
-        source = given.get(column.name)
+    def _column(self, column: Column, batch: Batch) -> pa.Array:
+        source = batch.given.get(column.name)
         if source is None and column.name == self.schema.sequence_column:
-            source = given.get(SEQUENCE_COL)
+            source = batch.given.get(SEQUENCE_COL)
         if source is None:
-            return self._omitted(column, given, rows, is_tombstone)
-        values = self._cast(column.name, source, column, rejected)
+            return self._omitted(column, batch)
+        values = self._cast(column.name, source, column, batch)
         limit = column.type.byte_length_max
         if limit is not None:
-            self._check_length(column, values, limit, rejected)
+            self._check_length(column, values, limit, batch)
         if column.auto_increment is not None and values.null_count:
-            values = self._with_ids(column, values)
+            values = self._with_ids(column, values, batch)
         if not column.nullable and values.null_count:
-            missing = self._must_have_value(column, np.asarray(values.is_null()))
-            if is_tombstone is not None and column.name not in self.schema.key:
-                values = fill_zero_values(values, pa.array(missing & is_tombstone))
-                missing &= ~is_tombstone
-            for row in np.flatnonzero(missing):
-                reason = f"column({column.name}) values is null while columns is not nullable"
-                reject(rejected, int(row), column.name, reason)
+            missing = self._must_have_value(column, np.asarray(values.is_null()), batch)
+            if batch.is_tombstone is not None and column.name not in self.schema.key:
+                values = fill_zero_values(values, pa.array(missing & batch.is_tombstone))
+                missing &= ~batch.is_tombstone
+            batch.reject_nulls(missing, column.name)
         return values
 
-    def _with_ids(self, column: Column, values: pa.Array) -> pa.Array:
+    def _with_ids(self, column: Column, values: pa.Array, batch: Batch) -> pa.Array:
         """Replaces NULLs of the AUTO_INCREMENT column by new values (A6)."""
         return pc.replace_with_mask(values, values.is_null(), self._new_ids(values.null_count))
 
@@ -257,20 +286,19 @@ class RowChecker:
             )
         return self.ids.take(count)
 
-    def _must_have_value(self, column: Column, missing: Mask) -> Mask:
+    def _must_have_value(self, column: Column, missing: Mask, batch: Batch) -> Mask:
         """Returns which of the NULL cells of a NOT NULL column reject their row: all, unless a subclass knows
         better."""
         return missing
 
-    def _omitted(
-        self, column: Column, given: Mapping[str, Any], rows: int, is_tombstone: Mask | None
-    ) -> pa.Array:
+    def _omitted(self, column: Column, batch: Batch) -> pa.Array:
+        rows, is_tombstone = batch.rows, batch.is_tombstone
         if column.auto_increment is not None:
             return self._new_ids(rows)
         if column.name in self.schema.key:
             raise InvalidInputError(
                 f"{self.table}: key column {column.name!r} is missing; "
-                f"the data has {', '.join(given) or 'no columns'}",
+                f"the data has {', '.join(batch.given) or 'no columns'}",
                 kind="missing_column",
                 column=column.name,
             )
@@ -285,57 +313,39 @@ class RowChecker:
             column=column.name,
         )
 
-    def _hidden_sequence(
-        self, given: Mapping[str, pa.ChunkedArray], rows: int, rejected: dict[int, RejectedRow]
-    ) -> pa.Array | None:
+    def _hidden_sequence(self, batch: Batch) -> pa.Array | None:
         sequence_type = self.schema.sequence_type
         if sequence_type is None:
             return None
-        if SEQUENCE_COL in given:
+        if SEQUENCE_COL in batch.given:
             column = Column(SEQUENCE_COL, sequence_type)
-            return self._cast(self.sequence or SEQUENCE_COL, given[SEQUENCE_COL], column, rejected)
+            return self._cast(self.sequence or SEQUENCE_COL, batch.given[SEQUENCE_COL], column, batch)
         # Without a source (SL12) a table with a hidden sequence gets NULL, one with a mapped column follows
         # it.
-        return pa.nulls(rows, sequence_type.arrow) if self.schema.sequence_column is None else None
+        return pa.nulls(batch.rows, sequence_type.arrow) if self.schema.sequence_column is None else None
 
-    def _cast(
-        self, name: str, source: pa.ChunkedArray, column: Column, rejected: dict[int, RejectedRow]
-    ) -> pa.Array:
+    def _cast(self, name: str, source: pa.ChunkedArray, column: Column, batch: Batch) -> pa.Array:
         result = try_cast(source, column.type)
         if result.failed is not None:
-            flat = source.combine_chunks() if isinstance(source, pa.ChunkedArray) else source
-            for row in np.flatnonzero(np.asarray(result.failed)):
-                shown = str(format_value(flat[int(row)]))[:80]
-                reason = f"column({name}) value {shown!r} is no {column.type}"
-                reject(rejected, int(row), name, reason)
+            flat = source.combine_chunks()
+
+            def reason(row: int) -> str:
+                return f"column({name}) value {str(format_value(flat[row]))[:80]!r} is no {column.type}"
+
+            batch.reject(np.asarray(result.failed), name, reason)
         return result.values
 
-    def _check_length(
-        self, column: Column, values: pa.Array, limit: int, rejected: dict[int, RejectedRow]
-    ) -> None:
+    def _check_length(self, column: Column, values: pa.Array, limit: int, batch: Batch) -> None:
         lengths = pc.binary_length(values)
         longest = pc.max(lengths).as_py()
         if longest is None or longest <= limit:
             return
-        too_long = pc.fill_null(pc.greater(lengths, limit), False)
-        for row in np.flatnonzero(np.asarray(too_long)):
-            actual = lengths[int(row)].as_py()
-            reason = (
+
+        def reason(row: int) -> str:
+            return (
                 f"the length of input is too long than schema. column_name: {column.name}; "
-                f"schema length: {limit}; actual length: {actual}"
+                f"schema length: {limit}; actual length: {lengths[row].as_py()}"
             )
-            reject(rejected, int(row), column.name, reason)
 
-
-def reject(rejected: dict[int, RejectedRow], row: int, column: str, reason: str) -> None:
-    """Notes a rejected row; the first reason stands."""
-    rejected.setdefault(row, RejectedRow(row, column, reason))
-
-
-def _filtered(rows: CheckedRows, keep: Mask) -> CheckedRows:
-    mask = pa.array(keep)
-    return CheckedRows(
-        rows.visible.filter(mask).combine_chunks(),
-        rows.signs.filter(mask) if rows.signs is not None else None,
-        rows.sequence.filter(mask) if rows.sequence is not None else None,
-    )
+        too_long = pc.fill_null(pc.greater(lengths, limit), False)
+        batch.reject(np.asarray(too_long), column.name, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypeVar
 
 from seqstore.store.errors import InvalidInputError
 
@@ -30,20 +31,20 @@ class MergeType(StrEnum):
     MERGE = "MERGE"
 
 
+_Mode = TypeVar("_Mode", UpdateMode, NewKeyBehavior, MergeType)
+
+
 def parse_mode(mode: str) -> UpdateMode:
     """Returns an update mode, read without regard to case.
 
     Raises:
         InvalidInputError: with the text of F6.
     """
-    try:
-        return UpdateMode(mode.upper())
-    except ValueError:
-        raise InvalidInputError(
-            f"Invalid unique_key_partial_mode {mode}, must be one of 'UPSERT', 'UPDATE_FIXED_COLUMNS' or "
-            "'UPDATE_FLEXIBLE_COLUMNS'",
-            kind="bad_mode",
-        ) from None
+    message = (
+        f"Invalid unique_key_partial_mode {mode}, must be one of 'UPSERT', 'UPDATE_FIXED_COLUMNS' or "
+        "'UPDATE_FLEXIBLE_COLUMNS'"
+    )
+    return _parsed(UpdateMode, mode, message, "bad_mode")
 
 
 def parse_new_key_behavior(behavior: str) -> NewKeyBehavior:
@@ -52,13 +53,8 @@ def parse_new_key_behavior(behavior: str) -> NewKeyBehavior:
     Raises:
         InvalidInputError: with the text of P12.
     """
-    try:
-        return NewKeyBehavior(behavior.upper())
-    except ValueError:
-        raise InvalidInputError(
-            f"partial_update_new_key_behavior should be one of {{'APPEND', 'ERROR'}}, but found {behavior}",
-            kind="bad_new_key_behavior",
-        ) from None
+    message = f"partial_update_new_key_behavior should be one of {{'APPEND', 'ERROR'}}, but found {behavior}"
+    return _parsed(NewKeyBehavior, behavior, message, "bad_new_key_behavior")
 
 
 def parse_merge_type(merge_type: str) -> MergeType:
@@ -67,7 +63,11 @@ def parse_merge_type(merge_type: str) -> MergeType:
     Raises:
         InvalidInputError: no such merge type.
     """
+    return _parsed(MergeType, merge_type, f"Invalid merge type {merge_type}", "bad_merge_type")
+
+
+def _parsed(modes: type[_Mode], name: str, message: str, kind: str) -> _Mode:
     try:
-        return MergeType(merge_type.upper())
+        return modes(name.upper())
     except ValueError:
-        raise InvalidInputError(f"Invalid merge type {merge_type}", kind="bad_merge_type") from None
+        raise InvalidInputError(message, kind=kind) from None

@@ -21,7 +21,7 @@ where a row that it read changed or vanished, ConcurrentDeleteDelete where only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -29,17 +29,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.read_set import (
     NO_CODES,
     ROW_LEVEL_CHANGES,
-    ROW_LEVEL_OFF,
     WHOLE_TABLE_REPLACE,
     Mask,
     Predicate,
     ReadLog,
     RecordedReads,
 )
-from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.segment.key_codes import Codes
 
@@ -66,46 +65,16 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """The reads and writes of the transaction that wants to commit, on one table.
-
-    Attributes:
-        level: the isolation level.
-        read_version: of its snapshot.
-        reads: None for a blind write.
-        written: the keys it will write.
-        row_level: False: keys count as their partitions.
-        changes_metadata: a metadata change depends on its reads, so no write is exempt (not ISO3).
-        tables: how many tables its transaction writes or reads.
-    """
-
-    level: IsolationLevel
-    read_version: int
-    reads: ReadLog | None
-    written: Sequence[Written] = ()
-    row_level: bool = True
-    changes_metadata: bool = False
-    tables: int = 1
-    partition_columns: tuple[str, ...] = ()
-
-    @property
-    def reason(self) -> str:
-        """Why rows are not looked at, else the word for a conflict of rows."""
-        if self.reads is not None and self.reads.fallback:
-            return self.reads.fallback
-        return ROW_LEVEL_CHANGES if self.row_level else ROW_LEVEL_OFF
-
-
-@dataclass(frozen=True)
 class Changes:
     """The keys that one committed transaction changed, one entry each, with the rows before and after.
 
     Attributes:
-        codes: key codes.
         was_live, is_live: whether a reader saw a row before, sees one after.
         in_snapshot: whether the attempt's snapshot has a row.
         keys: key columns.
-        rows: returns columns of the rows before (False) or after (True), and the entries of those rows.
+        rows: returns the visible columns of the rows after, one an entry, and behind them of those before;
+            tombstones too.
+        entries: the entry of each of these rows.
     """
 
     codes: Codes
@@ -113,16 +82,17 @@ class Changes:
     is_live: Mask
     in_snapshot: Mask
     keys: pa.Table
-    rows: Callable[[bool], tuple[pa.Table, Any]]
+    rows: Callable[[], pa.Table]
+    entries: Any
 
-    def matches(self, test: Callable[[pa.Table], Mask], *, after: bool) -> Mask:
-        """Entries whose row before or after satisfies a test."""
-        live = self.is_live if after else self.was_live
-        result = np.zeros(len(self.codes), dtype=np.bool_)
-        if live.any():
-            table, entries = self.rows(after)
-            result[entries] = test(table)
-        return result & live
+    def matches(self, test: Callable[[pa.Table], Mask]) -> tuple[Mask, Mask]:
+        """Returns the entries whose row before satisfies a test, and those whose row after does."""
+        count = len(self.codes)
+        alive = np.append(self.is_live, self.was_live[self.entries[count:]])
+        found, before = np.zeros(len(alive), dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        found[alive] = test(self.rows().filter(pa.array(alive)))
+        before[self.entries[count:]] = found[count:]
+        return before, found[:count]
 
 
 @dataclass(frozen=True)
@@ -130,11 +100,9 @@ class CommittedTransaction:
     """One version committed in the window.
 
     Attributes:
-        columns: ids of the columns it wrote; None means whole rows.
-        reads: None where the version record cannot hold them. Without meaning when blind.
+        info: its reads, and the columns it wrote.
         changes: None when it changed no data.
         all_codes: every key it changed; `changes` may have fewer.
-        tables: how many tables its transaction wrote.
         replaces_table: all rows went at once (TRUNCATE, RESTORE).
         unresolved: why its rows could not be looked at: no time, or they are gone; empty when they could.
     """
@@ -142,13 +110,9 @@ class CommittedTransaction:
     version: int
     operation: str
     label: str
-    is_blind: bool
-    read_version: int = 0
-    columns: frozenset[int] | None = None
-    reads: RecordedReads | None = None
+    info: CommitInfo
     changes: Changes | None = None
     all_codes: Codes = field(default_factory=lambda: NO_CODES)
-    tables: int = 1
     replaces_table: bool = False
     unresolved: str = ""
 
@@ -178,54 +142,61 @@ class Conflict:
     changes: tuple[str, ...] = ()
 
 
-def find_conflicts(
-    attempt: Attempt, window: Sequence[CommittedTransaction], reader_version: int = 0
-) -> list[Conflict]:
-    """Returns every conflict, in order of versions; see the module.
+@dataclass(frozen=True)
+class Attempt:
+    """The transaction that wants to commit, on one table, and the commits since it began to read.
 
-    Args:
+    Attributes:
+        written: the keys it will write.
+        window: the committed transactions, in ascending order of versions.
         reader_version: the newest version that a transaction which only read this table, and wrote others,
             had seen when it committed.
+        fallback: why keys count as their partitions, empty when rows are looked at.
+        changes_metadata: a metadata change depends on its reads, so no write is exempt (not ISO3).
+        tables: how many tables its transaction writes or reads.
     """
-    if attempt.reads is None:
-        return []
-    check = _Check(attempt, window, reader_version)
-    return [conflict for other in window for conflict in check.against(other)]
 
+    level: IsolationLevel
+    reads: ReadLog
+    written: Sequence[Written]
+    window: Sequence[CommittedTransaction]
+    reader_version: int
+    fallback: str = ""
+    changes_metadata: bool = False
+    tables: int = 1
+    partition_columns: tuple[str, ...] = ()
 
-class _Check:
-    def __init__(self, attempt: Attempt, window: Sequence[CommittedTransaction], reader_version: int) -> None:
-        assert attempt.reads is not None
-        self.attempt = attempt
-        self.reads: ReadLog = attempt.reads
-        self.window = window
-        self.reader_version = reader_version
+    @property
+    def reason(self) -> str:
+        """Why rows are not looked at, else the word for a conflict of rows."""
+        return self.fallback or ROW_LEVEL_CHANGES
 
-    def against(self, other: CommittedTransaction) -> list[Conflict]:
+    def conflicts(self) -> list[Conflict]:
+        """Returns every conflict, in order of versions; see the module."""
+        return [conflict for other in self.window for conflict in self._against(other)]
+
+    def _against(self, other: CommittedTransaction) -> list[Conflict]:
+        named = other.version, other.operation, other.label
         if other.unresolved:
-            return [self._conflict(ConflictKind.APPEND, other, other.unresolved)]
+            return [Conflict(ConflictKind.APPEND, *named, other.unresolved)]
         if other.replaces_table:
-            return [self._conflict(ConflictKind.DELETE_READ, other, WHOLE_TABLE_REPLACE)]
+            return [Conflict(ConflictKind.DELETE_READ, *named, WHOLE_TABLE_REPLACE)]
         if other.changes is None or not len(other.changes.codes):
             return []
-        if not self.attempt.row_level or self.reads.fallback:
-            return self._by_partition(other, other.changes)
-        return self._by_row(other, other.changes)
+        return (self._by_partition if self.fallback else self._by_row)(other, other.changes)
 
     def _by_row(self, other: CommittedTransaction, changes: Changes) -> list[Conflict]:
         came_or_went = changes.was_live != changes.is_live
         seen, matched_before = self._seen(changes)
-        looked_at = other.columns is None or bool(other.columns & self.reads.columns)
+        columns = other.info.columns
+        looked_at = columns is None or not columns.isdisjoint(self.reads.columns)
         seen &= came_or_went | (looked_at & changes.was_live)
         overwritten = self._overwritten(other, changes, came_or_went)
-        exempt = np.zeros(len(seen), dtype=np.bool_)
-        voided_by = 0
+        left, voided_by = seen | overwritten, 0
         if self._may_exempt(other):
             exempt = seen & ~changes.in_snapshot & ~overwritten
-            if exempt.any():
-                voided_by = self._guard(other)
-                exempt &= voided_by == 0
-        left = (seen & ~exempt) | overwritten
+            voided_by = self._guard(other) if exempt.any() else 0
+            left = left if voided_by else left & ~exempt
         is_new = left & seen & (~changes.in_snapshot | (~matched_before & changes.is_live))
         is_read = left & ~is_new & seen
         kinds = {
@@ -234,7 +205,7 @@ class _Check:
             ConflictKind.DELETE_DELETE: left & ~is_new & ~is_read,
         }
         return [
-            self._conflict(kind, other, self.attempt.reason, changes, mask, voided_by)
+            self._conflict(kind, other, changes, mask, voided_by)
             for kind, mask in kinds.items()
             if mask.any()
         ]
@@ -243,11 +214,12 @@ class _Check:
         """Entries the attempt's reads cover, and those they covered before the change."""
         if self.reads.whole_table:
             return np.ones(len(changes.codes), dtype=np.bool_), changes.was_live
-        before = np.isin(changes.codes, self.reads.codes)
+        before = np.isin(changes.codes, np.concatenate([NO_CODES, *self.reads.keys]))
         seen = before.copy()
         for predicate in self.reads.predicates:
-            before |= changes.matches(predicate.matches, after=False)
-            seen |= changes.matches(predicate.matches, after=True)
+            matched = changes.matches(predicate.matches)
+            before |= matched[0]
+            seen |= matched[1]
         return seen | before, before
 
     def _overwritten(self, other: CommittedTransaction, changes: Changes, came_or_went: Mask) -> Mask:
@@ -256,10 +228,11 @@ class _Check:
         Both transactions write such a row. Without a common column, the row counts only if the other
         transaction inserted or deleted it.
         """
+        columns = other.info.columns
         result = np.zeros(len(changes.codes), dtype=np.bool_)
-        for written in self.attempt.written:
+        for written in self.written:
             mine = np.isin(changes.codes, written.codes)
-            meets = other.columns is None or written.columns is None or bool(other.columns & written.columns)
+            meets = columns is None or written.columns is None or not columns.isdisjoint(written.columns)
             result |= mine if meets else mine & came_or_went
         return result
 
@@ -268,9 +241,7 @@ class _Check:
 
         Partitions added to are tested first, then partitions removed from, whatever the columns.
         """
-        read = self._reads_partition()
-        added = changes.matches(read, after=True)
-        removed = changes.matches(read, after=False)
+        removed, added = self._partitions_read(changes)
         voided_by = 0
         only_adds = not changes.was_live.any() and not changes.in_snapshot.any()
         if added.any() and only_adds and self._may_exempt(other):
@@ -279,36 +250,27 @@ class _Check:
                 added = np.zeros_like(added)
         for kind, mask in ((ConflictKind.APPEND, added), (ConflictKind.DELETE_READ, removed)):
             if mask.any():
-                return [self._conflict(kind, other, self.attempt.reason, changes, mask, voided_by)]
-        came_or_went = changes.was_live != changes.is_live
-        overwritten = self._overwritten(other, changes, came_or_went)
+                return [self._conflict(kind, other, changes, mask, voided_by)]
+        overwritten = self._overwritten(other, changes, changes.was_live != changes.is_live)
         if overwritten.any():
-            kind = ConflictKind.DELETE_DELETE
-            return [self._conflict(kind, other, self.attempt.reason, changes, overwritten)]
+            return [self._conflict(ConflictKind.DELETE_DELETE, other, changes, overwritten)]
         return []
 
-    def _reads_partition(self) -> Callable[[pa.Table], Mask]:
-        """Returns whether a row lies in a partition that the attempt read."""
+    def _partitions_read(self, changes: Changes) -> tuple[Mask, Mask]:
+        """Returns the entries whose row before, and those whose row after, lies in a partition read."""
         predicates = self.reads.predicates
         everything = self.reads.whole_table or bool(len(self.reads.codes)) or not predicates
-        if everything or not self.attempt.partition_columns:
-            return lambda rows: np.ones(len(rows), dtype=np.bool_)
-
-        def test(rows: pa.Table) -> Mask:
-            result = np.zeros(len(rows), dtype=np.bool_)
-            for predicate in predicates:
-                result |= predicate.admits(rows)
-            return result
-
-        return test
+        if everything or not self.partition_columns:
+            return changes.was_live, changes.is_live
+        return changes.matches(lambda rows: np.logical_or.reduce([each.admits(rows) for each in predicates]))
 
     def _may_exempt(self, other: CommittedTransaction) -> bool:
         """Returns whether ISO3, without its guard, exempts the other transaction."""
         return (
-            self.attempt.level == IsolationLevel.WRITE_SERIALIZABLE
-            and other.is_blind
-            and not self.attempt.changes_metadata
-            and (self.attempt.tables == 1 or other.tables == 1)
+            self.level == IsolationLevel.WRITE_SERIALIZABLE
+            and other.info.is_blind
+            and not self.changes_metadata
+            and (self.tables == 1 or other.info.tables == 1)
         )
 
     def _guard(self, first: CommittedTransaction) -> int:
@@ -321,23 +283,23 @@ class _Check:
                 continue
             if other.changes is None and not other.replaces_table:
                 continue  # a compaction reads and writes no data
-            if other.is_blind:
+            if other.info.is_blind:
                 if _meet(other.all_codes, chain):
-                    if other.tables > 1:
+                    if other.info.tables > 1:
                         return other.version
                     chain = np.union1d(chain, other.all_codes)
-            elif other.read_version >= first.version and self._touches(other, chain):
+            elif other.info.read_version >= first.version and self._touches(other, chain):
                 return other.version
         return 0
 
     def _touches(self, other: CommittedTransaction, chain: Codes) -> bool:
         """Returns whether a non-blind transaction read or wrote a key of a chain."""
-        reads = other.reads
+        reads = RecordedReads.of(other.info.reads)
         if reads is None or reads.whole_table:
             return True
         if _meet(other.all_codes, chain) or _meet(reads.keys, chain):
             return True
-        return any(self._matched(predicate, other.read_version, chain) for predicate in reads.predicates)
+        return any(self._matched(predicate, other.info.read_version, chain) for predicate in reads.predicates)
 
     def _matched(self, predicate: Predicate, up_to: int, chain: Codes) -> bool:
         """Returns whether a predicate matches any row that a key of a chain had up to a version."""
@@ -348,51 +310,35 @@ class _Check:
             if len(changes.codes) < len(other.all_codes):
                 return True  # not every row was looked at
             mine = np.isin(changes.codes, chain)
-            if not mine.any():
-                continue
-            for after in (False, True):
-                if (changes.matches(predicate.matches, after=after) & mine).any():
-                    return True
+            if mine.any() and (np.logical_or(*changes.matches(predicate.matches)) & mine).any():
+                return True
         return False
 
     def _conflict(
         self,
         kind: ConflictKind,
         other: CommittedTransaction,
-        reason: str,
-        changes: Changes | None = None,
-        mask: Mask | None = None,
+        changes: Changes,
+        mask: Mask,
         voided_by: int = 0,
     ) -> Conflict:
-        keys: tuple[dict[str, Any], ...] = ()
-        count = 0
-        if changes is not None and mask is not None:
-            places = np.flatnonzero(mask)
-            count = len(places)
-            keys = tuple(self._shown(changes, kind, places))
-        return Conflict(kind, other.version, other.operation, other.label, reason, keys, count, voided_by)
+        places = np.flatnonzero(mask)
+        keys = self._shown(changes, kind, places)
+        named = other.version, other.operation, other.label
+        return Conflict(kind, *named, self.reason, keys, len(places), voided_by)
 
-    def _shown(self, changes: Changes, kind: ConflictKind, places: Any) -> Iterable[dict[str, Any]]:
-        partition = self.attempt.partition_columns
-        if self.attempt.reason == ROW_LEVEL_CHANGES or not partition:
-            shown: list[dict[str, Any]] = changes.keys.take(pa.array(places[:_KEYS_SHOWN])).to_pylist()
-            return shown
-        table, entries = changes.rows(kind is ConflictKind.APPEND)
-        wanted = table.select(list(partition)).filter(pa.array(np.isin(entries, places)))
-        values: list[dict[str, Any]] = wanted.group_by(list(partition)).aggregate([]).to_pylist()
-        return values[:_KEYS_SHOWN]
+    def _shown(self, changes: Changes, kind: ConflictKind, places: Any) -> tuple[dict[str, Any], ...]:
+        partition = list(self.partition_columns)
+        if self.reason == ROW_LEVEL_CHANGES or not partition:
+            shown = changes.keys.take(pa.array(places[:_KEYS_SHOWN]))
+        else:
+            chosen = np.isin(changes.entries, places)
+            is_after = np.arange(len(chosen)) < len(changes.codes)
+            chosen &= is_after == (kind is ConflictKind.APPEND)
+            rows = changes.rows().select(partition).filter(pa.array(chosen))
+            shown = rows.group_by(partition).aggregate([]).slice(0, _KEYS_SHOWN)
+        return tuple(shown.to_pylist())
 
 
 def _meet(left: Codes, right: Codes) -> bool:
     return bool(np.isin(left, right).any())
-
-
-@dataclass(frozen=True)
-class Lazy:
-    """Columns of rows, read on first use."""
-
-    take: Callable[[], tuple[pa.Table, Any]]
-
-    @cached_property
-    def taken(self) -> tuple[pa.Table, Any]:
-        return self.take()

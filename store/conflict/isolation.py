@@ -1,40 +1,33 @@
-"""The claim of one transaction on one table: its reads, its level, and the check before it commits."""
+"""The claim of one transaction on one table: its reads, its level, and the check before it commits.
+
+A pre-committed transaction keeps it as a catalog record. When any process commits it, its reads are checked
+against everything published since the version that was read. No lease is held for that version. If it cannot
+be opened any more, the changes since are unknown, and the commit is refused (HISTORY_EXPIRED).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import CatalogTransaction, table_key
 from seqstore.store.catalog.leases import Lease
-from seqstore.store.catalog.version_record import CommitInfo
-from seqstore.store.conflict.conflict import Attempt, Conflict, ConflictKind, Written, find_conflicts
-from seqstore.store.conflict.conflict_errors import (
-    CurrentTransaction,
-    committed_name,
-    current_transaction,
-    error_of,
-    schema_conflicts,
-)
-from seqstore.store.conflict.read_set import METADATA_CHANGE, NO_CODES, PROTOCOL_CHANGE, ReadLog
+from seqstore.store.conflict.conflict import Attempt, Written
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, conflict_error, expired_error
+from seqstore.store.conflict.read_set import ROW_LEVEL_OFF, Predicate, ReadLog, packed
 from seqstore.store.conflict.window import Window
-from seqstore.store.errors import ConflictError
+from seqstore.store.errors import VersionExpiredError
+from seqstore.store.expressions.predicate import unpack
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.properties import IsolationLevel, parse_isolation_level, stricter
-from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.schema.properties import IsolationLevel
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_COMMITTED_NAMED: Final = 5
-_DID: Final = {
-    ConflictKind.APPEND: "added {} its conditions cover",
-    ConflictKind.DELETE_READ: "changed {} it read",
-    ConflictKind.DELETE_DELETE: "changed {} it writes",
-}
+_KEYS_MAX: Final = 1_000_000  # 8 MB; a transaction that looked up more counts as one that read the table
 
 
 @dataclass
@@ -69,9 +62,7 @@ class Isolation:
         reads = self.reads
         return bool(reads.predicates or reads.keys or reads.whole_table or reads.fallback)
 
-    def check(
-        self, tx: catalog.CatalogTransaction, head: int, written: Sequence[Written], operation: str
-    ) -> None:
+    def check(self, tx: CatalogTransaction, head: int, written: Sequence[Written], operation: str) -> None:
         """Looks for conflicts up to a version; may be called again for a later one.
 
         Raises:
@@ -79,119 +70,69 @@ class Isolation:
         """
         if self.is_unchecked or not self.has_read or head <= self.base.version:
             return
-        schema = self.base.schema
+        table, reads, schema = self.table, self.reads, self.base.schema
         if self._window is None:
-            codes = [part.codes for part in written]
-            self._window = Window(
-                self.table.loader,
-                self.base,
-                self.reads,
-                np.concatenate(codes) if codes else NO_CODES,
-                self.table.settings.conflict_check_seconds,
-            )
-        committed = self._window.extend(tx, head)
+            seconds = table.settings.conflict_check_seconds
+            self._window = Window(table.loader, self.base, reads, written, seconds)
         attempt = Attempt(
             self.level,
-            self.base.version,
-            self.reads,
+            reads,
             written,
-            row_level=schema.row_level,
-            changes_metadata=self.changes_metadata,
-            tables=self.tables,
-            partition_columns=schema.partition_columns,
+            self._window.extend(tx, head),
+            int(tx.get("readers", table_key(table.id)) or 0),
+            reads.fallback or ("" if schema.row_level else ROW_LEVEL_OFF),
+            self.changes_metadata,
+            self.tables,
+            schema.partition_columns,
         )
-        reader_version = int(tx.get("readers", catalog.table_key(self.table.id)) or 0)
-        conflicts = find_conflicts(attempt, committed, reader_version)
-        if conflicts:
-            raise conflict_error(conflicts, self, operation)
+        if conflicts := attempt.conflicts():
+            current = CurrentTransaction(table.name, operation, self.base.version, self.level)
+            raise conflict_error(conflicts, current)
 
+    def to_record(self) -> dict[str, Any]:
+        """Returns the part of a prepared writer's record."""
+        reads, codes = self.reads, self.reads.codes
+        predicates = [[packed(each.expression), packed(each.partition)] for each in reads.predicates]
+        is_opaque = any(expression is None for expression, _ in predicates)
+        is_whole = reads.whole_table or len(codes) > _KEYS_MAX or is_opaque
+        return {
+            "version": self.base.version,
+            "level": str(self.level),
+            "unchecked": self.is_unchecked,
+            "tables": self.tables,
+            "has_read": self.has_read,
+            "reads": {
+                "whole": is_whole,
+                "keys": b"" if is_whole else codes.astype("<u8").tobytes(),
+                "predicates": [] if is_whole else predicates,
+                "columns": sorted(reads.columns),
+                "fallback": reads.fallback,
+            },
+        }
 
-def conflict_error(conflicts: Sequence[Conflict], isolation: Isolation, operation: str) -> ConflictError:
-    """Returns the exception for some conflicts; its message is about the first."""
-    first = conflicts[0]
-    current = CurrentTransaction(isolation.table.name, operation, isolation.base.version, isolation.level)
-    did = _DID[first.kind].format(_counted(first))
-    voided = f", seen by version {first.voided_by}" if first.voided_by else ""
-    message = (
-        f"{current.opening}; {committed_name(first)} committed version {first.version} and {did}{voided} "
-        f"{current.because(first.reason)}; run it again on a new snapshot"
-    )
-    return error_of(conflicts, current, message, kind=first.kind)
+    @classmethod
+    def from_record(cls, table: VersionedTable, operation: str, record: dict[str, Any]) -> Isolation | None:
+        """Returns the isolation of a record; None where nothing was read and the version it read is gone.
 
-
-def _counted(conflict: Conflict) -> str:
-    if not conflict.count:
-        return "rows"
-    rows = "1 row" if conflict.count == 1 else f"{conflict.count} rows"
-    if not conflict.keys:
-        return rows
-    shown = ", ".join(f"{name}={value}" for name, value in conflict.keys[0].items())
-    return f"{rows}, first ({shown}),"
-
-
-def schema_error(
-    tx: catalog.CatalogTransaction,
-    table_id: int,
-    *,
-    name: str,
-    operation: str,
-    revision: int,
-    commit_info: CommitInfo | None = None,
-) -> ConflictError:
-    """Returns why a transaction prepared for a schema revision cannot commit: features or metadata changed.
-
-    Args:
-        commit_info: of the version to be made.
-    """
-    head, newest = catalog.head(tx, table_id, name)
-    conflicts, last = schema_conflicts(tx, table_id, head, revision)
-    current = current_transaction(tx, table_id, name, operation, revision, commit_info)
-    if not current.read_version:
-        current = replace(current, read_version=last)
-    done = ", ".join(
-        f"{committed_name(other)} committed version {other.version} and changed {', '.join(other.changes)}"
-        for other in conflicts[:_COMMITTED_NAMED]
-    )
-    more = f" and {len(conflicts) - _COMMITTED_NAMED} more" if len(conflicts) > _COMMITTED_NAMED else ""
-    reason = conflicts[0].reason if conflicts else METADATA_CHANGE
-    prepared = f"{current.opening} and was" if current.read_version else f"{current.opening} was"
-    changes = [change for other in conflicts for change in other.changes]
-    return error_of(
-        conflicts,
-        current,
-        f"{prepared} prepared for schema revision {revision}, but the table has {newest}"
-        f"{': ' if done else ''}{done}{more} {current.because(reason)}; run it again on the new schema",
-        kind=ConflictKind.METADATA,
-        changes=tuple(change for change in changes if not change.startswith(("+", "-"))),
-        features=tuple(change for change in changes if change.startswith(("+", "-"))),
-    )
-
-
-def recreated_error(current: CurrentTransaction, committed: Sequence[Conflict]) -> ConflictError:
-    """Returns the error of a table that was created anew under a running transaction, or twice at once.
-
-    Args:
-        committed: the version that created it, when it is known.
-    """
-    made = f": {committed_name(committed[0])} committed version {committed[0].version}" if committed else ""
-    return error_of(
-        committed,
-        current,
-        f"{current.opening}, but another transaction created the table meanwhile{made} "
-        f"{current.because(PROTOCOL_CHANGE)}; create it once, ahead of time, and run this again",
-        kind=ConflictKind.PROTOCOL,
-        changes=(),
-        features=(),
-    )
-
-
-def level_of(schema: TableSchema, wanted: str | None) -> IsolationLevel:
-    """Returns the level a transaction has on a table: its own wish, never less than the table's.
-
-    Raises:
-        InvalidInputError: no such level.
-    """
-    own = schema.isolation_level
-    if wanted is None:
-        return own
-    return stricter(own, parse_isolation_level(wanted))
+        Raises:
+            ConcurrentAppendException: rows were read, and the history cannot show any more whether they
+                changed.
+        """
+        version, level = record["version"], IsolationLevel(record["level"])
+        try:
+            state, lease = table.hold(version)
+        except VersionExpiredError as error:
+            if not record["has_read"]:
+                return None
+            current = CurrentTransaction(table.name, operation, version, level)
+            raise expired_error(current, table.version) from error
+        isolation = cls(table, state, level, record["unchecked"], tables=record["tables"], lease=lease)
+        stored, reads = record["reads"], isolation.reads
+        reads.whole_table, reads.fallback = stored["whole"], stored["fallback"]
+        reads.columns = set(stored["columns"])
+        if stored["keys"]:
+            reads.keys.append(np.frombuffer(stored["keys"], dtype="<u8").astype(np.uint64))
+        for expression, partition in stored["predicates"]:
+            part = unpack(partition) if partition is not None else None
+            reads.predicates.append(Predicate(unpack(expression), partition=part))
+        return isolation

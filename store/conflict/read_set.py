@@ -71,7 +71,7 @@ class Predicate:
 
     def admits(self, rows: pa.Table) -> Mask:
         """Returns which rows lie in a partition that it reads."""
-        if self.partition is None:
+        if self.partition is None or not len(rows):
             return np.ones(len(rows), dtype=np.bool_)
         return mask_of(self.partition, rows)
 
@@ -123,9 +123,8 @@ class ReadLog:
         self.read_columns(columns)
 
     def read_columns(self, columns: Iterable[str]) -> None:
-        for name in columns:
-            column = self.schema.find(name)
-            self.columns.add(column.id if column is not None else SEQUENCE_ID)
+        ids = {column.name.lower(): column.id for column in self.schema.columns}
+        self.columns |= {ids.get(name.lower(), SEQUENCE_ID) for name in columns}
 
     def fall_back(self, reason: str) -> None:
         """Counts the whole table as read, because rows cannot be looked at."""
@@ -141,14 +140,13 @@ class ReadLog:
     def to_record(self) -> dict[str, Any]:
         """Converts the reads for the version record."""
         codes = self.codes
-        whole = self.whole_table or bool(self.fallback) or len(codes) > _KEYS_RECORDED_MAX
-        if whole:
+        if self.whole_table or self.fallback or len(codes) > _KEYS_RECORDED_MAX:
             return {"whole": True}
-        packed = [_pack(predicate.expression) for predicate in self.predicates]
+        predicates = [packed(predicate.expression) for predicate in self.predicates]
         return {
             "keys": codes.astype("<u8").tobytes(),
-            "predicates": [data for data in packed if data is not None],
-            "opaque": None in packed,
+            "predicates": [data for data in predicates if data is not None],
+            "opaque": None in predicates,
         }
 
 
@@ -171,11 +169,9 @@ class RecordedReads:
         return cls(False, keys, tuple(Predicate(unpack(data)) for data in record["predicates"]))
 
 
-def _pack(expression: pc.Expression | None) -> bytes | None:
-    """Returns an expression as bytes, None where another process could not evaluate it."""
-    if expression is None:
-        return None
+def packed(expression: pc.Expression | None) -> bytes | None:
+    """Returns an expression as bytes, None where there is none or another process could not evaluate it."""
     try:
-        return pack(expression)
+        return None if expression is None else pack(expression)
     except InvalidInputError:
         return None

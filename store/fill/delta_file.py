@@ -78,19 +78,16 @@ def read_delta(disk: Disk, directory: str, file: DeltaFile) -> Delta:
 
 
 def _encode(delta: Delta) -> pa.Buffer:
-    columns: dict[str, Any] = {
-        _ROW + name: delta.rows.column(name).combine_chunks() for name in delta.rows.schema.names
+    columns: dict[str, Any] = {_ROW + name: cells for name, cells in delta.cells().items()}
+    columns |= {_HAS + name: mask for name, mask in delta.supplied.items()}
+    more = {
+        "sign": delta.signs,
+        "sequence": delta.sequence,
+        "has_sequence": delta.sequence_supplied,
+        "id": delta.ids,
     }
-    columns |= {_HAS + name: pa.array(mask) for name, mask in delta.supplied.items()}
-    if delta.signs is not None:
-        columns["sign"] = pa.array(delta.signs)
-    if delta.sequence is not None:
-        columns["sequence"] = delta.sequence
-    if delta.sequence_supplied is not None:
-        columns["has_sequence"] = pa.array(delta.sequence_supplied)
-    if delta.ids is not None:
-        columns["id"] = delta.ids
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    columns |= {name: cells for name, cells in more.items() if cells is not None}
+    batch = pa.record_batch(columns)
     sink = pa.BufferOutputStream()
     with ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -99,18 +96,17 @@ def _encode(delta: Delta) -> pa.Buffer:
 
 def _decode(data: pa.Buffer) -> Delta:
     batch = ipc.open_file(pa.BufferReader(data)).get_batch(0)
-    names = batch.schema.names
-    rows = [name for name in names if name.startswith(_ROW)]
-    table = pa.Table.from_arrays([batch.column(name) for name in rows], names=[n[len(_ROW) :] for n in rows])
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    masks = {
+        name: each.to_numpy(zero_copy_only=False)
+        for name, each in columns.items()
+        if name.startswith(_HAS) or name == "has_sequence"
+    }
     return Delta(
-        table,
-        {name[len(_HAS) :]: _mask(batch.column(name)) for name in names if name.startswith(_HAS)},
-        np.asarray(batch.column("sign")) if "sign" in names else None,
-        batch.column("sequence") if "sequence" in names else None,
-        _mask(batch.column("has_sequence")) if "has_sequence" in names else None,
-        batch.column("id") if "id" in names else None,
+        pa.table({name[len(_ROW) :]: each for name, each in columns.items() if name.startswith(_ROW)}),
+        {name[len(_HAS) :]: mask for name, mask in masks.items() if name.startswith(_HAS)},
+        np.asarray(columns["sign"]) if "sign" in columns else None,
+        columns.get("sequence"),
+        masks.get("has_sequence"),
+        columns.get("id"),
     )
-
-
-def _mask(column: pa.Array) -> Any:
-    return column.to_numpy(zero_copy_only=False)

@@ -20,33 +20,23 @@ Cells of a group that is not there hold defaults, as do those of keys that are n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from seqstore.store.fill.new_keys import new_key_refused, unmentioned_column
+from seqstore.store.check.delta import Delta, Mask, flat
+from seqstore.store.fill.delta_by_key import NONE, DeltaByKey, gathered, without_nulls
+from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, Column, default_scalar
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, Column
 from seqstore.store.schema.column_groups import ColumnGroup
 from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.segment.dedupe import equal_keys, group_rows
-from seqstore.store.segment.key_codes import encode_keys, is_exact
-from seqstore.store.segment.key_index import Matches
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.segment.winner import NO_RANK, Rows, last_of, ranked, reaching, running_largest
-from seqstore.store.types.column_types import fill_zero_values
-
-if TYPE_CHECKING:
-    from seqstore.store.check.delta import Delta
-    from seqstore.store.fill.fill_options import FillOptions
-
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-_NONE: Final = -1
+from seqstore.store.segment.winner import NO_RANK, Ints, Rows, last_of, ranked, reaching, running_largest
 
 
 def merge_groups(delta: Delta, state: TableState, options: FillOptions) -> tuple[CheckedRows, int, int]:
@@ -64,7 +54,7 @@ def merge_groups(delta: Delta, state: TableState, options: FillOptions) -> tuple
     kept = merging.kept_keys()
     superseded, late = merging.rows_lost()
     if options.refuse_new_keys:
-        merging.refuse_new_keys(kept)
+        merging.refuse(merging.new_keys(kept))
     if not len(kept):
         return CheckedRows(state.schema.arrow.empty_table()), superseded, late
     schema = state.schema
@@ -93,38 +83,18 @@ class _Register:
     is_null: Mask
 
 
-class _Merging:
-    """One run of `merge_groups`. Arrays are per key unless their name says per row or ordered; ordered rows
-    stand by key, then by arrival."""
+class _Merging(DeltaByKey):
+    """One run of `merge_groups`. Arrays are per key unless their name says per row or ordered."""
 
     def __init__(self, delta: Delta, state: TableState, options: FillOptions) -> None:
-        self.delta = delta
-        self.state = state
-        self.schema = state.schema
-        self.options = options
-        keys = [_flat(delta.rows.column(name)) for name in self.schema.key]
-        codes = encode_keys(keys, self.schema.key_columns)
-        by_key = group_rows(codes, keys, exact=is_exact(self.schema.key_columns))
-        self.order, self.key_of, self.starts = by_key.order, by_key.group, by_key.starts
-        self._look_up(keys, codes[self.order[self.starts]])
+        super().__init__(delta, state, options)
+        sequences = [name for group in self.schema.column_groups.values() for name in group.sequence]
+        self.stored = state.take(self.matches, [DELETE_SIGN, GROUPS_COL, *sequences]).combine_chunks()
         self._read_signs()
         self.is_useful = np.zeros(len(self.order), dtype=np.bool_)  # ordered: left a cell, or would have
         self.is_used = np.zeros(len(self.order), dtype=np.bool_)  # ordered: left a cell
         self.registers = {number: self._settle(group) for number, group in self.schema.column_groups.items()}
         self.present = self._present()
-
-    def _look_up(self, keys: list[pa.Array], codes: npt.NDArray[np.uint64]) -> None:
-        """Performs step 1: `history` becomes the index into `matches` of each key's row, or -1."""
-        first = self.order[self.starts]
-        matches = self.state.probe(codes)
-        if len(matches) and not is_exact(self.schema.key_columns):
-            stored = self.state.take(matches, list(self.schema.key))
-            matches = matches.take(equal_keys(keys, first[matches.probe_keys], stored.columns, None))
-        self.matches: Matches = matches
-        self.history = np.full(len(first), _NONE, dtype=np.intp)
-        self.history[matches.probe_keys] = np.arange(len(matches))
-        sequences = [name for group in self.schema.column_groups.values() for name in group.sequence]
-        self.stored = self.state.take(matches, [DELETE_SIGN, GROUPS_COL, *sequences]).combine_chunks()
 
     def _read_signs(self) -> None:
         """Steps 2, 4, 5: which ordered rows propose each group, remove all groups, or touch."""
@@ -139,23 +109,16 @@ class _Merging:
         self.touches: Mask = ~self.deletes & nothing
 
     def _proposals(self, group: ColumnGroup) -> Mask:
-        rows = len(self.order)
-        names = self.delta.rows.schema.names
-        if any(name not in names for name in group.sequence):
-            return np.zeros(rows, dtype=np.bool_)
-        given = np.ones(rows, dtype=np.bool_)
-        for name in group.sequence:
-            mask = self.delta.supplied.get(name)
-            if mask is not None:
-                given &= mask[self.order]
-        return given
+        given = [self.delta.supplies(name) for name in group.sequence]
+        found: Mask = np.logical_and.reduce(given)[self.order]
+        return found
 
     def _settle(self, group: ColumnGroup) -> _Register:
         """Performs step 3: finds the row that wins the group, for each key."""
         keys = len(self.starts)
-        proposed = self.proposed[self._number(group)]
+        proposed = self.proposed[self.schema.groups.index(group)]
         if not proposed.any() and not self.takes_all.any():
-            none = np.full(keys, _NONE, dtype=np.intp)
+            none = np.full(keys, NONE, dtype=np.intp)
             untouched = np.zeros(keys, dtype=np.bool_)
             lead_is_null = self._lead_is_null(group) if self.touches.any() else untouched
             return _Register(none, none, untouched, lead_is_null)
@@ -167,29 +130,26 @@ class _Merging:
         reaches, final = reaching(value, start, self.starts, self.key_of)
         winner = last_of(reaches, self.starts)
         sequence = last_of(reaches & proposed, self.starts)
-        found = winner != _NONE
+        found = winner != NONE
         self.is_used[winner[found]] = True
         deleted = found & self.deletes[winner]
         is_null: Mask = final == null
         return _Register(winner, sequence, deleted, is_null)
 
-    def _number(self, group: ColumnGroup) -> int:
-        return self.schema.groups.index(group)
-
     def _ranks(self, group: ColumnGroup, proposed: Mask) -> tuple[Ints, Ints, int]:
         """Ranks sequences densely: of ordered rows, of each key's history, of NULL."""
-        null_tuple = self._tuples(group, None)
+        null_tuple = self._tuples(group, {})
         own = null_tuple.take(np.zeros(len(self.order), dtype=np.intp))
         if proposed.any():
-            own = self._tuples(group, self.delta.rows).take(self.order)
-        stored = self._tuples(group, self.stored)
-        return ranked(own, stored, null_tuple, self.history)
+            own = self._tuples(group, self.cells).take(self.order)
+        stored = {name: flat(self.stored.column(name)) for name in group.sequence}
+        return ranked(own, self._tuples(group, stored), null_tuple, self.history)
 
-    def _tuples(self, group: ColumnGroup, rows: pa.Table | None) -> SequenceVector:
-        """Sequences of a group, several columns as one; None stands for one row of NULLs."""
+    def _tuples(self, group: ColumnGroup, cells: Mapping[str, pa.Array]) -> SequenceVector:
+        """Returns sequences of a group, several columns as one; without cells one row of NULLs."""
         kinds = [self.schema.column(name).type for name in group.sequence]
         parts = [
-            SequenceVector.encode(pa.nulls(1, kind.arrow) if rows is None else _flat(rows.column(name)), kind)
+            SequenceVector.encode(cells[name] if cells else pa.nulls(1, kind.arrow), kind)
             for name, kind in zip(group.sequence, kinds, strict=True)
         ]
         return parts[0] if len(parts) == 1 else SequenceVector.side_by_side(parts, kinds)
@@ -197,23 +157,23 @@ class _Merging:
     def _lead_is_null(self, group: ColumnGroup) -> Mask:
         nulls = np.ones(len(self.matches), dtype=np.bool_)
         for name in group.sequence:
-            nulls &= np.asarray(_flat(self.stored.column(name)).is_null())
+            nulls &= np.asarray(flat(self.stored.column(name)).is_null())
         is_null: Mask = np.append(nulls, True)[self.history]
         return is_null
 
     def _present(self) -> Ints:
         """Steps 5 and 6: a bit for each group that is there."""
-        stored = np.asarray(_flat(self.stored.column(GROUPS_COL))).astype(np.int64)
+        stored = np.asarray(flat(self.stored.column(GROUPS_COL))).astype(np.int64)
         known = sum(1 << number for number in self.registers)  # not of groups that were dropped
         present = np.append(stored, 0)[self.history] & np.int64(known)
         touch = last_of(self.touches, self.starts)
         for number, register in self.registers.items():
             bit = np.int64(1) << np.int64(number)
-            decided = register.winner != _NONE
+            decided = register.winner != NONE
             there = np.where(decided, ~register.deleted, (present & bit) != 0)
             there |= register.is_null & (touch > register.winner)
             present = np.where(there, present | bit, present & ~bit)
-        self.touched = touch != _NONE
+        self.touched = touch != NONE
         self.is_used[touch[self.touched]] = True
         return present
 
@@ -222,7 +182,7 @@ class _Merging:
         were staged before, all of them: the earlier rows must not stand."""
         if self.options.again:
             return np.arange(len(self.starts))
-        decided = [register.winner != _NONE for register in self.registers.values()]
+        decided = [register.winner != NONE for register in self.registers.values()]
         return np.flatnonzero(np.logical_or.reduce([*decided, self.touched]))
 
     def rows_lost(self) -> tuple[int, int]:
@@ -230,13 +190,12 @@ class _Merging:
         reached = self.is_useful | self.takes_all | self.touches
         return int(np.count_nonzero(reached & ~self.is_used)), int(np.count_nonzero(~reached))
 
-    def refuse_new_keys(self, kept: Rows) -> None:
-        """Raises for keys without a live row, unless they become tombstones (P10)."""
-        signs = np.asarray(_flat(self.stored.column(DELETE_SIGN)))
+    def new_keys(self, kept: Rows) -> Rows:
+        """Returns a row of each kept key without a live row, unless it becomes a tombstone (P10)."""
+        signs = np.asarray(flat(self.stored.column(DELETE_SIGN)))
         is_live = np.append(signs == 0, False)[self.history]
-        new = kept[~is_live[kept] & (self.present[kept] != 0)]
-        if len(new):
-            raise new_key_refused(self.delta.rows, int(self.order[self.starts[new[0]]]), self.schema)
+        rows: Rows = self.order[self.starts[kept[~is_live[kept] & (self.present[kept] != 0)]]]
+        return rows
 
     @cached_property
     def _group_of(self) -> dict[str, int]:
@@ -246,52 +205,29 @@ class _Merging:
     def column(self, column: Column, kept: Rows) -> pa.Array:
         """Builds one visible column of the kept keys."""
         if column.name in self.schema.key:
-            return _flat(self.delta.rows.column(column.name)).take(pa.array(self.order[self.starts[kept]]))
+            return self.cells[column.name].take(pa.array(self.order[self.starts[kept]]))
         number = self._group_of[column.name]
         register = self.registers[number]
         is_sequence = column.name in self.schema.column_groups[number].sequence
         row = register.sequence[kept] if is_sequence else register.winner[kept]
         gone = np.zeros(len(kept), dtype=np.bool_) if is_sequence else register.deleted[kept]
-        from_delta = (row != _NONE) & ~gone
+        from_delta = (row != NONE) & ~gone
         history = self.history[kept]
-        from_history = ~from_delta & ~gone & (history != _NONE)
-        pieces: list[pa.Array] = []
-        gather = np.zeros(len(kept), dtype=np.int64)
-        offset = 0
+        from_history = ~from_delta & ~gone & (history != NONE)
+        sources: list[tuple[Mask, pa.Array, Any]] = []
         if from_delta.any():
-            pieces.append(_flat(self.delta.rows.column(column.name)))
-            gather = np.where(from_delta, self.order[row], gather)
-            offset += len(pieces[-1])
+            sources.append((from_delta, self.cells[column.name], self.order[row]))
         if from_history.any():
-            pieces.append(self._from_history(column, history[from_history], is_sequence=is_sequence))
-            gather[from_history] = np.arange(offset, offset + len(pieces[-1]))
-            offset += len(pieces[-1])
-        if not (from_delta | from_history).all():
-            unsaid = ~(from_delta | from_history | gone) & (self.present[kept] != 0)
-            pieces.append(self._default(column, is_sequence=is_sequence, must_have=bool(unsaid.any())))
-            gather = np.where(from_delta | from_history, gather, offset)
-        chosen = pa.concat_arrays(pieces).take(pa.array(gather))
-        if not column.nullable and chosen.null_count:
-            chosen = fill_zero_values(chosen, pa.array(np.asarray(chosen.is_null())))  # absent groups
-        return chosen
-
-    def _from_history(self, column: Column, history: Rows, *, is_sequence: bool) -> pa.Array:
-        if is_sequence:
-            return _flat(self.stored.column(column.name)).take(pa.array(history))
-        return _flat(self.state.take(self.matches.take(history), [column.name]).column(0))
-
-    def _default(self, column: Column, *, is_sequence: bool, must_have: bool) -> pa.Array:
-        """Returns the default as an array of one. A sequence that was never given is NULL whatever its
-        default, or else the outcome of a smaller one would depend on the order of loads."""
-        value = default_scalar(column, self.options.now)
-        if is_sequence:
-            value = pa.scalar(None, column.type.arrow)
-        if not value.is_valid and not column.nullable and must_have:
-            raise unmentioned_column(column, flexible=self.options.flexible)
-        return pa.array([value.as_py()], column.type.arrow)
-
-
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            if is_sequence:
+                sources.append((from_history, flat(self.stored.column(column.name)), history))
+            else:
+                taken = self.state.take(self.matches.take(history[from_history]), [column.name])
+                sources.append((from_history, flat(taken.column(0)), np.cumsum(from_history) - 1))
+        rest = ~(from_delta | from_history)
+        if rest.any():
+            unsaid = rest & ~gone & (self.present[kept] != 0)
+            # A sequence that was never given is NULL whatever its default, or else the outcome of a smaller
+            # one would depend on the order of loads.
+            value = self.default(column, must_have=bool(unsaid.any()), is_null=is_sequence)
+            sources.append((rest, value, 0))
+        return without_nulls(column, gathered(sources))

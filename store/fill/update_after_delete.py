@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seqstore.store.check.delta import Delta, Mask
+from seqstore.store.check.delta import Delta, Mask, flat
+from seqstore.store.fill.delta_by_key import gathered
 from seqstore.store.read.lookup import find
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
@@ -45,7 +46,7 @@ def with_deleted_rows(delta: Delta, state: TableState, beneath: TableState) -> D
 
 def _deleted_here(delta: Delta, state: TableState, beneath: TableState) -> tuple[Rows, Matches]:
     """Performs step 1: finds rows of the delta, and the stored row of each."""
-    keys = [delta.rows.column(name).combine_chunks() for name in state.schema.key]
+    keys, _ = delta.keys(state.schema)
     rows, matches = find(state, keys)
     rows = rows[_signs(state, matches) == 1]
     chosen = pa.array(rows)
@@ -55,7 +56,7 @@ def _deleted_here(delta: Delta, state: TableState, beneath: TableState) -> tuple
 
 
 def _signs(state: TableState, matches: Matches) -> npt.NDArray[np.int8]:
-    signs: npt.NDArray[np.int8] = np.asarray(state.take(matches, [DELETE_SIGN]).column(0).combine_chunks())
+    signs: npt.NDArray[np.int8] = np.asarray(flat(state.take(matches, [DELETE_SIGN]).column(0)))
     return signs
 
 
@@ -77,7 +78,8 @@ class _RowsAgain:
     def delta(self) -> Delta:
         """Returns the delta with whole rows."""
         delta = self.before
-        columns: dict[str, pa.Array] = {name: delta.rows.column(name) for name in self.schema.key}
+        cells = delta.cells()
+        columns = {name: cells[name] for name in self.schema.key}
         supplied: dict[str, Mask] = {}
         for column in self.schema.value_columns:
             own = delta.supplies(column.name)
@@ -86,8 +88,7 @@ class _RowsAgain:
                 added[:] = False
             if not (own | added).any():
                 continue
-            given = delta.rows.column(column.name) if column.name in delta.rows.schema.names else None
-            columns[column.name] = self._cells(given, column.name, added)
+            columns[column.name] = self._cells(cells.get(column.name), column.name, added)
             if not (own | added).all():
                 supplied[column.name] = own | added
         whole = replace(delta, rows=pa.table(columns), supplied=supplied)
@@ -98,23 +99,21 @@ class _RowsAgain:
         numbers = [number for number, group in self.schema.column_groups.items() if name in group.columns]
         if not numbers:
             return np.ones(len(self.before), dtype=np.bool_)
-        there = np.asarray(self.stored.column(GROUPS_COL).combine_chunks())
+        there = np.asarray(flat(self.stored.column(GROUPS_COL)))
         found: Mask = (there[self.place] & (np.int64(1) << np.int64(numbers[0]))) != 0
         return found
 
-    def _cells(self, given: pa.ChunkedArray | None, name: str, added: Mask) -> pa.Array:
+    def _cells(self, given: pa.Array | None, name: str, added: Mask) -> pa.Array:
         """Returns the cells of a column that were given, and for some rows the stored ones."""
-        stored = self.stored.column(name).combine_chunks()
+        stored = flat(self.stored.column(name))
         own = pa.nulls(len(added), stored.type) if given is None else given
-        own = own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own
-        places = np.where(added, len(own) + self.place, np.arange(len(own)))
-        return pa.concat_arrays([own, stored]).take(pa.array(places)) if added.any() else own
+        if not added.any():
+            return own
+        return gathered([(~added, own, np.arange(len(own))), (added, stored, self.place)])
 
     def _with_sequence(self, delta: Delta) -> Delta:
         """Performs step 3: copies the sequence of the deleted row where a row supplies none."""
-        own = np.full(len(delta), delta.sequence is not None)
-        if delta.sequence_supplied is not None:
-            own &= delta.sequence_supplied
+        own = delta.supplies_sequence()
         added = self.is_deleted & ~own
         sequence = self._cells(delta.sequence, SEQUENCE_COL, added)
         given = own | added

@@ -27,12 +27,13 @@ import pyarrow as pa
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import read_version_record
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dedupe import group_rows
 from seqstore.store.segment.key_codes import encode_keys, is_exact
-from seqstore.store.segment.key_index import Matches
+from seqstore.store.segment.key_index import Matches, Positions
 from seqstore.store.types.column_types import is_wider
 
 if TYPE_CHECKING:
@@ -91,9 +92,9 @@ def _feed(
     """Yields the changes version by version; the lease holds the first version until the last batch."""
     for version in range(before.version + 1, last + 1):
         with table.catalog.read() as tx:
-            after = table.loader.advance(tx, before, version)
             record = read_version_record(tx, table.id, version)
-        assert record is not None  # the state of the version was read in the same catalog transaction
+            after = table.loader.advance(tx, before, version, record)
+        assert record is not None  # else the loader had no state of the version
         if record.has_data_change:
             changed = changes_between(before, after, schema)
             if len(changed):
@@ -114,7 +115,7 @@ def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -
 
 def changes_between(before: TableState, after: TableState, schema: TableSchema) -> pa.Table:
     """Runs steps 1 to 3 for one version; returns the columns of `schema` and the kind of each row."""
-    removed, added = _removed(before, after), _added(before, after)
+    removed, added = _moved(before, after)
     names = [*schema.names, DELETE_SIGN, VERSION_COL]
     old = replace(before, schema=schema).take(removed, names)
     new = replace(after, schema=schema).take(added, names)
@@ -125,20 +126,12 @@ def changes_between(before: TableState, after: TableState, schema: TableSchema) 
     signs = np.append(np.asarray(rows.column(DELETE_SIGN).combine_chunks()), 1)  # -1 reads as no row
     versions = np.append(np.asarray(rows.column(VERSION_COL).combine_chunks()), _NONE)
     was, now = signs[old_of] == 0, signs[new_of] == 0
-    differs = versions[old_of] != versions[new_of]
-    chosen = np.concatenate(
-        [
-            np.stack([new_of, np.where(now & ~was, 0, _NONE)]),
-            np.stack([old_of, np.where(was & now & differs, 1, _NONE)]),
-            np.stack([new_of, np.where(was & now & differs, 2, _NONE)]),
-            np.stack([old_of, np.where(was & ~now, 3, _NONE)]),
-        ],
-        axis=1,
-    )
-    key = np.tile(np.arange(len(old_of)), 4)
-    is_change = chosen[1] != _NONE
-    order = np.argsort(key[is_change], kind="stable")  # the row before and the row after are adjacent
-    picked, kinds = chosen[0][is_change][order], chosen[1][is_change][order]
+    updated = was & now & (versions[old_of] != versions[new_of])
+    chosen = ((new_of, now & ~was), (old_of, updated), (new_of, updated), (old_of, was & ~now))
+    key = np.concatenate([np.flatnonzero(is_change) for _, is_change in chosen])
+    order = np.argsort(key, kind="stable")  # the row before and the row after are adjacent
+    picked = np.concatenate([of_key[is_change] for of_key, is_change in chosen])[order]
+    kinds = np.repeat(np.arange(len(chosen)), [np.count_nonzero(is_change) for _, is_change in chosen])[order]
     visible = rows.select(schema.names).take(pa.array(picked))
     return visible.append_column(FEED_FIELDS[0], _KINDS.take(pa.array(kinds)))
 
@@ -158,33 +151,29 @@ def _by_key(
     return old_of, new_of
 
 
-def _removed(before: TableState, after: TableState) -> Matches:
-    """Returns rows that counted before and no longer count at their place."""
-    parts = []
+def _moved(before: TableState, after: TableState) -> tuple[Matches, Matches]:
+    """Performs step 1: finds the removed and the added rows."""
+    removed, added = [], []
     for slot, live in before.segments.items():
         later = after.slot_of.get(live.segment.meta.id)
         if later is None:
-            every = np.arange(live.segment.rows, dtype=np.uint32)
-            positions = every[live.deletes.is_live(every)]
+            removed.append((slot, _live_rows(live)))
         else:
-            positions = after.segments[later].deletes.hidden_since(live.deletes)
-        parts.append((slot, positions))
-    return _matches(parts)
-
-
-def _added(before: TableState, after: TableState) -> Matches:
-    """Returns the live rows of segments that did not exist before."""
-    parts = []
+            removed.append((slot, after.segments[later].deletes.hidden_since(live.deletes)))
     for slot, live in after.segments.items():
         if live.segment.meta.id not in before.slot_of:
-            every = np.arange(live.segment.rows, dtype=np.uint32)
-            parts.append((slot, every[live.deletes.is_live(every)]))
-    return _matches(parts)
+            added.append((slot, _live_rows(live)))
+    return _matches(removed), _matches(added)
 
 
-def _matches(parts: list[tuple[int, npt.NDArray[np.uint32]]]) -> Matches:
+def _live_rows(live: LiveSegment) -> Positions:
+    every = np.arange(live.segment.rows, dtype=np.uint32)
+    return every[live.deletes.is_live(every)]
+
+
+def _matches(parts: list[tuple[int, Positions]]) -> Matches:
     if not parts:
         return Matches.none(with_sequence=False)
-    slots = np.concatenate([np.full(len(positions), slot, dtype=np.uint32) for slot, positions in parts])
-    positions = np.concatenate([positions for _, positions in parts])
-    return Matches(np.arange(len(slots)), slots, positions, None)
+    slots, positions = zip(*parts, strict=True)
+    of_rows = np.repeat(np.array(slots, dtype=np.uint32), [len(rows) for rows in positions])
+    return Matches(np.arange(len(of_rows)), of_rows, np.concatenate(positions), None)

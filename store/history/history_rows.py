@@ -11,7 +11,7 @@ import pyarrow as pa
 from seqstore.store.history.key_history import key_history
 
 if TYPE_CHECKING:
-    from seqstore.store.read.versioned_table import VersionedTable, VersionInfo
+    from seqstore.store.read.versioned_table import VersionedTable
 
 _METRICS: Final = (
     "rows_total",
@@ -46,14 +46,10 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
         columns[name] = pa.array([getattr(v.metrics, name) for v in versions], pa.int64())
     columns["readable"] = pa.array([v.version >= oldest for v in versions], pa.bool_())
     columns["data_change"] = pa.array([v.has_data_change for v in versions], pa.bool_())
-    columns["blind"] = pa.array([_fact(v, "blind") for v in versions], pa.bool_())
-    columns["read_version"] = pa.array([_fact(v, "read_version") for v in versions], pa.int64())
-    columns["isolation_level"] = pa.array([_fact(v, "level") or None for v in versions], pa.string())
+    columns["blind"] = pa.array([v.commit_info.get("blind") for v in versions], pa.bool_())
+    columns["read_version"] = pa.array([v.commit_info.get("read_version") for v in versions], pa.int64())
+    columns["isolation_level"] = pa.array([v.commit_info.get("level") or None for v in versions], pa.string())
     return pa.table(columns)
-
-
-def _fact(version: VersionInfo, name: str) -> Any:
-    return version.commit_info.get(name)
 
 
 def key_history_table(table: VersionedTable, key: Mapping[str, Any]) -> pa.Table:

@@ -105,8 +105,9 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
     with table.catalog.read() as tx:
         oldest = catalog.oldest_readable(tx, table.id)
         writes = _writes(table, tx, state, arrays)
-        resets = [number for number, record in version_records(tx, table.id) if record.is_restore]
-        outcomes = _Outcomes(table, tx, writes, oldest, state.version, resets)
+        moments = {oldest, state.version, *(write.version for write in writes)}
+        moments |= {number for number, record in version_records(tx, table.id) if record.is_restore}
+        outcomes = _Outcomes(table, tx, writes, oldest, sorted(v for v in moments if v >= oldest))
         events = [outcomes.event(write) for write in writes]
     lease.release()
     return events
@@ -171,13 +172,11 @@ class _Outcomes:
         tx: CatalogTransaction,
         writes: list[_Write],
         oldest: int,
-        newest: int,
-        resets: list[int],
+        moments: list[int],
     ) -> None:
         self._table = table
         self._tx = tx
-        moments = {write.version for write in writes} | set(resets) | {oldest, newest}
-        self._moments = sorted(v for v in moments if v >= oldest)
+        self._moments = moments
         self._oldest = oldest
         self._winners = {
             version: next((write for write in writes if self._counts(write, version)), None)
@@ -201,19 +200,12 @@ class _Outcomes:
 
     def event(self, write: _Write) -> KeyEvent:
         record = read_version_record(self._tx, self._table.id, write.version)
-        outcome, until, explanation = self._outcome(write)
-        return KeyEvent(
-            write.version,
-            datetime.fromtimestamp(record.time_ms / 1000, UTC) if record is not None else None,
-            record.operation if record is not None else "",
-            record.label if record is not None else "",
-            record.txn_id if record is not None else 0,
-            write.sequence,
-            outcome,
-            until,
-            explanation,
-            write.row,
-        )
+        time, operation, label, txn_id = None, "", "", 0
+        if record is not None:
+            time = datetime.fromtimestamp(record.time_ms / 1000, UTC)
+            operation, label, txn_id = record.operation, record.label, record.txn_id
+        outcome = self._outcome(write)
+        return KeyEvent(write.version, time, operation, label, txn_id, write.sequence, *outcome, write.row)
 
     def _outcome(self, write: _Write) -> tuple[str, int | None, str]:
         first = next((v for v in self._moments if v >= write.version), None)
@@ -232,22 +224,16 @@ class _Outcomes:
     def _lost(self, write: _Write, winner: _Write | None) -> tuple[str, int | None, str]:
         mine = _sequence_text(write.sequence)
         if winner is None:
-            return (
-                TOO_LATE,
-                None,
-                f"too late: sequence {mine} is older than what is remembered of deleted keys",
-            )
+            why = f"too late: sequence {mine} is older than what is remembered of deleted keys"
+            return TOO_LATE, None, why
         theirs = _sequence_text(winner.sequence)
         if winner.version == write.version:
             if winner.sequence == write.sequence:
                 return SUPERSEDED, None, f"a later row of the same load has the same sequence {theirs}"
             return SUPERSEDED, None, f"another row of the same load has sequence {theirs}"
         what = "deleted the key" if winner.sign else "is stored"
-        return (
-            LATE,
-            None,
-            f"late: sequence {mine} is smaller than {theirs}, which {what} since version {winner.version}",
-        )
+        why = f"late: sequence {mine} is smaller than {theirs}, which {what} since version {winner.version}"
+        return LATE, None, why
 
     def _ended(self, write: _Write, end: int) -> tuple[str, int | None, str]:
         winner = self._winners[end]

@@ -30,7 +30,7 @@ from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
 from seqstore.store.check.partial_checker import PartialChecker
 from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
-from seqstore.store.conflict.isolation import schema_error
+from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, LoadRejectedError
 from seqstore.store.fill.delta_file import read_delta
 from seqstore.store.fill.fill_options import FillOptions

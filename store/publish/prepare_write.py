@@ -18,7 +18,7 @@ import numpy as np
 
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.delta import Delta
-from seqstore.store.fill.partial import fill, keys_of
+from seqstore.store.fill.partial import fill
 from seqstore.store.publish.replace_where import plan_replace_where
 from seqstore.store.publish.winner_test import Planner, extend_plan, make_plan
 from seqstore.store.publish.write_states import (
@@ -157,7 +157,7 @@ def _touched(part: DeltaPart, arrived: TableState, before: int, *, only_moved: b
     delta = part.delta
     if not only_moved:
         return np.arange(len(delta))
-    _, codes = keys_of(delta, part.schema)
+    _, codes = delta.keys(part.schema)
     order = np.argsort(codes, kind="stable")
     matches = arrived.probe(codes[order])
     versions = arrived.take(matches, [VERSION_COL]).column(0).combine_chunks()
@@ -182,7 +182,7 @@ def _set_aside(filled: FilledWrite, touched: Delta, schema: TableSchema) -> dict
     """Returns the stale rows with those of the touched keys from earlier fillings. A larger sequence does not
     save them: a new key had its default, and the row that came between may have less (C7)."""
     stale = dict(filled.stale)
-    _, codes = keys_of(touched, schema)
+    _, codes = touched.keys(schema)
     for segment in filled.filled:
         entries = np.flatnonzero(np.isin(segment.index.codes, codes))
         if len(entries):

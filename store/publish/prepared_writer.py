@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING, Any
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.catalog.version_record import VersionMetrics
-from seqstore.store.conflict.isolation_record import (
-    expression_from_bytes,
-    expression_to_bytes,
-    isolation_from_record,
-    isolation_to_record,
-)
+from seqstore.store.conflict.isolation import Isolation
+from seqstore.store.expressions.predicate import pack, unpack
 from seqstore.store.fill.delta_file import DeltaFile, read_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.publish import check_revision
@@ -63,8 +59,8 @@ def writer_to_record(writer: TableWriter) -> dict[str, Any]:
         "late": filled.rows_late,
         "lost": filled.rows_superseded,
         "blind": target.is_blind,
-        "isolation": isolation_to_record(target.isolation),
-        "clearing": [expression_to_bytes(where.filter)] if where is not None else None,
+        "isolation": target.isolation.to_record() if target.isolation is not None else None,
+        "clearing": [None if where.filter is None else pack(where.filter)] if where is not None else None,
     }
 
 
@@ -103,7 +99,8 @@ def writer_from_record(
         kept=frozenset(held),
     )
     if record.get("clearing") is not None:
-        where = ReplaceWhere(expression_from_bytes(record["clearing"][0]))
+        stored = record["clearing"][0]
+        where = ReplaceWhere(None if stored is None else unpack(stored))
         pending = replace(pending, replace_where=where)
     filled = FilledWrite(
         pending,
@@ -124,7 +121,7 @@ def _target_from_record(
     app = AppWrite(**record["app"]) if record.get("app") else None
     isolation = None
     if record.get("isolation") is not None:
-        isolation = isolation_from_record(table, transaction.operation, record["isolation"])
+        isolation = Isolation.from_record(table, transaction.operation, record["isolation"])
     target = WriteTarget.of(table, schema, transaction.operation, isolation, app)
     return replace(target, is_blind=record.get("blind", True))
 

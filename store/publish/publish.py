@@ -39,8 +39,14 @@ from seqstore.store.catalog.version_record import (
     put_version_record,
 )
 from seqstore.store.conflict.conflict import Conflict, ConflictKind
-from seqstore.store.conflict.conflict_errors import committed_name, creation, current_transaction, error_of
-from seqstore.store.conflict.isolation import recreated_error, schema_error
+from seqstore.store.conflict.conflict_errors import (
+    committed_name,
+    creation,
+    current_transaction,
+    error_of,
+    recreated_error,
+    schema_error,
+)
 from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.winner_test import Plan

@@ -22,8 +22,7 @@ from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
-from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation
-from seqstore.store.conflict.isolation import recreated_error
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions

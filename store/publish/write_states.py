@@ -24,7 +24,6 @@ from seqstore.store.conflict.conflict import Written
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
-from seqstore.store.fill.partial import keys_of
 from seqstore.store.fill.update_after_delete import with_deleted_rows
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.winner_test import Plan
@@ -193,7 +192,7 @@ class PendingWrite:
                 found += [Written(segment.index.codes, None) for segment in part.segments]
                 continue
             delta = part.delta
-            _, codes = keys_of(delta, part.schema)
+            _, codes = delta.keys(part.schema)
             found.append(Written(np.unique(codes), part.columns))
             if delta.signs is not None and delta.signs.any():
                 found.append(Written(np.unique(codes[delta.signs == 1]), None))

@@ -267,8 +267,14 @@ class StateLoader:
         slots = tuple(segments)
         return TableState(self.table_id, version, schema, segments, (), slots, len(slots), version, watermark)
 
-    def advance(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
-        """Returns the state at a later version, from an earlier one."""
+    def advance(
+        self,
+        tx: catalog.CatalogTransaction,
+        state: TableState,
+        version: int,
+        known: VersionRecord | None = None,
+    ) -> TableState:
+        """Returns the state at a later version, from an earlier one; the caller may know its record."""
         if state.version + 1 < catalog.oldest_readable(tx, self.table_id):
             return self.load(tx, version)  # the records in between are gone
         segments, next_slot = dict(state.segments), state.next_slot
@@ -278,7 +284,7 @@ class StateLoader:
         rows_gone = state.replaced
         revision = state.schema.revision
         for number in range(state.version + 1, version + 1):
-            record = self._version_record(tx, number)
+            record = known if known and number == version else self._version_record(tx, number)
             if record.is_restore:
                 return self.load(tx, version)
             revision = record.revision

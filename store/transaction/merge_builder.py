@@ -15,7 +15,7 @@ given. The engine knows no SQL: `use_language` names the module that reads the e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any, Protocol, Unpack
@@ -25,7 +25,7 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.transaction.dml_options import DmlArguments, DmlOptions, DmlResult
+from seqstore.store.transaction.transaction_options import DmlArguments, DmlOptions, DmlResult
 
 Values = Mapping[str, str]
 # The work of a statement on its table, as its transaction sees it (`TransactionTable`); returns the rows it
@@ -153,14 +153,12 @@ class MergeBuilder:
         execute: Callable[[Work, DmlOptions], DmlResult] | None = None,
         join: Callable[[Work], Outcome] | None = None,
     ) -> None:
-        self._table = table
         self._execute, self._join = execute, join
-        self._source = _language().source(as_table(source))
-        self._target_alias, self._source_alias = target_alias, source_alias
+        rows = _language().source(as_table(source))
         if not on:
             raise InvalidInputError("a merge needs a condition, or columns to match by", kind="bad_merge")
-        self._on = _language().expression(on) if isinstance(on, str) else tuple(on)
-        self._clauses: list[MergeClause] = []
+        condition = _language().expression(on) if isinstance(on, str) else tuple(on)
+        self._merge = Merge(table, rows, condition, (), target_alias, source_alias)
 
     def when_matched_update(self, values: Values, condition: str | None = None) -> MergeBuilder:
         """Sets columns of a matched row; `values` are column -> SQL."""
@@ -215,17 +213,9 @@ class MergeBuilder:
         return self._join(self._run_on)
 
     def _run_on(self, opened: Any) -> Outcome:
-        if not self._clauses:
+        if not self._merge.clauses:
             raise InvalidInputError("a merge needs a clause, such as when_matched_update", kind="bad_merge")
-        merge = Merge(
-            self._table,
-            self._source,
-            self._on,
-            tuple(self._clauses),
-            self._target_alias,
-            self._source_alias,
-        )
-        return _language().run(merge, opened)
+        return _language().run(self._merge, opened)
 
     def _add(
         self, match: Match, action: Action, condition: str | None, values: Values | None = None
@@ -233,5 +223,6 @@ class MergeBuilder:
         read = _language().expression
         given = {name: read(text) for name, text in (values or {}).items()}
         test = read(condition) if condition is not None else None
-        self._clauses.append(MergeClause(match, action, given, test))
+        clauses = (*self._merge.clauses, MergeClause(match, action, given, test))
+        self._merge = replace(self._merge, clauses=clauses)
         return self

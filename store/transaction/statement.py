@@ -14,9 +14,10 @@ that has just met conflicts on a table takes the lock before the first attempt o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE, find_app
 from seqstore.store.catalog.update_lock import (
@@ -28,9 +29,8 @@ from seqstore.store.catalog.update_lock import (
 )
 from seqstore.store.load.load import LoadResult
 from seqstore.store.runtime.retry import pause, retried
-from seqstore.store.transaction.dml_options import DmlOptions, DmlResult
-from seqstore.store.transaction.transaction import Transaction, TransactionResult
-from seqstore.store.transaction.transaction_options import TransactionOptions
+from seqstore.store.transaction.transaction import Transaction, lowered_warning
+from seqstore.store.transaction.transaction_options import DmlOptions, DmlResult, TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
@@ -49,52 +49,54 @@ def run_statement(table: LoadableTable, work: Work, options: DmlOptions) -> DmlR
         ConflictError: the rows it read have changed, and no retry is left.
         UnavailableError: another update held the lock for too long.
     """
-    statement = _Statement(table, work, options)
     mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
+    statement = _Statement(table, work, options, mode)
     if mode == ConcurrencyMode.SERIAL or not options.retries:  # serial attempts hold a lock already
         return retried(statement.attempt, options.retries)
-    with statement:
+    with statement.held:
+        statement.begin()
         return retried(statement.attempt, options.retries, statement.wait)
 
 
+@dataclass
 class _Statement:
-    """One statement and its attempts; as a context, it may hold the table's retry lock."""
+    """One statement and its attempts; `held` may have the table's retry lock."""
 
-    def __init__(self, table: LoadableTable, work: Work, options: DmlOptions) -> None:
-        self._table = table
-        self._work = work
-        self._options = options
-        self._held = ExitStack()
-        self._has_lock = False
+    table: LoadableTable
+    work: Work
+    options: DmlOptions
+    mode: ConcurrencyMode
+    held: ExitStack = field(default_factory=ExitStack)
+    has_lock: bool = False
 
-    def __enter__(self) -> _Statement:
-        met_before, self._table.meets_conflicts = self._table.meets_conflicts, False
+    def begin(self) -> None:
+        """Takes the retry lock where the last statement of this process met conflicts."""
+        met_before, self.table.meets_conflicts = self.table.meets_conflicts, False
         if met_before:
             started = time.monotonic()
             self._lock()
-            self._table.meets_conflicts = time.monotonic() - started > _CONTENDED_SECONDS
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
+            self.table.meets_conflicts = time.monotonic() - started > _CONTENDED_SECONDS
 
     def wait(self, retry: int) -> None:
         """Takes the retry lock before the first retry; pauses where the lock did not become free in time."""
-        self._table.meets_conflicts = True
-        if not self._has_lock and retry == 1:
+        self.table.meets_conflicts = True
+        if not self.has_lock and retry == 1:
             self._lock()
-        elif not self._has_lock:
+        elif not self.has_lock:
             pause(retry)
 
     def _lock(self) -> None:
-        self._has_lock = self._held.enter_context(
-            retry_lock(lock_directory(self._table.catalog), self._table.id)
-        )
+        self.has_lock = self.held.enter_context(retry_lock(lock_directory(self.table.catalog), self.table.id))
 
     def attempt(self) -> DmlResult:
         """Runs the statement once, on a new snapshot."""
-        table, options = self._table, self._options
-        with _serialized(table, options) as concurrency:
+        table, options, concurrency = self.table, self.options, self.mode
+        with ExitStack() as held:
+            if concurrency == ConcurrencyMode.SERIAL:
+                seconds = options.lock_seconds
+                seconds = table.settings.update_lock_seconds if seconds is None else seconds
+                held.enter_context(update_lock(lock_directory(table.catalog), table.id, seconds))
+                concurrency = ConcurrencyMode.OPTIMISTIC  # loads take no lock, and are still checked
             app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
             if app is not None and app.is_duplicate:
                 return DmlResult(app.seen_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
@@ -110,44 +112,10 @@ class _Statement:
             with Transaction(table.catalog, table.settings, lambda _name: table, chosen) as transaction:
                 opened = transaction.table(table.name)
                 opened.begin_write()
-                matched, _ = self._work(opened)
-                return _result(matched, opened, transaction.commit())
-
-
-@contextmanager
-def _serialized(table: LoadableTable, options: DmlOptions) -> Iterator[str]:
-    """Holds the update lock when updates are serial; yields the mode of the transaction itself."""
-    mode = update_mode(table.catalog, table.settings.enable_concurrent_update, options.concurrency)
-    if mode != ConcurrencyMode.SERIAL:
-        yield mode
-        return
-    seconds = options.lock_seconds
-    seconds = table.settings.update_lock_seconds if seconds is None else seconds
-    with update_lock(lock_directory(table.catalog), table.id, seconds):
-        yield ConcurrencyMode.OPTIMISTIC  # the lock is held already; loads are still checked
-
-
-def _result(matched: int, opened: TransactionTable, done: TransactionResult) -> DmlResult:
-    changed = done.rows_changed
-    kept = matched - changed
-    warnings = (*opened.warnings, *([lowered_warning(kept, matched)] if matched and kept > 0 else []))
-    version = done.versions.get(opened.name, opened.version)
-    return DmlResult(done.txn_id, done.label, version, matched, changed, warnings)
-
-
-def lowered_warning(kept: int, matched: int) -> str:
-    """Returns the warning of U14."""
-    return (
-        f"{kept} of {matched} matched rows keep their values: the assigned sequence is smaller than the "
-        "stored one, so the stored row wins"
-    )
-
-
-def update(table: LoadableTable, assignments: Any, where: Any, options: DmlOptions) -> DmlResult:
-    """Runs `TransactionTable.update` as a statement of its own."""
-    return run_statement(table, lambda opened: opened.update(assignments, where), options)
-
-
-def delete_where(table: LoadableTable, where: Any, options: DmlOptions) -> DmlResult:
-    """Runs `TransactionTable.delete_where` as a statement of its own."""
-    return run_statement(table, lambda opened: opened.delete_where(where), options)
+                matched, _ = self.work(opened)
+                done = transaction.commit()
+        changed, warnings = done.rows_changed, tuple(opened.warnings)
+        if matched > changed:
+            warnings += (lowered_warning(matched - changed, f"{matched} matched rows"),)
+        version = done.versions.get(table.name, opened.version)
+        return DmlResult(done.txn_id, done.label, version, matched, changed, warnings)

@@ -37,7 +37,7 @@ from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
-from seqstore.store.conflict.isolation import Isolation, level_of
+from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
@@ -45,7 +45,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
-from seqstore.store.schema.properties import parse_isolation_level
+from seqstore.store.schema.properties import parse_isolation_level, stricter
 from seqstore.store.settings import Settings
 from seqstore.store.transaction.transaction_options import TransactionOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -81,6 +81,7 @@ class Transaction:
 
     Attributes:
         label: as given, or generated.
+        operation: the word in the history that names its kind.
     """
 
     @internal
@@ -96,8 +97,10 @@ class Transaction:
         self._settings = settings
         self._find_table = find_table
         self._options = options
+        self.operation = options.operation
         self._isolation = parse_isolation_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
+        self._modes: dict[int, ConcurrencyMode] = {}  # of the tables
         self._locks = ExitStack()
         self._locked: set[int] = set()
         self._updated: set[int] = set()  # tables with an UPDATE, DELETE or MERGE
@@ -132,11 +135,6 @@ class Transaction:
         return self._record.id if self._record is not None else 0
 
     @property
-    def operation(self) -> str:
-        """The word in the history that names its kind."""
-        return self._options.operation
-
-    @property
     def timeout_seconds(self) -> float | None:
         """The time after which it is rolled back, None for never (X13)."""
         return self._options.timeout_seconds
@@ -151,27 +149,22 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._table(name)
-
-    def _table(self, name: str) -> TransactionTable:
-        table = self._find_table(name)
-        known = self._tables.get(table.name)
-        if known is not None:
-            return known
-        state, lease = table.hold(self._heads.get(table.id))
-        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
-        isolation = Isolation(
-            table,
-            state,
-            level_of(state.schema, self._isolation),
-            is_unchecked=mode == ConcurrencyMode.UNCHECKED,
-        )
-        if self._record is None:
-            self._begin(self._database or table.database_id, table.name)
-        app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
-        opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
-        self._watch()
-        return opened
+            table = self._find_table(name)
+            known = self._tables.get(table.name)
+            if known is not None:
+                return known
+            state, lease = table.hold(self._heads.get(table.id))
+            by_default = self._settings.enable_concurrent_update
+            mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
+            level = state.schema.isolation_level
+            level = level if self._isolation is None else stricter(level, self._isolation)
+            isolation = Isolation(table, state, level, is_unchecked=mode == ConcurrencyMode.UNCHECKED)
+            if self._record is None:
+                self._begin(self._database or table.database_id, table.name)
+            app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
+            opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
+            self._watch()
+            return opened
 
     def check_writable(self, database: int) -> None:
         """Checks X12. The label moves to the database that is written: earlier reads may be of another (X16).
@@ -183,8 +176,8 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            written = [table for table in self._tables.values() if table.writes]
-            if written and written[0].base.database_id != database:
+            tables = self._tables.values()
+            if any(table.base.database_id != database and table.writes for table in tables):
                 raise InvalidInputError(
                     "Transaction insert must be in the same database", kind="other_database"
                 )
@@ -216,13 +209,11 @@ class Transaction:
             UnavailableError: it is not free in time.
             ClosedError: the transaction's time was up before.
         """
-        settings = self._settings
-        mode = update_mode(self._catalog, settings.enable_concurrent_update, self._options.concurrency)
         table_id = table.base.id
         self._updated.add(table_id)
-        if mode != ConcurrencyMode.SERIAL or table_id in self._locked:
+        if self._modes[table_id] != ConcurrencyMode.SERIAL or table_id in self._locked:
             return
-        seconds = settings.update_lock_seconds if seconds is None else seconds
+        seconds = self._settings.update_lock_seconds if seconds is None else seconds
         with ExitStack() as taken:
             # Without the guard: the time may be over before the lock is free.
             taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
@@ -244,23 +235,17 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._commit(also)
+            record, written, writers = self._parts()
+            if not written and also is None:
+                self._commit_nothing()
+                return self._result(self.txn_id)
+            assert record is not None
+            done, writes = self._switch(record, writers, also)
+            return self._result(done.id, {name: done.versions[name] for name in written}, writes)
 
-    def _commit(self, also: Also | None) -> TransactionResult:
-        written, read_versions, skipped = self._outline()
-        if not written and also is None:
-            self._commit_nothing(skipped)
-            return TransactionResult(self.txn_id, self.label, {}, read_versions, skipped=skipped)
-        record, writers = self._parts()
-        done, writes = self._switch(record, writers, also)
-        versions = {table.name: done.versions[table.name] for table in written}
-        return TransactionResult(
-            done.id, done.label, versions, read_versions, _changed(writes), skipped, self._warnings(writes)
-        )
-
-    def _commit_nothing(self, skipped: Mapping[str, int]) -> None:
+    def _commit_nothing(self) -> None:
         """Keeps the label used as any commit does (X16), unless an earlier run has stored the rows."""
-        if skipped:
+        if skipped := self._skipped():
             self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
             return
         if self._record is None and self._database:
@@ -301,20 +286,20 @@ class Transaction:
         """
         with self._guard:
             self._check_open()
-            return self._precommit()
-
-    def _precommit(self) -> TransactionResult:
-        _, read_versions, skipped = self._outline()
-        if self._record is None:
-            raise InvalidInputError("a transaction without a table cannot be pre-committed", kind="bad_mode")
-        if not self._record.id:
-            self._store_record(self._record.database, self._record.table)
-        record, writers = self._parts()
-        keep = self._settings.precommitted_keep_seconds
-        with self._ending():
-            done, writes = precommit(self._catalog, record, writers, keep_seconds=keep, started=self._started)
-        warnings = self._warnings(writes)
-        return TransactionResult(done.id, done.label, {}, read_versions, _changed(writes), skipped, warnings)
+            if self._record is None:
+                raise InvalidInputError(
+                    "a transaction without a table cannot be pre-committed", kind="bad_mode"
+                )
+            if not self._record.id:
+                self._store_record(self._record.database, self._record.table)
+            record, _, writers = self._parts()
+            assert record is not None
+            keep = self._settings.precommitted_keep_seconds
+            with self._ending():
+                done, writes = precommit(
+                    self._catalog, record, writers, keep_seconds=keep, started=self._started
+                )
+            return self._result(done.id, {}, writes)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -329,30 +314,48 @@ class Transaction:
             raise
         self._close()
 
-    def _outline(self) -> tuple[list[TransactionTable], dict[str, int], dict[str, int]]:
-        """Returns tables that are written, version read of each table, and version of each skipped one."""
-        opened = self._tables.values()
-        return (
-            [table for table in opened if table.takes_part and table.writes],
-            {table.name: table.version for table in opened},
-            {t.name: t.app.first_version for t in opened if t.app and t.is_skipped},
-        )
+    def _parts(self) -> tuple[TransactionRecord | None, list[str], list[TableWriter]]:
+        """Returns the record of its commit point, the names of the tables that are written, and the writers.
 
-    def _parts(self) -> tuple[TransactionRecord, list[TableWriter]]:
-        """Returns the record and the writers of its commit point, tables that are written first."""
-        tables = [table for table in self._tables.values() if table.takes_part]
-        is_blind = not any(table.isolation.has_read for table in tables)
+        Tables that were only read have a writer too, behind the others.
+        """
+        written: list[TransactionTable] = []
+        others: list[TransactionTable] = []
+        is_blind = True
+        for table in self._tables.values():
+            has_read, writes = table.isolation.has_read, table.writes
+            is_blind &= not has_read
+            if has_read or writes:
+                (written if writes else others).append(table)
+        tables = [*written, *others]
         for table in tables:
             table.writer.target = replace(table.writer.target, is_blind=is_blind)
             table.isolation.tables = len(tables)
-        assert self._record is not None
-        ordered = sorted(tables, key=lambda table: not table.writes)
-        is_writing = bool(ordered) and ordered[0].writes
-        record = replace(self._record, table=ordered[0].name) if is_writing else self._record
-        return record, [table.writer for table in ordered]
+        names, record = [table.name for table in written], self._record
+        if record is not None and names:
+            record = replace(record, table=names[0])
+        return record, names, [table.writer for table in tables]
 
-    def _warnings(self, writes: Sequence[TableWrite]) -> tuple[str, ...]:
-        return tuple(_lowered(w) for w in writes if w.metrics.rows_late and w.table_id in self._updated)
+    def _skipped(self) -> dict[str, int]:
+        return {t.name: t.app.first_version for t in self._tables.values() if t.app and t.app.is_duplicate}
+
+    def _result(
+        self, txn_id: int, versions: Mapping[str, int] | None = None, writes: Sequence[TableWrite] = ()
+    ) -> TransactionResult:
+        counts = [write.metrics for write in writes]
+        return TransactionResult(
+            txn_id,
+            self.label,
+            versions or {},
+            {table.name: table.version for table in self._tables.values()},
+            sum(each.rows_loaded - each.rows_superseded - each.rows_late for each in counts),
+            self._skipped(),
+            tuple(
+                lowered_warning(w.metrics.rows_late, f"{w.metrics.rows_loaded} rows written to {w.name}")
+                for w in writes
+                if w.metrics.rows_late and w.table_id in self._updated
+            ),
+        )
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; its label is free again. A forked child leaves its parent's alone."""
@@ -429,9 +432,8 @@ class Transaction:
             if record is not None and record.id:
                 with self._catalog.write() as tx:
                     stored = transactions.read_transaction(tx, record.id)
-                    if (
-                        stored is None or stored.status == TransactionStatus.PREPARE
-                    ):  # else another process has ended it (X20)
+                    # Else another process has ended it (X20).
+                    if stored is None or stored.status == TransactionStatus.PREPARE:
                         transactions.abort(tx, record, reason)
         finally:
             self._close()
@@ -445,15 +447,16 @@ class Transaction:
             table.close()  # the tables refer to this transaction: only the garbage collector frees them
 
     def _check_open(self) -> None:
+        timeout = self._options.timeout_seconds
         if self._process != os.getpid():
             raise ClosedError(f"transaction {self.label!r} was begun in another process; begin another here")
-        if self.timeout_seconds is not None and time.monotonic() - self._started > self.timeout_seconds:
+        if timeout is not None and time.monotonic() - self._started > timeout:
             self.expire()
         if self._is_expired:
             self._delete_files()  # of the statement that ran meanwhile
             raise ClosedError(
                 f"transaction {self.label!r} was rolled back: it was open for more than "
-                f"{self.timeout_seconds:g} seconds; begin another",
+                f"{timeout:g} seconds; begin another",
                 kind="timeout",
             )
         if not self._is_open:
@@ -471,17 +474,11 @@ class Transaction:
             self.commit()
 
 
-def _changed(writes: Sequence[TableWrite]) -> int:
-    """Returns the number of rows that a transaction changes in effect."""
-    return sum(w.metrics.rows_loaded - w.metrics.rows_superseded - w.metrics.rows_late for w in writes)
-
-
-def _lowered(write: TableWrite) -> str:
+def lowered_warning(kept: int, rows: str) -> str:
     """Returns the warning of U14."""
-    metrics = write.metrics
     return (
-        f"{metrics.rows_late} of {metrics.rows_loaded} rows written to {write.name} keep their values: the "
-        "assigned sequence is smaller than the stored one, so the stored row wins"
+        f"{kept} of {rows} keep their values: the assigned sequence is smaller than the stored one, so the "
+        "stored row wins"
     )
 
 

@@ -113,14 +113,11 @@ class OpenTransaction(Protocol):
     """The transaction of some tables, as each of them knows it; see `Transaction`."""
 
     label: str
+    operation: str
 
     @property
     def txn_id(self) -> int:
         """Returns its id."""
-
-    @property
-    def operation(self) -> str:
-        """Returns the word in the history that names its kind."""
 
     def check_writable(self, database: int) -> None:
         """Raises unless the transaction may write a database."""
@@ -135,6 +132,8 @@ class TransactionTable:
     Attributes:
         transaction: it belongs to.
         base: the table.
+        name: `database.table`.
+        schema, version: those that the transaction reads.
         isolation: its reads.
         writer: its writes.
         app: the pair of an idempotent transaction; when an earlier run has committed it, what is written to
@@ -155,30 +154,18 @@ class TransactionTable:
     ) -> None:
         self.transaction = transaction
         self.base = base
+        self.name = base.name
+        self.schema = isolation.base.schema
+        self.version = isolation.base.version
         self.isolation = isolation
         self.app = app
-        target = WriteTarget.of(base, isolation.base.schema, transaction.operation, isolation, app)
+        target = WriteTarget.of(base, self.schema, transaction.operation, isolation, app)
         self.writer = TableWriter(target)
         self._was_written = False
         self.is_muted = False
         self.warnings: list[str] = []
         self.takes_replace_where = False
         self._snapshot = Snapshot(isolation.base, lease)
-
-    @property
-    def name(self) -> str:
-        """`database.table`."""
-        return self.base.name
-
-    @property
-    def schema(self) -> TableSchema:
-        """At the version the transaction reads."""
-        return self.isolation.base.schema
-
-    @property
-    def version(self) -> int:
-        """The version the transaction reads."""
-        return self.isolation.base.version
 
     @property
     def is_skipped(self) -> bool:
@@ -192,11 +179,6 @@ class TransactionTable:
             self._was_written and self.app is not None and not self.is_skipped
         )
 
-    @property
-    def takes_part(self) -> bool:
-        """Whether anything was read or written."""
-        return self.isolation.has_read or self.writes
-
     def begin_write(self) -> None:
         """Marks the table as written; a statement calls this before it writes, whatever rows it will find.
 
@@ -205,6 +187,14 @@ class TransactionTable:
         """
         self.transaction.check_writable(self.base.database_id)
         self._was_written = True
+
+    def _begin_change(self) -> bool:
+        """Begins an UPDATE, DELETE or MERGE; returns False where its writes are left out."""
+        self.begin_write()
+        if self.is_skipped:
+            return False
+        self.transaction.lock(self)
+        return True
 
     def close(self) -> None:
         """Holds the transaction's version no longer; readers that were given out do."""
@@ -242,24 +232,30 @@ class TransactionTable:
 
     def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
         """Remembers that rows of some keys were read."""
-        if self.is_muted:
-            return
-        names = Projection.of(self.schema, columns, hidden=False).names
-        self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), _value_names(names))
+        if not self.is_muted:
+            arrays = key_arrays(self.isolation.base, keys)
+            self.isolation.reads.read_keys(arrays, self._looked_at(columns))
 
     def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
         """Remembers that rows satisfying a filter were read."""
-        if self.is_muted:
-            return
-        names = Projection.of(self.schema, columns, hidden=False).names
-        used = expression_columns(self.schema, filter)
-        predicate = None if filter is None else Predicate(filter, partition=self._partition(filter, used))
-        self.isolation.reads.read_where(predicate, [*_value_names(names), *used])
+        if not self.is_muted:
+            self._log_where(filter, self._looked_at(columns))
 
-    def _partition(self, filter: pc.Expression, used: Iterable[str]) -> pc.Expression | None:
-        """Returns a filter over partition columns alone, None for any other: it reads all partitions."""
-        columns = self.schema.partition_columns
-        return filter if columns and set(used) <= set(columns) else None
+    def _looked_at(self, columns: Sequence[str] | None) -> list[str]:
+        """Returns columns without the hidden ones but the sequence: version and sign follow from the row."""
+        names = Projection.of(self.schema, columns, hidden=False).names
+        return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
+
+    def _log_where(self, filter: pc.Expression | None, columns: Iterable[str]) -> list[str]:
+        """Logs a read by a filter of some columns; returns these and those that the filter looks at."""
+        used = expression_columns(self.schema, filter)
+        is_of_partitions = bool(self.schema.partition_columns) and {*used} <= {*self.schema.partition_columns}
+        # A filter over other columns reads all partitions.
+        partition = filter if is_of_partitions else None
+        columns = [*used, *columns]
+        predicate = None if filter is None else Predicate(filter, partition=partition)
+        self.isolation.reads.read_where(predicate, columns)
+        return columns
 
     def upsert(
         self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
@@ -325,18 +321,14 @@ class TransactionTable:
         Raises:
             InvalidInputError: an unknown or key column, or a value that does not fit (U7, U9).
         """
-        self.begin_write()
-        if self.is_skipped:
+        if not self._begin_change():
             return 0, None
-        self.transaction.lock(self)
         names = check_assigned(self.schema, assignments)
         self.log_constraints(names)
         # A column group is written whole: of equal sequences the later version wins.
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
-        used = [*expression_columns(self.schema, where), *self._read_by(names)]
-        self._log_change(where, used)
         # In the table's order: an assigned expression may count the columns.
-        looked_at = {*self.schema.key, *used}
+        looked_at = {*self.schema.key, *self._log_where(where, self._read_by(names))}
         needed = [name for name in self.schema.names if name in looked_at]
         rows = self._snapshot.scan(needed, where).read_all()
         if not len(rows):
@@ -345,11 +337,9 @@ class TransactionTable:
 
     def delete_where(self, where: pc.Expression | None = None) -> tuple[int, LoadResult | None]:
         """Deletes the rows that satisfy a condition; returns how many matched, and the statement's result."""
-        self.begin_write()
-        if self.is_skipped:
+        if not self._begin_change():
             return 0, None
-        self.transaction.lock(self)
-        self._log_change(where, expression_columns(self.schema, where))
+        self._log_where(where, ())
         rows = self._snapshot.scan(list(self.schema.key), where).read_all()
         return len(rows), self.delete(rows) if len(rows) else None
 
@@ -367,10 +357,8 @@ class TransactionTable:
         )
 
     def _run_merge(self, work: Work) -> Outcome:
-        self.begin_write()
-        if self.is_skipped:
+        if not self._begin_change():
             return 0, None
-        self.transaction.lock(self)
         return work(self)
 
     def log_constraints(self, assigned: Iterable[str]) -> None:
@@ -378,13 +366,6 @@ class TransactionTable:
         for constraint in self.schema.constraints:
             if constraint.columns(list(assigned)):
                 self.isolation.reads.read_columns(constraint.columns(self.schema.names))
-
-    def _log_change(self, where: pc.Expression | None, used: Sequence[str]) -> None:
-        predicate = None
-        if where is not None:
-            alone = expression_columns(self.schema, where)
-            predicate = Predicate(where, partition=self._partition(where, alone))
-        self.isolation.reads.read_where(predicate, used)
 
     def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
         """Returns the columns that assignments look at, the sequence among them: it decides whether they take
@@ -405,15 +386,14 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
         InvalidInputError: names the column.
     """
     checked: dict[str, Any] = {}
-    unknown = [
-        name for name in assignments if schema.find(name) is None and hidden_name(name) != SEQUENCE_COL
-    ]
+    columns = {name: schema.find(name) for name in assignments}
+    unknown = [name for name in assignments if columns[name] is None and hidden_name(name) != SEQUENCE_COL]
     if unknown or not assignments:
         raise InvalidInputError(
             f"unknown column in assignment list: {', '.join(unknown) or 'it is empty'}", kind="unknown_column"
         )
     for name, value in assignments.items():
-        column = schema.find(name)
+        column = columns[name]
         canonical = column.name if column is not None else SEQUENCE_COL
         if canonical in schema.key:
             raise InvalidInputError(
@@ -431,11 +411,6 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
 def expression_columns(schema: TableSchema, expression: pc.Expression | None) -> list[str]:
     """Returns the columns that an expression may look at, key columns too; never too few."""
     return [] if expression is None else named_in(expression, schema.names)
-
-
-def _value_names(names: Iterable[str]) -> list[str]:
-    """Drops hidden columns other than the sequence: version and sign follow from the row."""
-    return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
 
 
 def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:

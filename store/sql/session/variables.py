@@ -12,7 +12,7 @@ from seqstore.store.check.write_modes import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.translate.calls import SYSTEM_ZONE
 from seqstore.store.sql.translate.functions import SERVER_VERSION
-from seqstore.store.transaction.dml_options import DmlOptions
+from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.types.cast import check_zone
 
 SHOW_HIDDEN_COLUMNS: Final = "show_hidden_columns"

@@ -32,10 +32,10 @@ from seqstore.store.sql.session.session import Session, refused_in_transaction
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.row_change import run_change
-from seqstore.store.transaction.dml_options import DmlOptions
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.statement import run_statement
 from seqstore.store.transaction.transaction import Transaction
+from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from seqstore.store.conflict.isolation import Isolation, level_of
+from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.evaluate.select import QueryContext, explain_query
@@ -116,7 +116,7 @@ def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
     options = TransactionOptions(operation=operation)
     transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
     state, lease = table.hold()
-    isolation = Isolation(table, state, level_of(state.schema, None), is_unchecked=True)
+    isolation = Isolation(table, state, state.schema.isolation_level, is_unchecked=True)
     opened = TransactionTable(transaction, table, isolation, lease)
     try:
         yield opened

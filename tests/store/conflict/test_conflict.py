@@ -26,7 +26,7 @@ from seqstore import (
 from seqstore.store import errors
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import CommitInfo
-from seqstore.store.conflict.isolation import schema_error
+from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.ddl.alter import add_feature, alter, set_properties
 from seqstore.store.ddl.column_changes import add_column
 from seqstore.store.maintenance.compaction import Compaction
