@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import lmdb
@@ -99,6 +100,7 @@ def unpack(data: bytes | memoryview) -> Any:
     return msgpack.unpackb(view[_HEADER:], strict_map_key=False)
 
 
+@dataclass(eq=False, slots=True)
 class CatalogTransaction:
     """Access to records within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
@@ -109,13 +111,10 @@ class CatalogTransaction:
         made: table states that this writer made; its followers receive them after its part has succeeded.
     """
 
-    def __init__(
-        self, txn: lmdb.Transaction, databases: dict[str, Any], *, states: dict[int, Any] | None = None
-    ) -> None:
-        self._txn = txn
-        self._db = databases
-        self.states = states
-        self.made: dict[int, Any] = {}
+    _txn: lmdb.Transaction
+    _db: dict[str, Any]
+    states: dict[int, Any] | None = None
+    made: dict[int, Any] = field(default_factory=dict)
 
     @property
     def is_shared(self) -> bool:
