@@ -67,7 +67,7 @@ class GroupChecker(PartialChecker):
                 self._refuse_part(group, missing, deletes)
             if self.ignore_null:
                 self._keep_nulls(group, batch, cells, masks, deletes)
-            elif self.flexible:
+            if self.flexible:
                 self._reject_parts(group, batch, given, masks, deletes)
         return {name: cells[name] for name in self.schema.names if name in cells}
 

@@ -125,19 +125,32 @@ class PartialChecker(RowChecker):
     def _given_sequence(
         self, batch: Batch, cells: dict[str, pa.Array]
     ) -> tuple[pa.Array | None, Mask | None]:
-        """Returns the sequence the rows supply, and which do; adds the mapped column when only the hidden one
-        is given."""
+        """Returns the sequence the rows supply, and which do.
+
+        A row that supplies only one of the hidden sequence and the mapped column has its value in both.
+        """
         mapped, supplied = self.schema.sequence_column, batch.supplied
-        if SEQUENCE_COL in batch.given:
-            sequence = self._hidden_sequence(batch)
-            if mapped is not None and mapped not in batch.given:
-                if SEQUENCE_COL in supplied:
-                    supplied[mapped] = supplied[SEQUENCE_COL]
-                cells[mapped] = self._column(self.schema.column(mapped), batch)
-            return sequence, supplied.get(SEQUENCE_COL)
-        if mapped is None or mapped not in batch.given:
-            return None, None
-        return cells[mapped], supplied.get(mapped)
+        if SEQUENCE_COL not in batch.given:
+            if mapped is None or mapped not in batch.given:
+                return None, None
+            return cells[mapped], supplied.get(mapped)
+        sequence, mask = self._hidden_sequence(batch), supplied.get(SEQUENCE_COL)
+        if mapped is None:
+            return sequence, mask
+        if mapped not in batch.given:
+            if mask is not None:
+                supplied[mapped] = mask
+            cells[mapped] = self._column(self.schema.column(mapped), batch)
+            return sequence, mask
+        of_mapped = supplied.get(mapped)
+        if mask is not None:
+            sequence = pc.if_else(pa.array(mask), sequence, cells[mapped])
+            mask = None if of_mapped is None else mask | of_mapped
+        if of_mapped is not None:
+            supplied[mapped] = np.ones(batch.rows, dtype=np.bool_) if mask is None else mask
+            values = pc.if_else(pa.array(of_mapped), cells[mapped], sequence)
+            cells[mapped] = self._without_nulls(self.schema.column(mapped), values, batch)
+        return sequence, mask
 
     def _masks(self, batch: Batch, cells: Mapping[str, pa.Array]) -> dict[str, Mask]:
         masks: dict[str, Mask] = {}

@@ -265,6 +265,10 @@ class RowChecker:
             self._check_length(column, values, limit, batch)
         if column.auto_increment is not None and values.null_count:
             values = self._with_ids(column, values, batch)
+        return self._without_nulls(column, values, batch)
+
+    def _without_nulls(self, column: Column, values: pa.Array, batch: Batch) -> pa.Array:
+        """Rejects NULLs of a NOT NULL column, except in tombstones, where zero values replace them."""
         if not column.nullable and values.null_count:
             missing = self._must_have_value(column, np.asarray(values.is_null()), batch)
             if batch.is_tombstone is not None and column.name not in self.schema.key:

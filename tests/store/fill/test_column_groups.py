@@ -352,6 +352,23 @@ def test_null_means_keep_is_decided_by_the_sequence(store: Store) -> None:
     assert rows_of(table) == [(1, None, 2, None, 2, 2)]
 
 
+def test_a_flexible_row_that_supplies_a_group_in_part_is_rejected_where_null_means_keep(store: Store) -> None:
+    """Its other columns are in no row of the data at all."""
+    table = two_groups(store)
+    load(table, "k c d e s1 s2", (1, 1, 1, 1, 1, 1))
+    result = load(
+        table,
+        "k d e s1 s2",
+        (1, 2, 2, 2, 2),
+        (1, 3, 3, None, 3),
+        mode="UPDATE_FLEXIBLE_COLUMNS",
+        ignore_null=True,
+        max_filter_ratio=0.5,
+    )
+    assert [(row.row, row.column) for row in result.rejected] == [(0, "c")]
+    assert rows_of(table) == [(1, 1, 1, 3, 1, 3)]
+
+
 def test_new_keys_can_be_refused(store: Store) -> None:
     """P10."""
     table = two_groups(store)

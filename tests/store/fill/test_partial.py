@@ -372,6 +372,22 @@ def test_explicit_null_sequence_loses_against_a_stored_one(store: Store) -> None
     assert rows_of(table) == [(5, 5, 5)]
 
 
+def test_flexible_rows_may_name_their_sequence_in_either_column(store: Store) -> None:
+    """Each row by the mapped or the hidden column. Both columns have the winner's value."""
+    table = make(store, "k int, s int, a int", sequence="s")
+    full(table, (1, 5, 0), (2, 5, 0), (3, 5, 0), (4, 5, 0))
+    flexible(
+        table,
+        {"k": 1, "s": 6, "a": 1},
+        {"k": 2, "__SEQUENCE_COL__": 7, "a": 1},
+        {"k": 3, "s": 4, "a": 1},
+        {"k": 4, "a": 1},
+        {"k": 5, "__SEQUENCE_COL__": 8, "a": 1},
+    )
+    assert rows_of(table) == [(1, 6, 1), (2, 7, 1), (3, 5, 0), (4, 5, 1), (5, 8, 1)]
+    assert {key: sequence for key, (_, sequence) in hidden(table).items()} == {1: 6, 2: 7, 3: 5, 4: 5, 5: 8}
+
+
 def test_flexible_update_of_a_deleted_key_keeps_the_mapped_column_too(store: Store) -> None:
     """F22, against P26."""
     table = make(store, "k int, v1 int, v2 int, v3 int, v4 int, v5 int", sequence="v1", v3="9876")
