@@ -166,11 +166,13 @@ class Store:
         check_name(table_name, "table")
         with self._write() as tx:
             database = records.require_database(tx, database_name)
-            if records.find_table(tx, database, table_name) is None:
-                table_records.create_table(tx, database, database_name, table_name, schema)
+            table_id = records.find_table(tx, database, table_name)
+            if table_id is None:
+                table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
-        return self.table(name)
+            record = tx.get("tables", records.table_key(table_id))
+        return self._handle(table_id, database, record)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a table, its rows and its history.

@@ -12,8 +12,8 @@ from seqstore.store.schema.table_schema import TableSchema
 
 def create_table(
     tx: CatalogTransaction, database: int, database_name: str, table_name: str, schema: TableSchema
-) -> None:
-    """Stores name, schema, version 1 and head of an empty table."""
+) -> int:
+    """Stores name, schema, version 1 and head of an empty table; returns its id."""
     table_id = tx.next_id("table")
     created = now_ms()
     tx.put("names", records.name_key(database, table_name), table_id)
@@ -30,6 +30,7 @@ def create_table(
     tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
     put_version_record(tx, table_id, 1, VersionRecord(schema.revision, 0, "", "CREATE TABLE", created))
     tx.put("heads", records.table_key(table_id), [1, schema.revision])
+    return table_id
 
 
 def forget_table(tx: CatalogTransaction, database: int, table_name: str) -> str:
