@@ -5,7 +5,7 @@
    crash before it leaves files without a record; after it, everything is there.
 2. `commit_prepared` reads the writers again, aligns them with the newest version and publishes: rows of a
    partial update whose keys others wrote since its snapshot are filled again, all rows are tested again
-   (C18), and the reads of the transaction are checked against everything since (isolation_record). The commit
+   (C18), and the reads of the transaction are checked against everything since (conflict.isolation). The commit
    point removes the `prepared` records. It is refused unless the transaction is PRECOMMITTED, so of two
    processes that commit one transaction the second gets the error that it is visible already.
 3. `abort_transaction` removes the records first and the files after.
