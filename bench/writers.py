@@ -1,6 +1,6 @@
 """Writers that share no key: four processes on one table against one that does all their loads.
 
-Every load is small, so what is measured is the way through the one switch: processes check and stage side by
+Every load is small, and the measured part is the one commit point: processes check and stage side by
 side, and take turns to plan, and to publish. The processes are started before the clock, and a round is long
 enough for its beginning and end, when some of them have nothing to do, not to count.
 """

@@ -88,7 +88,7 @@ def run_spark(store: Store, stream: EventStream, screen: Screen) -> bool:
     for report in replayed:
         outcome = "its label is known: skipped" if report.is_replay else f"loaded as version {report.version}"
         screen.say(
-            "Then, as after a crash between the store's switch and Spark's checkpoint, "
+            "Then, as after a crash between the store's commit and Spark's checkpoint, "
             f"epoch {report.epoch} ran again; {outcome}."
         )
     show_comparison(table, stream.flights, screen)

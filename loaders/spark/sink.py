@@ -172,7 +172,7 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
     databases = sorted({split_name(part.table)[0] for part in parts})
     if len(databases) != 1:
         raise InvalidInputError(
-            f"a sink loads tables of one database in one switch; found {', '.join(databases) or 'no tables'}",
+            f"a sink loads tables of one database in one commit; found {', '.join(databases) or 'no tables'}",
             kind="other_database",
         )
     return tuple(parts)

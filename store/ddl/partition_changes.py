@@ -118,7 +118,7 @@ def _put_version_without(
         is_cleared=True,
     )
     made = put_revision(tx, table, altered.schema, write, _DROP)
-    failpoint.hit("publish.before_switch")
+    failpoint.hit("publish.before_commit")
     return made
 
 

@@ -205,7 +205,7 @@ class Compaction:
             if not isinstance(error, CommitUnknownError):
                 remove_unpublished(self.table, merged.outputs)
             raise
-        failpoint.hit("compaction.after_switch")
+        failpoint.hit("compaction.after_commit")
         self.table.state()  # advances the handle at once
         return CompactionResult(
             version,
@@ -257,7 +257,7 @@ class Compaction:
         put_version(tx, transaction, write, head + 1)
         if rule.watermark is not None:
             raise_watermark(tx, self.table.id, rule.schema, rule.watermark)
-        failpoint.hit("compaction.before_switch")
+        failpoint.hit("compaction.before_commit")
         return head + 1
 
     def _refuse_broken_order(self, read_version: int, inputs: Sequence[LiveSegment], now: TableState) -> None:

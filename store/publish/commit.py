@@ -91,7 +91,7 @@ def _commit(
         except HeadMoved:
             for writer in writers:
                 writer.align(writer.table.state())
-    failpoint.hit("publish.after_switch")
+    failpoint.hit("publish.after_commit")
     for writer in writers:
         writer.published()
     return done, writes

@@ -141,7 +141,7 @@ def publish(
     if transaction.status == TransactionStatus.PRECOMMITTED:
         forget_prepared(tx, done.id)
     if any(made):
-        failpoint.hit("publish.before_switch")
+        failpoint.hit("publish.before_commit")
     return done
 
 

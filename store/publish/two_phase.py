@@ -5,9 +5,9 @@
    crash before it leaves files without a record; after it, everything is there.
 2. `commit_prepared` reads the writers again, aligns them with the newest version and publishes: rows of a
    partial update whose keys others wrote since its snapshot are filled again, all rows are tested again
-   (C18), and the reads of the transaction are checked against everything since (conflict.isolation). The commit
-   point removes the `prepared` records. It is refused unless the transaction is PRECOMMITTED, so of two
-   processes that commit one transaction the second gets the error that it is visible already.
+   (C18), and the reads of the transaction are checked against everything since (conflict.isolation). The
+   commit point removes the `prepared` records. It is refused unless the transaction is PRECOMMITTED: of
+   two processes that commit one transaction, the second gets the error that it is visible already.
 3. `abort_transaction` removes the records first and the files after.
 
 A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that no process ends expires
@@ -81,8 +81,8 @@ def precommit(
             tx.put("prepared", records.prepared_key(record.id, table_id), content)
         done = transaction.precommitted(record, keep_seconds)
         transaction.put_transaction(tx, done)
-        failpoint.hit("precommit.before_switch")
-    failpoint.hit("precommit.after_switch")
+        failpoint.hit("precommit.before_commit")
+    failpoint.hit("precommit.after_commit")
     return done, writes
 
 

@@ -240,7 +240,7 @@ class Transaction:
                 self._commit_nothing()
                 return self._result(self.txn_id)
             assert record is not None
-            done, writes = self._switch(record, writers, also)
+            done, writes = self._publish(record, writers, also)
             return self._result(done.id, {name: done.versions[name] for name in written}, writes)
 
     def _commit_nothing(self) -> None:
@@ -253,9 +253,9 @@ class Transaction:
         if self._record is None or not self._record.id:
             self._close()
         else:
-            self._switch(self._record, [], None)
+            self._publish(self._record, [], None)
 
-    def _switch(
+    def _publish(
         self, record: TransactionRecord, writers: Sequence[TableWriter], also: Also | None
     ) -> tuple[TransactionRecord, list[TableWrite]]:
         with self._ending():

@@ -63,7 +63,7 @@ class StatementLoad(Load):
         """
         self._check_open()
         if also is not None:
-            raise InvalidInputError("a statement of a transaction has no switch of its own", kind="bad_mode")
+            raise InvalidInputError("a statement of a transaction has no commit of its own", kind="bad_mode")
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
         self._check_ratio(max_filter_ratio)

@@ -22,7 +22,7 @@ from tests.support.http_server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "conf" / "routine" / "clicks.toml"
-POINTS = ["disk.written", "load.staged", "publish.before_switch", "publish.after_switch"]
+POINTS = ["disk.written", "load.staged", "publish.before_commit", "publish.after_commit"]
 LABELS = 'database="db",job="events"'
 JOB = """
 database = "db"
@@ -192,7 +192,7 @@ def test_rows_and_offsets_survive_a_kill_together(data: Path, tmp_path: Path, po
     killed = seqstore(data, "routine-load", "start", "--once", SEQSTORE_FAILPOINT=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     before = job_of(data)
-    moved = 3 if point == "publish.after_switch" else 0
+    moved = 3 if point == "publish.after_commit" else 0
     assert (before.progress, before.statistic.loaded_rows) == ({"0": moved}, moved * 10_000)
     feed.put(2)
     again = seqstore(data, "routine-load", "start", "--once")

@@ -116,12 +116,12 @@ def test_a_killed_job_that_nobody_resumes_is_cancelled_and_its_label_free(store:
 
 
 @pytest.mark.parametrize(
-    ("failpoint", "is_published"), [("publish.before_switch", False), ("publish.after_switch", True)]
+    ("failpoint", "is_published"), [("publish.before_commit", False), ("publish.after_commit", True)]
 )
-def test_killed_around_the_switch_rows_label_and_state_agree(
+def test_killed_around_the_commit_point_rows_label_and_state_agree(
     store: Store, files: Path, failpoint: str, is_published: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FINISHED is in the same switch as the rows: a job is never both visible and cancelled."""
+    """FINISHED is in the same commit as the rows: a job is never both visible and cancelled."""
     jobs = LoadJobs(store.catalog)
     monkeypatch.setenv("SEQSTORE_FAILPOINT", failpoint)
     job_id = submit(store, spec(files), [str(files)], "root")

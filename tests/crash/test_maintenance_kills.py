@@ -22,8 +22,8 @@ from tests.support.dying_child import run_until_dead
 KEYS = 1_500
 FAILPOINTS = [
     "compaction.merged",
-    "compaction.before_switch",
-    "compaction.after_switch",
+    "compaction.before_commit",
+    "compaction.after_commit",
     "vacuum.closed",
     "vacuum.forgotten",
     "vacuum.deleted",

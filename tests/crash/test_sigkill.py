@@ -18,7 +18,7 @@ from seqstore import Column, Settings, Store, TableSchema, parse_type
 from tests.support.dying_child import run_until_dead
 
 KEYS = 1_500
-FAILPOINTS = ["disk.written", "load.staged", "publish.before_switch", "publish.after_switch"]
+FAILPOINTS = ["disk.written", "load.staged", "publish.before_commit", "publish.after_commit"]
 
 CHILD = """
 import sys
@@ -112,14 +112,14 @@ def test_kill_at_every_step_of_a_commit_loses_and_halves_nothing(directory: Path
     for passes in (1, 2, 3, 5):
         acknowledged = run_child(directory, held + 1, failpoint=f"{failpoint}:{passes}")
         held = assert_sound(directory, max(acknowledged, held))
-        if failpoint == "publish.after_switch":
+        if failpoint == "publish.after_commit":
             assert held == acknowledged + 1, "the last load was published before the kill"
 
 
 @pytest.mark.crash
 def test_a_label_of_a_killed_load_is_free_again(directory: Path) -> None:
     """X16: what a dead process had begun counts as aborted."""
-    run_child(directory, 1, failpoint="publish.before_switch")
+    run_child(directory, 1, failpoint="publish.before_commit")
     with open_store(str(directory)) as store:
         assert store.table("db.t").upsert(batch(1), label="batch-1").version == 2
 

@@ -76,8 +76,8 @@ def run_child(directory: Path, failpoint: str) -> int:
         ("disk.written:3", False),
         ("load.staged:1", False),
         ("load.staged:2", False),
-        ("publish.before_switch", False),
-        ("publish.after_switch", True),
+        ("publish.before_commit", False),
+        ("publish.after_commit", True),
     ],
 )
 def test_52_a_killed_commit_is_whole_or_not_at_all(directory: Path, failpoint: str, visible: bool) -> None:

@@ -24,10 +24,10 @@ POINTS = [
     "disk.written",
     "load.staged",
     "precommit.staged",
-    "precommit.before_switch",
-    "precommit.after_switch",
-    "publish.before_switch",
-    "publish.after_switch",
+    "precommit.before_commit",
+    "precommit.after_commit",
+    "publish.before_commit",
+    "publish.after_commit",
 ]
 
 CHILD = """

@@ -56,7 +56,7 @@ def test_negative_is_for_sums_which_there_are_none_of(store: Store) -> None:
 
 
 def test_publish_timeout_counts_as_done(store: Store) -> None:
-    """LS3: committed; here the switch makes rows visible at once, so it is never answered."""
+    """LS3: committed; here the commit point makes rows visible at once, so it is never answered."""
     assert make_reply(Progress(), PUBLISH_TIMEOUT, "the rows will be visible soon").is_success
     assert make_reply(Progress(), SUCCESS, "OK").is_success
     assert not make_reply(Progress(), FAIL, "no").is_success

@@ -52,7 +52,7 @@ class MaintenanceMachine(TableMachine):
 
     @rule(loads=st.lists(ROWS, min_size=1, max_size=3), at=st.integers(0, 2))
     def optimize_overtaken(self, loads: list[Rows], at: int) -> None:
-        """K5, scenario 39: loads and deletes commit between its merge and its switch."""
+        """K5, scenario 39: loads and deletes commit between its merge and its commit point."""
         merge = Compaction.merge
 
         def overtaken(compaction: Compaction, *arguments: Any) -> Any:

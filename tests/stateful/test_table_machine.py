@@ -209,8 +209,8 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open_loads) >= 2)
     @rule(data=st.data(), between=st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3))
     def commit_overtaken(self, data: st.DataObject, between: list[list[Rows]]) -> None:
-        """C1: others commit between this load's plan and its switch, once or before each of its tries; when
-        its turn has come it is brought up to date beside the lock or under it."""
+        """C1: others commit between this load's plan and its commit point, once or before each of its tries;
+        when its turn has come it is brought up to date beside the lock or under it."""
         load, rows = self.take_load(data)
         load.prepare()
         self.overtake(between[0])

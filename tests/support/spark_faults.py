@@ -72,7 +72,7 @@ class FaultyWriter(VersionWriter):
         if self._fault == COMMIT_DIES:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._fault == COMMIT_FAILS:
-            raise OSError("the commit fails behind its switch")
+            raise OSError("the commit fails behind its commit point")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         super().abort(messages)

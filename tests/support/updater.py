@@ -112,7 +112,7 @@ def loads(store: Store, number: int, choose: random.Random, deadline: float) -> 
             load.write(data, supplied=supplied)
             phases = choose.random()
             if phases < 0.2:
-                load.prepare()  # filled early: others commit before the switch
+                load.prepare()  # filled early: others commit before the commit point
                 time.sleep(choose.random() / 100)
             if phases < 0.8:
                 version = load.commit().version

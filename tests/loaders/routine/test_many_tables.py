@@ -103,11 +103,11 @@ def test_json_documents_are_mapped_by_the_columns_of_their_table(
 
 
 def test_all_tables_of_a_task_are_one_transaction(store: Store, session: Session, tmp_path: Path) -> None:
-    """R3, R11: a failure before the switch leaves no row of any table and no offset; then all come at once"""
+    """R3, R11: a failure before the commit point leaves no row and no offset; then all come at once"""
     make(session, tmp_path, CSV)
     put(tmp_path, "1.txt", "users|1,ann", "clicks|7,/,1")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(failpoint, "hit", at("publish.before_switch", fails))
+        patched.setattr(failpoint, "hit", at("publish.before_commit", fails))
         job = drain(store)
     assert (rows(session, "users"), rows(session, "clicks"), dict(job.progress)) == ([], [], {"0": 0})
     assert (job.statistic.aborted_tasks, job.statistic.loaded_rows) == (1, 0)

@@ -115,11 +115,11 @@ def test_tasks_that_outlive_a_failed_write_leave_nothing(
 
 
 @pytest.mark.parametrize("fault", ["commit fails", "commit dies"])
-def test_a_write_whose_commit_is_lost_behind_its_switch_is_whole(
+def test_a_write_whose_commit_is_lost_behind_its_commit_point_is_whole(
     spark: SparkSession, table: Table, tmp_path: Path, fault: str
 ) -> None:
     """Spark takes it for failed and aborts it: what is published stays."""
-    with pytest.raises(Exception, match=r"behind its switch|[Cc]ommit|[Cc]rashed|EOF"):
+    with pytest.raises(Exception, match=r"behind its commit point|[Cc]ommit|[Cc]rashed|EOF"):
         write(spark, table, tmp_path, fault)
     check_written(table, tmp_path)
 

@@ -176,5 +176,5 @@ def test_an_unknown_load_option_is_refused_before_anything_runs(tmp_path: Path) 
 
 def test_a_sink_feeds_tables_of_one_database(tmp_path: Path) -> None:
     """X12"""
-    with pytest.raises(InvalidInputError, match="of one database in one switch; found a, b"):
+    with pytest.raises(InvalidInputError, match="of one database in one commit; found a, b"):
         foreach_batch_sink(tmp_path, {"a.t": lambda df: df, "b.t": lambda df: df})

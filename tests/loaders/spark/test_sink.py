@@ -236,7 +236,7 @@ def test_a_variant_is_refused(in_query: SparkSession, data_dir: Path, driver_byt
 def test_an_epoch_published_but_not_checkpointed_is_loaded_once(
     spark: SparkSession, data_dir: Path, tmp_path: Path
 ) -> None:
-    """What a crash leaves between the store's switch and Spark's note: planned, loaded, not committed."""
+    """What a crash leaves between the store's commit and Spark's note: planned, loaded, not committed."""
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
     write_file(files, 0, {1: "a", 2: "b"})
     write_file(files, 1, {2: "c"})
@@ -374,7 +374,7 @@ def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], Epo
     "driver_bytes_max",
     [pytest.param(0, id="executors", marks=pytest.mark.telling), pytest.param(ANY_SIZE, id="driver")],
 )
-def test_several_tables_of_an_epoch_change_in_one_switch_and_once(
+def test_several_tables_of_an_epoch_change_in_one_commit_and_once(
     in_query: SparkSession, data_dir: Path, driver_bytes_max: int
 ) -> None:
     """Scenario 49: both tables exactly once."""

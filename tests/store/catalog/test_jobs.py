@@ -16,7 +16,7 @@ from tests.support.rows import rows_of, schema_of
 ROW: dict[str, Any] = {"k": [1], "v": [1]}
 
 
-def test_a_record_moves_in_the_switch_that_publishes_the_rows(store: Store) -> None:
+def test_a_record_moves_in_the_commit_point_that_publishes_the_rows(store: Store) -> None:
     """R11"""
     table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v INT"))
     jobs = Jobs(store.catalog, "routine")

@@ -182,7 +182,7 @@ def test_the_first_winner_says_which_exception_it_is(table: Table) -> None:
 
 
 def test_45_whoever_made_the_table_anew_is_told(store: Store, table: Table) -> None:
-    """The table goes and comes between the last look at it and the switch."""
+    """The table goes and comes between the last look at it and the commit point."""
     record = TransactionRecord(0, table.database_id, "db.t", "", TransactionStatus.VISIBLE, "UPDATE", 0)
     commit_info = CommitInfo(is_blind=False, read_version=2, level="Serializable")
     store.drop_table("db.t")

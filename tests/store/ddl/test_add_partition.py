@@ -50,7 +50,7 @@ def test_partitions_that_are_added_at_once_are_all_there(table: Table) -> None:
 
 
 def test_what_another_declared_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The statement sees the schema as it was when it began; what counts is the schema of the switch."""
+    """The statement sees the schema as it was when it began; the schema of the commit point counts."""
     as_it_was = table.schema
     add_partitions(table, [ten_from(10)])
     monkeypatch.setattr(Table, "schema", property(lambda _: as_it_was))

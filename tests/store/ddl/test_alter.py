@@ -294,7 +294,7 @@ def test_dropping_column_mapping_rewrites_files_of_other_columns(session: Sessio
     assert run(session, "SELECT * FROM t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_load_between_rewriting_and_the_switch_is_rewritten_too(
+def test_a_load_between_rewriting_and_the_commit_point_is_rewritten_too(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(

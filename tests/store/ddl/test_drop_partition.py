@@ -71,7 +71,7 @@ def test_whoever_began_before_cannot_bring_rows_into_it(session: Session) -> Non
 
 
 @pytest.mark.parametrize("rivals", [1, 5])
-def test_rows_that_come_before_the_switch_go_too(
+def test_rows_that_come_before_the_commit_point_go_too(
     session: Session, monkeypatch: pytest.MonkeyPatch, rivals: int
 ) -> None:
     """Also when every plan made outside the writer lock comes too late."""
@@ -90,7 +90,7 @@ def test_rows_that_come_before_the_switch_go_too(
 
 
 def test_a_kill_leaves_all_or_nothing(session: Session) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SEQSTORE_FAILPOINT": "publish.before_switch"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SEQSTORE_FAILPOINT": "publish.before_commit"}
     command = [sys.executable, "-c", CHILD, str(session.store.path)]
     assert subprocess.run(command, env=environment, timeout=60).returncode == -signal.SIGKILL
     assert (shown(table(session)), partitions(table(session))) == ([1, 2, 11], ["low", "high"])

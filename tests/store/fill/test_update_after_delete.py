@@ -160,7 +160,7 @@ def test_p25_a_row_that_others_deleted_meanwhile_starts_from_defaults(store: Sto
 
 
 def overtaken(store: Store, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> None:
-    """Commits while others publish between the plan and the switch."""
+    """Commits while others publish between the plan and the commit point."""
     from seqstore.store.runtime import failpoint
 
     transaction = delete_and_update(store, concurrency="unchecked")
@@ -171,7 +171,9 @@ def overtaken(store: Store, monkeypatch: pytest.MonkeyPatch, work: Callable[[], 
     transaction.commit()
 
 
-def test_c7_others_published_between_plan_and_switch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c7_others_published_between_plan_and_commit_point(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(store)
     overtaken(store, monkeypatch, lambda: table.upsert(rows((1, 50, 0, 70))))
     assert stored(table)[0] == (1, 50, 99, 70)

@@ -305,7 +305,7 @@ def test_shares_of_a_pre_committed_load_outlive_its_end(table: Table, store: Sto
     assert table.check() == []
 
 
-def test_an_end_waits_for_the_switch_that_is_on_its_way(table: Table) -> None:
+def test_an_end_waits_for_the_commit_point_that_is_on_its_way(table: Table) -> None:
     """A publisher that has seen the marker, and was overtaken by the end of the load."""
     task = begun(table)
     share = task.run(chunks(1))

@@ -70,7 +70,7 @@ def test_optimize_of_an_optimal_table_makes_no_version(store: Store) -> None:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_dml_during_a_compaction_is_carried_over(store: Store, full: bool) -> None:
-    """Scenario 39, K5: upsert, delete and partial update commit between the merge and the switch."""
+    """Scenario 39, K5: upsert, delete and partial update commit between the merge and the commit point."""
     table, plain = make(store), make(store, "db.plain")
 
     def disturb(target: Table) -> None:

@@ -123,7 +123,7 @@ def test_too_late_rows_are_an_error_by_option(store: Store) -> None:
 
 
 def test_a_load_planned_before_a_purge_cannot_bring_a_key_back(store: Store) -> None:
-    """The floor and the tombstones change in one switch."""
+    """The floor and the tombstones change in one commit."""
     table = make(store, "datetime")
     table.upsert(row(1, datetime(2020, 1, 5)))
     table.delete({"k": [1]})

@@ -472,7 +472,7 @@ def test_a_commit_that_fails_leaves_it_pre_committed(store: Store, monkeypatch: 
     before = files(store)
 
     def broken(name: str) -> None:
-        if name == "publish.before_switch":
+        if name == "publish.before_commit":
             raise RuntimeError("power")
 
     with monkeypatch.context() as patched:

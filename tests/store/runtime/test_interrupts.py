@@ -66,7 +66,7 @@ WRITES = [load, load_with_a_label, partial_update, transaction, compaction, pre_
 def interrupt_last_commit(
     store: Store, monkeypatch: pytest.MonkeyPatch, write: Write, *, is_done: bool
 ) -> tuple[Table, int]:
-    """Ctrl-C at the last commit of the catalog that a write makes, its switch: when it is done, or not begun.
+    """Ctrl-C at the last commit of the catalog in a write, its commit point: when it is done, or not begun.
 
     Returns:
         The table, and how many versions it had.
@@ -94,7 +94,7 @@ def interrupt_last_commit(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_an_interrupt_behind_the_switch_takes_no_file_away(
+def test_an_interrupt_behind_the_commit_point_takes_no_file_away(
     store: Store, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     table, version = interrupt_last_commit(store, monkeypatch, write, is_done=True)
@@ -106,7 +106,7 @@ def test_an_interrupt_behind_the_switch_takes_no_file_away(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_an_interrupt_before_the_switch_leaves_no_file(
+def test_an_interrupt_before_the_commit_point_leaves_no_file(
     store: Store, monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     table, version = interrupt_last_commit(store, monkeypatch, write, is_done=False)
