@@ -378,7 +378,7 @@ def test_wrong_options_are_named(
         ("array(named_struct('X', named_struct('z', 2))) AS deep", {}, "unknown field 'z' of 'deep.X'"),
         ("1 AS whole", {"label": "bad label"}, "label 'bad label': expected 1 to 128 bytes"),
         ("1 AS whole", {"label": ""}, "label '': expected 1 to 128 bytes"),
-        ("1 AS whole", {"columns": "id"}, "says what to read, not what to write"),
+        ("1 AS whole", {"columns": "id"}, "selects columns of a read, not of a write"),
         ("1 AS whole", {"filter": "id = 1"}, "option 'filter' means nothing to a write"),
     ],
 )
@@ -458,7 +458,7 @@ def test_what_spark_cannot_read_itself_goes_through_the_source(
         read_table(session, store.path, "db.t", ["id", "large"], route="native")
     frame = read_table(session, store.path, "db.t", ["id", "large"])
     assert frame.where("id = 4999").collect()[0]["large"] == str(2**100 + 4999)
-    with pytest.raises(InvalidInputError, match="the name _metadata is taken"):
+    with pytest.raises(InvalidInputError, match="the name _metadata is used for the column"):
         read_table(session, store.path, "db.t", ["id", "_metadata"], route="native")
     assert read_table(session, store.path, "db.t", ["_METADATA"]).count() == table.count()
     alter(table, [add_column(Column("extra", parse_type("INT")))])
