@@ -40,6 +40,7 @@ from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
 from seqstore.store.segment.sequence import SequenceVector
 
 _PARALLEL_ROWS: Final = 10_000
+_TASK_ROWS: Final = 1_000  # a thread costs more than it saves for fewer rows of a segment
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class TableState:
             def take_slot(group: tuple[int, Rows]) -> pa.Table:
                 return self.segments[group[0]].take(matches.positions[group[1]], projection)
 
-            large = len(matches) >= _PARALLEL_ROWS
+            large = len(matches) >= max(_PARALLEL_ROWS, _TASK_ROWS * len(groups))
             parts = list(pool().map(take_slot, groups) if large else map(take_slot, groups))
             taken, order = pa.concat_tables(parts).combine_chunks(), np.concatenate([r for _, r in groups])
         wanted = order if order_by is None else order_by[order]
