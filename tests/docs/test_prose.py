@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,7 @@ def summaries_without_verb(source: str) -> Iterator[str]:
             yield f"{node.name}: {text.splitlines()[0]}"
 
 
-def told_by_nobody(source: str) -> Iterator[str]:
+def empty_subjects(source: str) -> Iterator[str]:
     """Yields the comments and docstrings with a subject that names nothing."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         is_docstring = token.type == tokenize.STRING and token.string.startswith('"""')
@@ -50,22 +50,13 @@ def told_by_nobody(source: str) -> Iterator[str]:
             yield f"{token.start[0]}: {SUBJECTS.search(token.string)}"
 
 
+@pytest.mark.parametrize("faults", [summaries_without_verb, empty_subjects])
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_summary_lines_start_with_a_verb(folder: str) -> None:
+def test_docstrings_and_comments_follow_the_rules(
+    folder: str, faults: Callable[[str], Iterator[str]]
+) -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {line}"
-        for path in modules(folder)
-        for line in summaries_without_verb(path.read_text())
-    ]
-    assert found == []
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_subjects_name_something(folder: str) -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in modules(folder)
-        for line in told_by_nobody(path.read_text())
+        f"{path.relative_to(ROOT)}: {line}" for path in modules(folder) for line in faults(path.read_text())
     ]
     assert found == []
 
@@ -75,4 +66,4 @@ def test_the_check_finds_a_noun_and_an_empty_subject() -> None:
     verb = 'def count() -> int:\n    """Counts rows."""\n    return 1\n'
     assert list(summaries_without_verb(noun)) == ["count: The number of rows."]
     assert list(summaries_without_verb(verb)) == []
-    assert len(list(told_by_nobody(noun))) == 1
+    assert len(list(empty_subjects(noun))) == 1
