@@ -126,15 +126,8 @@ class CatalogTransaction:
         data = self._txn.get(key, db=self._db[database])
         return None if data is None else unpack(data)
 
-    def get_raw(self, database: str, key: bytes) -> bytes | None:
-        data = self._txn.get(key, db=self._db[database])
-        return None if data is None else bytes(data)
-
     def put(self, database: str, key: bytes, value: Any) -> None:
         self._txn.put(key, pack(value), db=self._db[database])
-
-    def put_raw(self, database: str, key: bytes, data: bytes) -> None:
-        self._txn.put(key, data, db=self._db[database])
 
     def delete(self, database: str, key: bytes) -> None:
         self._txn.delete(key, db=self._db[database])

@@ -34,7 +34,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -172,28 +172,27 @@ class Environment:
             ready: called right before; the call may last, as it overlaps with the commit of another process
                 (catalog.prepare_lock).
         """
-        if ready is not None:
-            with self._prepare_lock.inside():
+        with self._prepare_lock.inside() if ready is not None else nullcontext():
+            if ready is not None:
                 ready()
-                return self.begin(write=write)
-        with self._idle:
-            if self._is_closed:
-                return None
-            self._active += 1
-        try:
-            while True:
-                try:
-                    return self.env.begin(write=write, buffers=True)
-                except lmdb.MapResizedError:
-                    self._adopt_size()
-        except lmdb.Error as error:
-            self._leave()
-            raise UnavailableError(
-                f"{self._path}: no transaction could begin: {error}", kind="catalog"
-            ) from error
-        except BaseException:
-            self._leave()
-            raise
+            with self._idle:
+                if self._is_closed:
+                    return None
+                self._active += 1
+            try:
+                while True:
+                    try:
+                        return self.env.begin(write=write, buffers=True)
+                    except lmdb.MapResizedError:
+                        self._adopt_size()
+            except lmdb.Error as error:
+                self._leave()
+                raise UnavailableError(
+                    f"{self._path}: no transaction could begin: {error}", kind="catalog"
+                ) from error
+            except BaseException:
+                self._leave()
+                raise
 
     def end(self, txn: lmdb.Transaction) -> None:
         """Ends a transaction; rolls it back unless it was committed."""

@@ -191,18 +191,18 @@ def put_version_record(
         hidden: the rows that it hides; its own record of them covers those of earlier versions too.
     """
     stored = record.to_record()
+    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
+    union, covered = own, list(children(version))
     key, before = catalog.version_key(table_id, version), catalog.version_key(table_id, version - 1)
     earlier = tx.get("versions", before)
     if earlier is not None:
         stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
     tx.put("versions", key, stored)
-    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
-    union, covered = own, list(children(version))
     if covered:  # no later version has the segments that were dropped before this one (K6)
         union = unite([own, *(read_hidden(tx, table_id, child) for child in covered)])
         union = {name: rows for name, rows in union.items() if name in own or _is_live(tx, table_id, name)}
     if union:
-        tx.put_raw("bitmaps", key, encode_hidden(union))
+        tx.put("bitmaps", key, hidden_record(union))
 
 
 def _is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
@@ -228,17 +228,16 @@ def version_records(tx: CatalogTransaction, table_id: int) -> Iterator[tuple[int
         yield int.from_bytes(key[8:]), VersionRecord.from_record(record)
 
 
-def encode_hidden(hidden: HiddenRows) -> bytes:
-    """Encodes a delete bitmap record (segment.delete_bitmap)."""
-    return catalog.pack({segment: rows.serialize() for segment, rows in hidden.items()})
+def hidden_record(hidden: HiddenRows) -> dict[str, bytes]:
+    """Returns a delete bitmap record (segment.delete_bitmap)."""
+    return {segment: rows.serialize() for segment, rows in hidden.items()}
 
 
-def decode_hidden(data: bytes) -> HiddenRows:
-    """Decodes a record of `encode_hidden`."""
-    return {segment: BitMap.deserialize(rows) for segment, rows in catalog.unpack(data).items()}
+def hidden_of(record: Mapping[str, bytes]) -> HiddenRows:
+    """Returns the hidden rows of a delete bitmap record."""
+    return {segment: BitMap.deserialize(rows) for segment, rows in record.items()}
 
 
 def read_hidden(tx: CatalogTransaction, table_id: int, version: int) -> HiddenRows:
     """Reads the delete bitmap record of a version, empty when it wrote none."""
-    raw = tx.get_raw("bitmaps", catalog.version_key(table_id, version))
-    return {} if raw is None else decode_hidden(raw)
+    return hidden_of(tx.get("bitmaps", catalog.version_key(table_id, version)) or {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,13 +12,10 @@ from seqstore.store.runtime.arrow_versions import batch_bytes
 
 _CHUNK_ROWS: Final = 2_000_000
 _CHUNK_BYTES: Final = 512 * 2**20
-# Rows that are checked and staged at a time.
-_PIECE_ROWS_MIN: Final = 2**17
-_PIECE_ROWS_MAX: Final = 2**20
 
 
-def tables_of(data: Any) -> Iterator[pa.Table]:
-    """Yields the data as Arrow tables; at least one, so that the columns of no rows are seen too.
+def tables_of(data: Any) -> Iterable[pa.Table]:
+    """Returns the data as Arrow tables; at least one, so that the columns of no rows are seen too.
 
     Args:
         data: an Arrow table, batch or reader, or any object with the Arrow PyCapsule interface.
@@ -27,21 +24,20 @@ def tables_of(data: Any) -> Iterator[pa.Table]:
         InvalidInputError: something else.
     """
     if isinstance(data, pa.Table):
-        yield data
-    elif isinstance(data, pa.RecordBatch):
-        yield pa.Table.from_batches([data])
-    elif isinstance(data, pa.RecordBatchReader):
-        yield from chunks_of(data)
-    elif hasattr(data, "__arrow_c_stream__"):
-        yield from chunks_of(pa.RecordBatchReader.from_stream(data))
-    elif hasattr(data, "__arrow_c_array__"):
-        yield pa.Table.from_batches([pa.record_batch(data)])
-    else:
-        raise InvalidInputError(
-            f"rows come as an Arrow table, batch or reader, or an object with the Arrow PyCapsule interface "
-            f"(pandas, Polars, DuckDB); found {type(data).__name__}",
-            kind="bad_data",
-        )
+        return [data]
+    if isinstance(data, pa.RecordBatch):
+        return [pa.Table.from_batches([data])]
+    if isinstance(data, pa.RecordBatchReader):
+        return chunks_of(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return chunks_of(pa.RecordBatchReader.from_stream(data))
+    if hasattr(data, "__arrow_c_array__"):
+        return [pa.Table.from_batches([pa.record_batch(data)])]
+    raise InvalidInputError(
+        f"rows come as an Arrow table, batch or reader, or an object with the Arrow PyCapsule interface "
+        f"(pandas, Polars, DuckDB); found {type(data).__name__}",
+        kind="bad_data",
+    )
 
 
 def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iterator[pa.Table]:
@@ -58,20 +54,3 @@ def chunks_of(reader: pa.RecordBatchReader, rows_max: int = _CHUNK_ROWS) -> Iter
             gathered, rows, size, is_first = [], 0, 0, False
     if gathered or is_first:
         yield pa.Table.from_batches(gathered, schema=reader.schema)
-
-
-def pieces_of(data: pa.Table) -> list[pa.Table]:
-    """Returns a table in pieces to be checked one by one; at least one, a small table is one piece.
-
-    Large chunks stay as they are, for joining chunks costs new memory; small ones are joined.
-    """
-    if len(data) <= _PIECE_ROWS_MIN:
-        return [data]
-    pieces: list[pa.Table] = []
-    start = rows = 0
-    for batch in data.to_batches(max_chunksize=_PIECE_ROWS_MAX):
-        if rows and rows + batch.num_rows > _PIECE_ROWS_MIN:
-            pieces.append(data.slice(start, rows))
-            start, rows = start + rows, 0
-        rows += batch.num_rows
-    return [*pieces, data.slice(start)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog.auto_increment import Ids
-from seqstore.store.check.input_rows import pieces_of
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import (
@@ -45,6 +44,10 @@ from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import fill_zero_values
 
 Mask = npt.NDArray[np.bool_]
+
+# Rows that are checked and staged at a time.
+_PIECE_ROWS_MIN: Final = 2**17
+_PIECE_ROWS_MAX: Final = 2**20
 
 
 @dataclass(frozen=True)
@@ -228,10 +231,11 @@ class RowChecker:
         if SEQUENCE_COL in given or not self.require_sequence:
             return
         mapped = self.schema.sequence_column
-        if mapped is not None:
-            default = self.schema.column(mapped).default
-            if mapped in given or (default is not None and default.kind == "current_timestamp"):
-                return
+        if mapped in given:
+            return
+        default = self.schema.column(mapped).default if mapped is not None else None
+        if default is not None and default.kind == "current_timestamp":
+            return
         raise InvalidInputError(
             f"Table {self.table} has sequence column, need to specify the sequence column",
             kind="sequence_missing",
@@ -353,3 +357,20 @@ class RowChecker:
 
         too_long = pc.fill_null(pc.greater(lengths, limit), False)
         batch.reject(np.asarray(too_long), column.name, reason)
+
+
+def pieces_of(data: pa.Table) -> list[pa.Table]:
+    """Returns a table in pieces to be checked one by one; at least one, a small table is one piece.
+
+    Large chunks stay as they are, for joining chunks costs new memory; small ones are joined.
+    """
+    if len(data) <= _PIECE_ROWS_MIN:
+        return [data]
+    pieces: list[pa.Table] = []
+    start = rows = 0
+    for batch in data.to_batches(max_chunksize=_PIECE_ROWS_MAX):
+        if rows and rows + batch.num_rows > _PIECE_ROWS_MIN:
+            pieces.append(data.slice(start, rows))
+            start, rows = start + rows, 0
+        rows += batch.num_rows
+    return [*pieces, data.slice(start)]

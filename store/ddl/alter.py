@@ -28,7 +28,6 @@ from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
 from seqstore.store.publish.publish import TableWrite, put_version
-from seqstore.store.publish.winner_test import Plan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
@@ -114,7 +113,7 @@ def alter(
         commit_info = CommitInfo(
             is_blind=True, changes=list(altered.changes), features=list(altered.features)
         )
-        write = TableWrite(table.id, table.name, revision + 1, Plan(version), commit_info=commit_info)
+        write = TableWrite(table.id, table.name, revision + 1, version, commit_info=commit_info)
         return put_revision(tx, table, altered.schema, write, operation)
 
 
@@ -128,10 +127,9 @@ def put_revision(
     """Stores a schema as the revision that a write names, and the version; returns the version."""
     key = records.schema_key(table.id, write.revision)
     tx.put("schemas", key, replace(schema, revision=write.revision).to_record())
-    record = TransactionRecord(
-        tx.next_id("txn"), table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
-    )
-    version = write.plan.version + 1
+    txn_id, now, status = tx.next_id("txn"), now_ms(), TransactionStatus.VISIBLE
+    record = TransactionRecord(txn_id, table.database_id, table.name, "", status, operation, now, now)
+    version = write.base + 1
     put_version(tx, record, write, version)
     return version
 

@@ -246,10 +246,12 @@ class _Filling(DeltaByKey):
         """Returns each key's final sequence, None where it is the mapped column itself."""
         if not self.schema.has_sequence:
             return None
-        every = np.ones(len(self.history), dtype=np.bool_)
-        sources: list[tuple[Mask, pa.Array, Any]] = [(every, self._default_sequence(), 0)]
-        if len(self.matches):
-            sources.append((self.history != NONE, self._stored[SEQUENCE_COL], self.history))
+        found: Mask = self.history != NONE
+        sources: list[tuple[Mask, pa.Array, Any]] = []
+        if not found.all():
+            sources.append((~found, self._default_sequence(), 0))
+        if found.any():
+            sources.append((found, self._stored[SEQUENCE_COL], self.history))
         if self.delta.sequence is not None:
             supplied = self.sequence_row != NONE
             sources.append((supplied, self.delta.sequence, self.order[self.sequence_row]))

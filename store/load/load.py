@@ -121,6 +121,7 @@ class Load:
         self._repeated = app if app is not None and app.is_duplicate else None
         self._writer = TableWriter(WriteTarget.of(table, checker.schema, options.operation, app=app))
         self._rejected: list[RejectedRow] = []
+        self._rows_filtered = 0
         self._started = time.monotonic()
         self._is_open = True
         self._process = os.getpid()
@@ -207,10 +208,11 @@ class Load:
             self._writer.add_rows(*pieces, rejected=len(rejected))
         if rejected:
             before = self._writer.pending.metrics.rows_total - len(batch)
-            self._note_rejected([replace(row, row=row.row + before) for row in rejected])
+            self._note_rejected([replace(row, row=row.row + before) for row in rejected], len(rejected))
         return rejected
 
-    def _note_rejected(self, rejected: list[RejectedRow]) -> None:
+    def _note_rejected(self, rejected: list[RejectedRow], count: int) -> None:
+        self._rows_filtered += count
         limit = self._table.settings.rejected_rows_max - len(self._rejected)
         self._rejected += rejected[: max(limit, 0)]
 
@@ -293,7 +295,7 @@ class Load:
             assert staged.filling is not None
             loader = self._table.loader
             self._writer.add_delta(read_delta(loader.disk, loader.directory, file), staged.filling)
-        self._note_rejected(staged.rejected)
+        self._note_rejected(staged.rejected, staged.rows_filtered)
         counts = VersionMetrics(
             rows_total=staged.rows_total,
             rows_loaded=staged.rows_total - staged.rows_filtered,
@@ -320,8 +322,8 @@ class Load:
         self._check_open()
         if self._repeated is not None:
             return self._skipped(self._repeated)
-        self._check_ratio(max_filter_ratio)
         with self._ending():
+            self._check_ratio(max_filter_ratio)
             done, writes = commit(
                 self._table.catalog,
                 self._transaction,
@@ -373,11 +375,11 @@ class Load:
         self._check_open()
         if self._repeated is not None:
             return self._skipped(self._repeated)
-        self._check_ratio(max_filter_ratio)
-        if not self._transaction.id:
-            self._begin()
         table = self._table
         with self._ending():
+            self._check_ratio(max_filter_ratio)
+            if not self._transaction.id:
+                self._begin()
             done, writes = precommit(
                 table.catalog,
                 self._transaction,
@@ -397,17 +399,18 @@ class Load:
         self._writer.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
-        metrics = self._writer.pending.metrics
-        total, filtered = metrics.rows_total, metrics.rows_filtered
+        filtered = self._rows_filtered
+        if not filtered:
+            return
+        total = self._writer.pending.metrics.rows_total
         # A quotient compares equal to the share it was written as (Y7: equal passes); a product may not.
-        if not filtered or filtered / total <= max_filter_ratio:
+        if filtered / total <= max_filter_ratio:
             return
         first = self._rejected[0]
         message = (
             f"too many filtered rows: {filtered} of {total} (at most {max_filter_ratio:g} allowed), "
             f"first: row {first.row}: {first.reason}"
         )
-        self.abort(message)
         raise LoadRejectedError(message, kind="too_many_filtered", rejected=self._rejected, total=total)
 
     def abort(self, reason: str) -> None:

@@ -28,6 +28,7 @@ from seqstore.store.read.snapshot import as_table
 from seqstore.store.read.versioned_table import VersionedTable
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import check_names
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import StagingId
@@ -129,7 +130,8 @@ class LoadableTable(VersionedTable):
         is_whole, flexible = mode == UpdateMode.UPSERT, mode == UpdateMode.FLEXIBLE
         now = options.now or datetime.now().replace(microsecond=0)
         shared = (schema, self.name.partition(".")[2], options.sequence, is_delete, now)
-        ids = None if is_task else self._ids(schema)
+        generated = schema.auto_increment_column
+        ids = self._ids(generated) if generated is not None and not is_task else None
         checker: RowChecker
         if schema.groups:
             ignore_null = options.ignore_null and not is_whole
@@ -146,11 +148,8 @@ class LoadableTable(VersionedTable):
         # The treatment of new keys has no effect on whole rows (P13).
         return checker, FillOptions(flexible, refuse_new_keys=refuses and not is_whole, now=now)
 
-    def _ids(self, schema: TableSchema) -> IdSource | None:
-        """Returns the source of AUTO_INCREMENT values, None without such a column."""
-        column = schema.auto_increment_column
-        if column is None:
-            return None
+    def _ids(self, column: Column) -> IdSource:
+        """Returns the source of the values of an AUTO_INCREMENT column."""
         with self._lock:
             if column.id not in self._id_sources:
                 reserved = self.settings.auto_increment_values_reserved

@@ -36,7 +36,6 @@ from seqstore.store.publish import tombstones
 from seqstore.store.publish.publish import TableWrite, check_revision, put_version
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.publish.unpublished_files import remove_unpublished
-from seqstore.store.publish.winner_test import Plan
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
@@ -225,7 +224,7 @@ class Compaction:
 
         def catch_up(now: TableState) -> None:
             nonlocal write
-            if now.version != write.plan.version:
+            if now.version != write.base:
                 write = self._write_for(now, state, merged)
 
         with self.table.catalog.write(lambda: catch_up(self.table.state())) as tx:
@@ -235,7 +234,6 @@ class Compaction:
     def _write_for(self, now: TableState, state: TableState, merged: Merged) -> TableWrite:
         if not merged.inputs.keys() <= now.slot_of.keys():
             raise InputsDropped
-        plan = Plan(now.version, own=merged.hidden_since(now))
         metrics = VersionMetrics(
             rows_total=merged.rows, bytes_written=merged.bytes_written, milliseconds=self._elapsed()
         )
@@ -243,7 +241,8 @@ class Compaction:
             self.table.id,
             self.table.name,
             state.schema.revision,
-            plan,
+            now.version,
+            merged.hidden_since(now),
             merged.outputs,
             dropped=list(merged.inputs),
             metrics=metrics,
@@ -293,9 +292,8 @@ class Compaction:
 
 def unlabelled(table: VersionedTable, operation: str) -> TransactionRecord:
     """Returns the record of a version that no load made, which has no transaction of its own."""
-    return TransactionRecord(
-        0, table.database_id, table.name, "", TransactionStatus.VISIBLE, operation, now_ms()
-    )
+    now, status = now_ms(), TransactionStatus.VISIBLE
+    return TransactionRecord(0, table.database_id, table.name, "", status, operation, now, now)
 
 
 def _bytes_of(inputs: Iterable[LiveSegment]) -> int:

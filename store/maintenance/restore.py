@@ -27,7 +27,6 @@ from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.maintenance.compaction import unlabelled
 from seqstore.store.publish.publish import TableWrite, put_version
-from seqstore.store.publish.winner_test import Plan
 from seqstore.store.publish.write_states import refuse_changes
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.lookup import find
@@ -35,6 +34,7 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.segment import Segment
 
@@ -69,7 +69,7 @@ def _publish(
     if now.schema.is_append_only:
         refuse_changes(now.schema, table.name, OPERATION, _rows_lost(now, state))
     staged: list[Segment] = []
-    plan = Plan(now.version)
+    hidden: dict[str, Positions] = {}
     for live in state.segments.values():
         if not live.deletes.live_count:
             continue
@@ -78,7 +78,7 @@ def _publish(
         segment = old.described_by(meta)
         staged.append(segment)
         if live.deletes.hidden:
-            plan.own[segment.meta.id] = live.deletes.hidden_positions()
+            hidden[segment.meta.id] = live.deletes.hidden_positions()
     transaction = unlabelled(table, f"{OPERATION} TO VERSION {state.version}")
     metrics = VersionMetrics(
         rows_total=state.row_count,
@@ -90,7 +90,8 @@ def _publish(
         table.id,
         table.name,
         revision,
-        plan,
+        now.version,
+        hidden,
         staged,
         dropped=[live.segment.meta.id for live in now.segments.values()],
         metrics=metrics,

@@ -30,7 +30,7 @@ from seqstore.store.catalog.horizon import close_before, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.catalog.version_record import encode_hidden, read_hidden
+from seqstore.store.catalog.version_record import hidden_record, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
 from seqstore.store.runtime import failpoint
@@ -180,7 +180,7 @@ def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
         if not kept:
             tx.delete("bitmaps", key)
         elif len(kept) < len(hidden):
-            tx.put_raw("bitmaps", key, encode_hidden(kept))
+            tx.put("bitmaps", key, hidden_record(kept))
 
 
 def _forget_versions(table: VersionedTable, oldest: int) -> None:

@@ -85,8 +85,8 @@ def _commit(
                 done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
                 if also is not None:
                     also(tx, done)
-                for writer in writers:
-                    writer.publish_state(tx, done.versions[writer.table.name])
+                for writer, write in zip(writers, writes, strict=True):
+                    writer.publish_state(tx, done.versions[write.name], write.hidden)
             break
         except HeadMoved:
             for writer in writers:
@@ -99,9 +99,9 @@ def _commit(
 
 def _prepare(writers: Sequence[TableWriter]) -> int:
     """Runs step 1; returns how often publishing is tried before step 3."""
-    all_wait = all(writer.can_wait for writer in writers)
+    all_wait = all(map(TableWriter.can_wait, writers))
     for writer in writers:
         if not all_wait:
             writer.prepare()
         failpoint.hit("load.staged")
-    return 0 if all_wait or all(writer.is_small for writer in writers) else TRIES_BEFORE_LOCK
+    return 0 if all_wait or all(map(TableWriter.is_small, writers)) else TRIES_BEFORE_LOCK

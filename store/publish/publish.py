@@ -15,7 +15,7 @@ after a few tries under the writer lock, so that a load always succeeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -49,8 +49,8 @@ from seqstore.store.conflict.conflict_errors import (
 )
 from seqstore.store.conflict.read_set import APP_ID
 from seqstore.store.errors import NotFoundError
-from seqstore.store.publish.winner_test import Plan
 from seqstore.store.runtime import failpoint
+from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.segment import INLINE, Segment
 
 TRIES_BEFORE_LOCK: Final = 2
@@ -68,7 +68,8 @@ class TableWrite:
         table_id: of the table.
         name: `db.table`, for messages and the transaction's record.
         revision: the schema revision it was prepared for.
-        plan: the rows it hides, and the version it was made against.
+        base: the version it was prepared against.
+        hidden: the rows it hides, by segment.
         staged: segments it adds, in order.
         dropped: ids of segments it drops (compaction).
         metrics: for the history.
@@ -82,7 +83,8 @@ class TableWrite:
     table_id: int
     name: str
     revision: int
-    plan: Plan
+    base: int
+    hidden: Mapping[str, Positions] = field(default_factory=dict)
     staged: Sequence[Segment] = ()
     dropped: Sequence[str] = ()
     metrics: VersionMetrics = field(default_factory=VersionMetrics)
@@ -114,28 +116,28 @@ def publish(
         LabelExistsError: another load with this label was faster.
         InvalidInputError: another process has committed or aborted the transaction.
     """
-    if transaction.id:
+    if transaction.id:  # else its label is generated
         require_unchanged(tx, transaction)
-    made = [bool(write.staged or write.dropped or write.plan.stored) for write in writes]
+    made = [bool(write.staged or write.dropped or write.hidden) for write in writes]
     heads = [check_revision(tx, transaction, w.table_id, w.name, w.revision, w.commit_info) for w in writes]
     for write in writes:
         if write.app is not None:
             _refuse_raced_app(tx, write, write.app, transaction.operation)
-    refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
+    if transaction.id:
+        refuse_used_label(tx, transaction.database, transaction.label, label_keep_seconds, own=transaction.id)
     for head, write, is_made in zip(heads, writes, made, strict=True):
-        if head != write.plan.version and (is_made or write.must_be_newest):
+        if head != write.base and (is_made or write.must_be_newest):
             raise HeadMoved
-    if not transaction.id:
-        transaction = replace(transaction, id=tx.next_id("txn"))
+    ended = replace(transaction, id=transaction.id or tx.next_id("txn"), finished_ms=now_ms())
     versions: dict[str, int] = {}
     for head, write, is_made in zip(heads, writes, made, strict=True):
         version = versions[write.name] = head + is_made
         if is_made:
-            put_version(tx, transaction, write, version)
+            put_version(tx, ended, write, version)
         if write.read_mark or write.app is not None:
-            _put_marks(tx, transaction, write, version)
+            _put_marks(tx, ended, write, version)
     first, status = next(iter(versions.values()), 0), TransactionStatus.VISIBLE
-    done = replace(transaction, status=status, finished_ms=now_ms(), version=first, versions=versions)
+    done = replace(ended, status=status, version=first, versions=versions)
     put_transaction(tx, done)
     tx.put("labels", catalog.label_key(done.database, done.label), done.id)
     if transaction.status == TransactionStatus.PRECOMMITTED:
@@ -223,7 +225,7 @@ def _put_marks(
 def put_version(
     tx: CatalogTransaction, transaction: TransactionRecord, write: TableWrite, version: int
 ) -> None:
-    """Stores one version of one table and makes it the head."""
+    """Stores one version of one table, as of the end of its transaction, and makes it the head."""
     table_id = write.table_id
     added = []
     for segment in write.staged:
@@ -236,13 +238,12 @@ def put_version(
     for segment_id in write.dropped:
         key = catalog.segment_key(table_id, segment_id)
         tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
-    hidden = write.plan.positions()
     made = VersionRecord(
         write.revision,
         transaction.id,
         transaction.label,
         transaction.operation,
-        now_ms(),
+        transaction.finished_ms,
         added,
         write.dropped,
         write.metrics,
@@ -251,5 +252,5 @@ def put_version(
         write.is_cleared,
         write.restored,
     )
-    put_version_record(tx, table_id, version, made, hidden)
+    put_version_record(tx, table_id, version, made, write.hidden)
     tx.put("heads", catalog.table_key(table_id), [version, write.revision])

@@ -12,7 +12,7 @@ A prepared writer can be stored and opened again by another process (publish.pre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
@@ -44,6 +44,7 @@ from seqstore.store.publish.write_states import (
 )
 from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.checked_rows import CheckedRows
+from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.segment import Segment, SegmentMeta
 
@@ -80,7 +81,8 @@ class TableWriter:
     @property
     def segments(self) -> list[Segment]:
         """Everything staged: whole rows, then filled deltas."""
-        return [*self.pending.row_segments, *self.filled]
+        filled = self.filled
+        return [*self.pending.row_segments, *filled]
 
     @property
     def prepared(self) -> PreparedWrite:
@@ -88,14 +90,12 @@ class TableWriter:
         assert isinstance(self.write, PreparedWrite)
         return self.write
 
-    @property
     def is_small(self) -> bool:
-        """Whether aligning needs a moment only."""
+        """Returns whether aligning needs a moment only."""
         return isinstance(self.write, PendingWrite) or rows_of(self.write.filled.published) <= SMALL_ROWS
 
-    @property
     def can_wait(self) -> bool:
-        """Whether preparing needs a moment only, and is best done when this writer is the next to publish."""
+        """Returns whether preparing needs a moment only, and is best done as the next to publish."""
         write = self.write
         return isinstance(write, PendingWrite) and self.target.isolation is None and write.is_small
 
@@ -105,12 +105,15 @@ class TableWriter:
         Args:
             rejected: rows that were given with them and left out, for the metrics.
         """
-        rows, pending = sum(map(len, pieces)), self.pending
+        rows, pending = sum([piece.visible.num_rows for piece in pieces]), self.pending
         staged = self.target.stager.stage(*pieces)
         size = bytes_of(staged.segments)
         counts = VersionMetrics(rows + rejected, rows, rejected, staged.superseded, bytes_written=size)
-        self._revise(pending.followed_by(PendingWrite((RowPart(staged.segments),), counts)))
-        self._limit_indexes()
+        revised = pending.followed_by(PendingWrite((RowPart(staged.segments),), counts))
+        self._revise(revised)
+        if revised.metrics.rows_loaded > _INDEXED_ROWS_MAX:
+            for segment in revised.row_segments:
+                segment.forget_index()
 
     def add_segments(self, staged: Sequence[tuple[SegmentMeta, bytes | None]], load: StagingId) -> None:
         """Adds segments that a `WriteTask` staged: metadata, and bytes where there are no files."""
@@ -120,7 +123,6 @@ class TableWriter:
         )
         kept = frozenset(meta.id for meta, _ in staged)
         self.add(PendingWrite((part,), kept=kept, loads=frozenset({load})))
-        self._limit_indexes()
 
     def add_delta(self, delta: Delta, options: FillOptions, counts: VersionMetrics = _NO_COUNTS) -> None:
         """Adds rows of a partial update on top of everything written before."""
@@ -145,12 +147,6 @@ class TableWriter:
         for segment in filled:
             if segment.meta.id not in self.pending.kept:
                 segment.delete_files()
-
-    def _limit_indexes(self) -> None:
-        held = self.pending.row_segments
-        if rows_of(held) > _INDEXED_ROWS_MAX:
-            for segment in held:
-                segment.forget_index()
 
     def prepare(self) -> None:
         """Prepares the write against the newest version; no-op when that was done.
@@ -263,15 +259,15 @@ class TableWriter:
         """
         target, prepared, isolation = self.target, self.prepared, self.target.isolation
         filled, plan, pending = prepared.filled, prepared.plan, prepared.filled.pending
-        replaced, deleted, lost = plan.effects()
+        hidden, (replaced, deleted, lost) = plan.positions(), plan.effects()
         late, too_late = plan.rows_late, plan.rows_too_late
         if too_late and target.schema.refuses_too_late:
             raise self._too_late(too_late)
-        refuse_changes(target.schema, self.table.name, target.operation, replaced + deleted)
         columns = pending.columns
         superseded = pending.metrics.rows_superseded + filled.rows_superseded
         if not pending.has_deltas:  # else they are rows that were filled again, not other rows
             superseded += lost
+        refuse_changes(target.schema, self.table.name, target.operation, replaced + deleted)
         metrics = replace(
             pending.metrics,
             rows_superseded=superseded,
@@ -287,7 +283,8 @@ class TableWriter:
             self.table.id,
             self.table.name,
             target.schema.revision,
-            plan,
+            prepared.state.version,
+            hidden,
             filled.published,
             metrics=metrics,
             commit_info=self._commit_info(prepared, columns),
@@ -301,8 +298,9 @@ class TableWriter:
         isolation, operation = self.target.isolation, self.target.operation
         if isolation is None or state.version <= isolation.base.version:
             return
+        written = self.pending.written()
         with nullcontext(tx) if tx is not None else self.table.catalog.read() as reading:
-            isolation.check(reading, state.version, self.pending.written(), operation)
+            isolation.check(reading, state.version, written, operation)
 
     def _commit_info(self, prepared: PreparedWrite, columns: frozenset[int] | None) -> CommitInfo:
         target, pending, isolation = self.target, prepared.filled.pending, self.target.isolation
@@ -332,12 +330,12 @@ class TableWriter:
             total=self.pending.metrics.rows_total,
         )
 
-    def publish_state(self, tx: CatalogTransaction, version: int) -> None:
+    def publish_state(self, tx: CatalogTransaction, version: int, hidden: Mapping[str, Positions]) -> None:
         """Derives the state of the version just stored, without reading the catalog."""
         prepared = self.prepared
         filled, state = prepared.filled, None
         if filled.published and filled.pending.replace_where is None:
-            state = prepared.state.after_load(version, filled.published, prepared.plan.positions())
+            state = prepared.state.after_load(version, filled.published, hidden)
             tx.made[self.table.id] = state
         self.write = PublishedWrite(filled, state)
 
@@ -359,6 +357,7 @@ class TableWriter:
 
     def delete_files(self) -> None:
         """Removes the files that this writer made; none where the version is stored after all."""
-        kept = self.pending.kept
-        staged = [segment for segment in self.segments if segment.meta.id not in kept]
+        kept, staged = self.pending.kept, self.segments
+        if kept:
+            staged = [segment for segment in staged if segment.meta.id not in kept]
         remove_unpublished(self.table, staged, self._delta_files)

@@ -275,7 +275,7 @@ def _refuse_too_late(
 def _matches(state: TableState, segment: Segment) -> Matches:
     """Steps 1 and 2: live rows of a state with a key of the segment."""
     matches = state.probe(segment.index.codes)
-    if len(matches) and not is_exact(state.schema.key_columns):
+    if not is_exact(state.schema.key_columns) and len(matches):
         matches = matches.take(_same_keys(state, segment, matches))
     return matches
 

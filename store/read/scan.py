@@ -127,7 +127,7 @@ def _read_all(
 
     def takes_work(asked: LiveBatch) -> bool:
         live, number = asked
-        if live.batch_rows(number) <= FEW_ROWS:
+        if live.segment.meta.rows <= FEW_ROWS:
             return False
         if conditions or not live.segment.is_at_hand(number):
             return True

@@ -173,7 +173,7 @@ class TableState:
             def take_slot(group: tuple[int, Rows]) -> pa.Table:
                 return self.segments[group[0]].take(matches.positions[group[1]], projection)
 
-            large = len(matches) >= max(_PARALLEL_ROWS, _TASK_ROWS * len(groups))
+            large = len(matches.slots) >= max(_PARALLEL_ROWS, _TASK_ROWS * len(groups))
             parts = list(pool().map(take_slot, groups) if large else map(take_slot, groups))
             taken, order = pa.concat_tables(parts).combine_chunks(), np.concatenate([r for _, r in groups])
         wanted = order if order_by is None else order_by[order]
@@ -288,6 +288,7 @@ class StateLoader:
             record = known if known and number == version else self._version_record(tx, number)
             if record.is_restore:
                 return self.load(tx, version)
+            hidden.append(read_hidden(tx, self.table_id, number))
             revision = record.revision
             rows_gone = number if record.removes_rows else rows_gone
             for segment_id in record.dropped:
@@ -300,7 +301,6 @@ class StateLoader:
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
                 next_slot += 1
-            hidden.append(read_hidden(tx, self.table_id, number))
         _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
         schema = self.schema(tx, revision)
         grown = _grown(state, version, schema, segments, slot_of, next_slot, rows_gone)

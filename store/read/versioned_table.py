@@ -139,7 +139,7 @@ class VersionedTable:
             state = self.loader.advance(tx, state, head)
         if tx.states is not None:
             tx.states[self.id] = state
-        else:
+        elif state is not self._newest:
             self.remember(state)
         return state
 

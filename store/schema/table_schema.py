@@ -198,7 +198,7 @@ class TableSchema:
         """Whether a row below the tombstone watermark fails its load instead of being counted."""
         return self.properties.get(props.TOO_LATE_ROWS) == "error"
 
-    @cached_property
+    @property
     def is_append_only(self) -> bool:
         """Whether rows may only be added, never changed or removed."""
         return self.properties.get(props.APPEND_ONLY) == "true"

@@ -113,8 +113,7 @@ class Stager:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
-        keys = [batch.column(name) for name in self.schema.key]
-        exact = is_exact(self.schema.key_columns)
+        keys, exact = [batch.column(name) for name in self.schema.key], is_exact(self.schema.key_columns)
         sequence = SequenceVector.of_rows(batch, self.schema)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin, positions = chosen, None

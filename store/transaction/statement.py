@@ -97,9 +97,10 @@ class _Statement:
                 seconds = table.settings.update_lock_seconds if seconds is None else seconds
                 held.enter_context(update_lock(lock_directory(table.catalog), table.id, seconds))
                 concurrency = ConcurrencyMode.OPTIMISTIC  # loads take no lock, and are still checked
-            app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
-            if app is not None and app.is_duplicate:
-                return DmlResult(app.seen_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
+            if options.txn_app_id is not None:
+                app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
+                if app is not None and app.is_duplicate:
+                    return DmlResult(app.seen_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
             chosen = TransactionOptions(
                 isolation=options.isolation,
                 label=options.label,

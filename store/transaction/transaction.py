@@ -92,7 +92,7 @@ class Transaction:
         find_table: Callable[[str], LoadableTable],
         options: TransactionOptions,
     ) -> None:
-        check_pair(options.txn_app_id, options.txn_version)
+        self._is_idempotent = check_pair(options.txn_app_id, options.txn_version)
         self._catalog = catalog
         self._settings = settings
         self._find_table = find_table
@@ -161,7 +161,9 @@ class Transaction:
             isolation = Isolation(table, state, level, is_unchecked=mode == ConcurrencyMode.UNCHECKED)
             if self._record is None:
                 self._begin(self._database or table.database_id, table.name)
-            app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
+            app = None
+            if self._is_idempotent:
+                app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
             opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
             self._watch()
             return opened

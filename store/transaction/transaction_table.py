@@ -66,10 +66,10 @@ class StatementLoad(Load):
             raise InvalidInputError("a statement of a transaction has no commit of its own", kind="bad_mode")
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
-        self._check_ratio(max_filter_ratio)
         pending = self._writer.pending
-        self._owner.writer.add(pending)
-        self._is_open = False
+        with self._ending():
+            self._check_ratio(max_filter_ratio)
+            self._owner.writer.add(pending)
         record = replace(self._transaction, id=self.txn_id, label=self.label)
         return self._result(record, pending.metrics, record.status)
 

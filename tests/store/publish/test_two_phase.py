@@ -521,7 +521,9 @@ def test_a_commit_that_is_overtaken_again_and_again_gets_through(store: Store, m
 
         return call
 
-    monkeypatch.setattr(TableWriter, "is_small", False)  # small loads are aligned under the lock at once
+    monkeypatch.setattr(
+        TableWriter, "is_small", lambda _writer: False
+    )  # small loads are aligned under the lock at once
     for name in ("prepare", "align"):
         monkeypatch.setattr(TableWriter, name, wrapped(getattr(TableWriter, name)))
     assert store.commit_transaction("db", txn_id=txn_id).version == 6

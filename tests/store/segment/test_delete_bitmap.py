@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqstore.store.catalog.version_record import decode_hidden as decode
-from seqstore.store.catalog.version_record import encode_hidden as encode
+from seqstore.store.catalog.catalog import pack, unpack
+from seqstore.store.catalog.version_record import hidden_of, hidden_record
 from seqstore.store.errors import CorruptionError
 from seqstore.store.segment.delete_bitmap import (
     DeleteVector,
@@ -47,25 +47,25 @@ def test_chain_and_children_cover_each_version_once(version: int) -> None:
 )
 def test_reading_the_chain_is_uniting_everything(additions: list[dict[str, set[int]]]) -> None:
     """Records go through their bytes, as in the catalog."""
-    stored: dict[int, bytes] = {}
+    stored: dict[int, dict[str, bytes]] = {}
     union: dict[str, set[int]] = {}
     for version, addition in enumerate(additions, start=2):  # the first load makes version 2 (X4)
         own = {name: bitmap_of(positions(rows)) for name, rows in addition.items() if rows}
-        parts = [own, *(decode(stored[v]) for v in children(version) if v in stored)]
+        parts = [own, *(hidden_of(stored[v]) for v in children(version) if v in stored)]
         record = unite(parts)
         if record:
-            stored[version] = encode(record)
+            stored[version] = hidden_record(record)
         for name, rows in addition.items():
             if rows:
                 union.setdefault(name, set()).update(rows)
-        assert as_sets(unite(decode(stored[v]) for v in chain(version) if v in stored)) == union
+        assert as_sets(unite(hidden_of(stored[v]) for v in chain(version) if v in stored)) == union
 
 
 def test_a_changed_record_is_corruption() -> None:
-    data = bytearray(encode({"a": bitmap_of(positions({1, 2, 3}))}))
+    data = bytearray(pack(hidden_record({"a": bitmap_of(positions({1, 2, 3}))})))
     data[-1] ^= 1
     with pytest.raises(CorruptionError):
-        decode(bytes(data))
+        unpack(bytes(data))
 
 
 @given(st.integers(1, 100), st.lists(st.sets(st.integers(0, 99), max_size=30), max_size=5), st.data())

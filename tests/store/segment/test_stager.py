@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from seqstore.store.check.input_rows import pieces_of
+from seqstore.store.check.row_checker import pieces_of
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.stager import Staged, Stager
