@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store
+from seqstore.cli.context import Allow, data_dir
 from seqstore.cli.output import Format
+
+if TYPE_CHECKING:
+    from seqstore.store.sql import Session
+
+_CREATE_DATABASE: Final = re.compile(
+    r"(?:\s+|(?:--|#)[^\n]*\n|/\*.*?\*/|;)*CREATE\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 def sql(
@@ -29,18 +39,17 @@ def sql(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TABLE,
     timing: Annotated[bool, typer.Option("--timing", help="Print how long each statement took.")] = False,
+    create: Annotated[
+        bool,
+        typer.Option("--create", help="Make the store when there is none, as a first CREATE DATABASE does."),
+    ] = False,
+    allow: Allow = None,
 ) -> None:
     """Run Doris SQL; without -e and -f, at a prompt."""
     if execute and file:
         raise typer.BadParameter("give either -e or -f")
     text = _text(execute, file)
-    from seqstore.loaders.load_jobs import StoreLoadJobs
-    from seqstore.store.sql import ServerContext, Session
-
-    with (
-        open_store(ctx, create=True) as store,
-        Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session,
-    ):
+    with _session(data_dir(ctx), create or _makes_database(text), allow or ()) as session:
         if database is not None:
             from seqstore.store.sql.parse.statement_values import UseDatabase
 
@@ -57,6 +66,28 @@ def sql(
             if timing:
                 output.say(f"({time.perf_counter() - started:.3f} sec)")
                 started = time.perf_counter()
+
+
+@contextmanager
+def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterator[Session]:
+    """Opens the store, and a session that may load files below some paths."""
+    from seqstore.loaders.load_jobs import StoreLoadJobs
+    from seqstore.store import NotFoundError, Settings, Store
+    from seqstore.store.sql import ServerContext, Session
+
+    try:
+        store = Store.open(directory, create=create, settings=Settings(load_paths=tuple(load_paths)))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{error.message}: with --create, or by CREATE DATABASE as the first statement", kind=error.kind
+        ) from None
+    with store, Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session:
+        yield session
+
+
+def _makes_database(text: str | None) -> bool:
+    """Returns whether the first statement makes a database: a new store is meant, not a mistyped path."""
+    return text is not None and _CREATE_DATABASE.match(text) is not None
 
 
 def _text(execute: list[str] | None, file: Path | None) -> str | None:

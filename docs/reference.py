@@ -217,8 +217,9 @@ def _headers() -> str:
     requests = described("requests", _requests())
     return _page(
         "Stream-load headers",
-        "Names are compared without regard to case. An unknown header is ignored, a bad value is refused "
-        "before the body is read. [Stream load](../stream-load.md) shows them at work.",
+        "Names are compared without regard to case. An unknown header is ignored and named in the "
+        "message of the reply, a bad value is refused before the body is read. "
+        "[Stream load](../stream-load.md) shows them at work.",
         _rows(["header", "values", "default", "effect"], rows),
         "## Requests of the HTTP server",
         "`{}` stands for a database or a table. All requests except health, metrics and error logs need a "

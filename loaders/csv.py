@@ -20,7 +20,7 @@ blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import BinaryIO, Final
@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from seqstore.loaders.first_line import likely_cause
 from seqstore.loaders.headers import CsvOptions
 from seqstore.loaders.sentinel_bytes import SentinelBytes
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
@@ -65,23 +66,23 @@ class _Block:
     lines_before: int
 
     @cached_property
-    def bytes(self) -> npt.NDArray[np.uint8]:
+    def octets(self) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self.data, dtype=np.uint8)
 
     @cached_property
     def _ends(self) -> Positions:
-        ends = np.flatnonzero(self.bytes == ord("\n"))
+        ends = np.flatnonzero(self.octets == ord("\n"))
         is_open = len(self.data) and not self.data.endswith(b"\n")
         return np.append(ends, len(self.data)) if is_open else ends
 
     @cached_property
     def _inner_newlines(self) -> Positions:
-        return self.sentinel_bytes.newlines(self.bytes)
+        return self.sentinel_bytes.newlines(self.octets)
 
     @cached_property
     def line_count(self) -> int:
         # NumPy counts a frequent byte several times faster than bytes.count
-        ends = int(np.count_nonzero(self.bytes == ord("\n")))
+        ends = int(np.count_nonzero(self.octets == ord("\n")))
         is_open = bool(self.data) and not self.data.endswith(b"\n")
         return ends + is_open + len(self._inner_newlines)
 
@@ -90,16 +91,21 @@ class _Block:
         """Starts and ends of the lines that are not empty: Arrow and Doris skip the others."""
         starts = np.concatenate([[0], self._ends[:-1] + 1]).astype(np.int64)
         lengths = self._ends - starts
-        first = self.bytes[np.minimum(starts, max(len(self.data) - 1, 0))]
+        first = self.octets[np.minimum(starts, max(len(self.data) - 1, 0))]
         filled = (lengths > 1) | ((lengths == 1) & (first != ord("\r")))
         return starts[filled], self._ends[filled]
 
-    def place(self, line: int) -> Place:
-        """Returns the place in the body of the n-th line that is not empty."""
+    def place(self, line: int, cause_of: Callable[[bytes, int], str]) -> Place:
+        """Returns the place in the body of the n-th line that is not empty.
+
+        Args:
+            cause_of: returns the likely cause if a line of the body, given with its number, does not fit.
+        """
         start, end = int(self.lines[0][line]), int(self.lines[1][line])
         before = int(np.searchsorted(self._ends, start) + np.searchsorted(self._inner_newlines, start))
         text = self.sentinel_bytes.undo(self.data[start:end].removesuffix(b"\r"))
-        return Place(self.lines_before + before + 1, shown(text))
+        number = self.lines_before + before + 1
+        return Place(number, shown(text), cause_of(text, number))
 
 
 class CsvReader:
@@ -216,16 +222,27 @@ class CsvReader:
         if not_text is not None:
             rows = np.flatnonzero(not_text)
             lines = (rows if good is None else good[rows])[:BAD_ROWS_DESCRIBED]
-            bad = [*bad, *(BadRow(block.place(int(i)), "the row is not encoded in UTF-8") for i in lines)]
+            bad = [
+                *bad,
+                *(
+                    BadRow.at(block.place(int(i), self._cause), "the row is not encoded in UTF-8")
+                    for i in lines
+                ),
+            ]
             bad_count += len(rows)
             kept_rows = np.flatnonzero(~not_text)
             good = kept_rows if good is None else good[kept_rows]
             columns = {name: column.take(pa.array(kept_rows)) for name, column in columns.items()}
 
         def places(rows: Sequence[int]) -> list[Place]:
-            return [block.place(int(row if good is None else good[row])) for row in rows]
+            return [block.place(int(row if good is None else good[row]), self._cause) for row in rows]
 
         return SourceBatch(self._table(columns), places, bad_count, bad, held_bytes=len(block.data))
+
+    def _cause(self, line: bytes, number: int) -> str:
+        """Returns the likely cause if the first line does not fit; a later line has none."""
+        is_first = number == self._options.skip_lines + 1
+        return likely_cause(line, self._names, self._options) if is_first else ""
 
     def _table(self, columns: dict[str, pa.Array]) -> pa.Table:
         empty = pa.array([], pa.string())
@@ -256,11 +273,13 @@ class CsvReader:
     def _sort_out(self, block: _Block) -> tuple[Positions, list[BadRow], int]:
         """Returns lines with the right number of fields, the first of the others, and their count (V2)."""
         starts, ends = block.lines
-        separators = np.flatnonzero(block.bytes == ord(block.sentinel_bytes.separator))
+        separators = np.flatnonzero(block.octets == ord(block.sentinel_bytes.separator))
         fields = np.searchsorted(separators, ends) - np.searchsorted(separators, starts) + 1
         is_good = fields == len(self._names)
         bad = [
-            BadRow(block.place(int(i)), f"expected {len(self._names)} fields, found {fields[i]}")
+            BadRow.at(
+                block.place(int(i), self._cause), f"expected {len(self._names)} fields, found {fields[i]}"
+            )
             for i in np.flatnonzero(~is_good)[:BAD_ROWS_DESCRIBED]
         ]
         return np.flatnonzero(is_good), bad, int((~is_good).sum())

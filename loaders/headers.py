@@ -1,7 +1,8 @@
 """The headers of a stream load, read and checked into one value before anything else happens.
 
 Names are matched without regard to case. A bad value is refused with the text Doris answers where it is known
-(LR, LH); a header that is not known is ignored, as HTTP clients send many of their own.
+(LR, LH). A header that is not known is ignored, as HTTP clients send many of their own; `unknown_headers`
+finds those that were meant for the load.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
@@ -48,6 +50,32 @@ _NOT_FLEXIBLE: Final = (
     "delete",
 )
 _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
+KNOWN_HEADERS: Final = frozenset(
+    """
+    column_separator columns comment compress_type delete empty_field_as_null enclose escape
+    exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
+    jsonpaths label line_delimiter max_filter_ratio merge_type negative num_as_string partial_columns
+    partial_update_ignore_null partial_update_new_key_behavior partitions read_json_by_line
+    send_batch_parallelism skip_lines sql strict_mode strip_outer_array temporary_partitions time_zone
+    timeout timezone trim_double_quotes two_phase_commit txn_app_id txn_version txnappid txnversion
+    unique_key_update_mode where
+    """.split()  # noqa: SIM905 - one name a line would be long
+)
+# Headers of HTTP in one word; those of several words have hyphens, headers of a load have underlines.
+_HTTP_WORDS: Final = frozenset(
+    """
+    accept authorization b3 baggage connection cookie date dnt expect forwarded from host origin pragma
+    priority range referer te traceparent tracestate trailer upgrade via warning
+    """.split()  # noqa: SIM905 - one name a line would be long
+)
+# Headers of a Doris cluster, without a meaning here.
+_OF_CLUSTERS: Final = frozenset(
+    """
+    auth_code cloud_cluster cluster compute_group enable_profile load_to_single_tablet memtable_on_sink_node
+    stream_per_node token
+    """.split()  # noqa: SIM905 - one name a line would be long
+)
+_SIMILAR: Final = 0.8  # of two names, as difflib rates them
 
 
 @dataclass(frozen=True)
@@ -188,6 +216,20 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
     _check_unused(given)
     _check_together(options, given)
     return options
+
+
+def unknown_headers(headers: Mapping[str, str]) -> str:
+    """Returns a note on headers that were meant for the load and are not known, empty without one."""
+    notes = []
+    for name in headers:
+        written = name.strip().lower()
+        if written in KNOWN_HEADERS | _HTTP_WORDS | _OF_CLUSTERS:
+            continue
+        similar = get_close_matches(written.replace("-", "_"), sorted(KNOWN_HEADERS), 1, _SIMILAR)
+        if similar or "-" not in written:
+            meant = f", did you mean {similar[0]}?" if similar else ""
+            notes.append(f"header {name.strip()[:100]!r} is not known and was ignored{meant}")
+    return "; ".join(notes)
 
 
 def _bad(message: str, header: str) -> InvalidInputError:

@@ -58,6 +58,7 @@ class MappedBatch:
         bad: position in the source batch, and reason, of the first of them.
         unselected: rows that `where` dropped.
         supplied: in flexible updates, the rows that have a column, for each that some rows lack (F9).
+        lost: position in the batch and NOT NULL column -> why the value became NULL; of the first such rows.
     """
 
     rows: pa.Table
@@ -66,6 +67,7 @@ class MappedBatch:
     bad: Sequence[tuple[int, str]]
     unselected: int
     supplied: Mapping[str, Mask] = field(default_factory=dict)
+    lost: Mapping[tuple[int, str | None], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -326,6 +328,7 @@ class RowMapping:
             mapped,
             positions=passed[mapped.positions],
             bad=[(int(passed[row]), reason) for row, reason in mapped.bad],
+            lost={(int(passed[row]), name): reason for (row, name), reason in mapped.lost.items()},
             unselected=mapped.unselected + len(batch.rows) - len(passed),
         )
 
@@ -333,6 +336,7 @@ class RowMapping:
         computed = self._compute(batch.rows) if self._compute is not None else []
         keep = np.ones(len(batch.rows), dtype=np.bool_)
         bad: dict[int, str] = {}
+        lost: dict[tuple[int, str | None], str] = {}
         values: list[pa.Array] = []
         for target in self._targets:
             source = (
@@ -340,6 +344,7 @@ class RowMapping:
             )
             cast = self._cast(target, source)
             self._filter(target, source, cast, keep, bad)
+            lost |= self._lost(target, source, cast)
             values.append(self._with_default(target, cast.values, batch, now))
         table = pa.table(values, names=[target.name for target in self._targets])
         positions = np.flatnonzero(keep)
@@ -353,7 +358,20 @@ class RowMapping:
         unselected = len(positions) - len(table)
         if selected is not None:
             positions = positions[selected]
-        return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied)
+        return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied, lost)
+
+    def _lost(
+        self, target: _Target, source: pa.ChunkedArray, cast: Cast
+    ) -> dict[tuple[int, str | None], str]:
+        """Returns why values of a NOT NULL column became NULL, for rows that the engine rejects."""
+        column = self._schema.find(target.name)
+        if cast.failed is None or column is None or column.nullable:
+            return {}
+        rows = np.flatnonzero(np.asarray(cast.failed.to_numpy(zero_copy_only=False)))[:BAD_ROWS_DESCRIBED]
+        return {
+            (row, target.name): f"{_shown(source[row])} cannot be converted to {target.type}"
+            for row in rows.tolist()
+        }
 
     def _supplied_cells(self, batch: SourceBatch, positions: Positions) -> dict[str, Mask]:
         """Returns masks of the kept rows for each column that some of them lack."""

@@ -67,6 +67,7 @@ class Progress:
         body_bytes: read from the body, compressed or not.
         milliseconds: by the name of the reply's field.
         error_url: path of the error log.
+        warning: a suspicion about rows that were loaded.
         skipped: why its rows were left out, though it counts as a success; empty when they were not.
     """
 
@@ -81,7 +82,13 @@ class Progress:
     body_bytes: int = 0
     milliseconds: dict[str, int] = field(default_factory=dict)
     error_url: str = ""
+    warning: str = ""
     skipped: str = ""
+
+    @property
+    def total_rows(self) -> int:
+        """All rows of the body so far (LS7)."""
+        return self.loaded + self.filtered + self.unselected
 
 
 def make_reply(progress: Progress, status: str, message: str, existing: str = "") -> StreamLoadReply:
@@ -102,7 +109,7 @@ def make_reply(progress: Progress, status: str, message: str, existing: str = ""
     if status == LABEL_EXISTS:
         reply["ExistingJobStatus"] = existing
     reply["Message"] = message
-    reply["NumberTotalRows"] = progress.loaded + progress.filtered + progress.unselected  # LS7
+    reply["NumberTotalRows"] = progress.total_rows
     reply["NumberLoadedRows"] = progress.loaded
     reply["NumberFilteredRows"] = progress.filtered
     reply["NumberUnselectedRows"] = progress.unselected

@@ -74,6 +74,8 @@ class RowBuffer:
         for row in rejected:
             part = int(np.searchsorted(starts, row.row, side="right")) - 1
             places, mapped = self._parts[part]
-            place = places([int(mapped.positions[row.row - starts[part]])])[0]
-            found.append(BadRow(place, row.reason))
+            position = int(mapped.positions[row.row - starts[part]])
+            lost = mapped.lost.get((position, row.column))
+            reason = f"{row.reason}: {lost}" if lost is not None else row.reason
+            found.append(BadRow.at(places([position])[0], reason))
         return found

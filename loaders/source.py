@@ -16,10 +16,15 @@ BAD_ROWS_DESCRIBED: Final = (
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a row: its line (or row, where a format has no lines), counted from 1, and its text."""
+    """The place of a row: its line (or row, where a format has no lines), counted from 1, and its text.
+
+    Attributes:
+        hint: the likely cause if the row does not fit, or empty.
+    """
 
     line: int
     text: str
+    hint: str = ""
 
 
 Places = Callable[[Sequence[int]], list[Place]]
@@ -31,6 +36,11 @@ class BadRow:
 
     place: Place
     reason: str
+
+    @classmethod
+    def at(cls, place: Place, reason: str) -> BadRow:
+        """Returns the bad row at a place, with the hint of the place in its reason."""
+        return cls(place, f"{reason} ({place.hint})" if place.hint else reason)
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class SourceBatch:
     def located(self, bad: Sequence[tuple[int, str]]) -> list[BadRow]:
         """Returns positions in `rows`, each with a reason, as rows of the body."""
         places = self.places([row for row, _ in bad])
-        return [BadRow(place, reason) for place, (_, reason) in zip(places, bad, strict=True)]
+        return [BadRow.at(place, reason) for place, (_, reason) in zip(places, bad, strict=True)]
 
 
 class Reader(Protocol):

@@ -24,8 +24,9 @@ import pyarrow as pa
 
 from seqstore.loaders.begin import begin
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
+from seqstore.loaders.first_line import HEADER_ROW, is_header_row
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
-from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
 from seqstore.loaders.mapping import MappedBatch
 from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
 from seqstore.loaders.row_buffer import RowBuffer
@@ -52,7 +53,8 @@ def stream_load(
 
     Args:
         body: read to its end unless the load fails before.
-        headers: of a Doris stream load, names in any case; others are ignored.
+        headers: of a Doris stream load, names in any case; others are ignored, and named in the message when
+            they were meant for the load.
         turn: held while the body is read, staged and planned, and released before the commit, where loads
             wait for each other anyway. For bodies that are at hand: others wait for their client.
 
@@ -71,6 +73,8 @@ def stream_load(
         reply = reply_for_error(progress, error)
     else:
         reply = make_reply(progress, SUCCESS, progress.skipped or "OK")
+    for note in (progress.warning if reply.is_success else "", unknown_headers(headers)):
+        reply["Message"] += f"; {note}" if note else ""
     reply["LoadTimeMs"] = _milliseconds(started)
     return reply
 
@@ -242,6 +246,10 @@ class StreamLoad:
         self._bad += buffer.sources_of(result.rejected[:ROWS_MAX])
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
+        is_first = not self._progress.total_rows and not len(self._buffer)
+        may_have_names = is_first and self._options.is_csv and not self._options.csv.skip_lines
+        if may_have_names and is_header_row(batch.rows):
+            self._progress.warning = f"line 1: {HEADER_ROW}"
         self._progress.filtered += batch.bad_count + mapped.bad_count
         self._progress.unselected += mapped.unselected
         if len(self._bad) < ROWS_MAX:

@@ -18,6 +18,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ class HttpService:
 
         Raises:
             InvalidInputError: the address may not be used; see `check_exposure`.
-            OSError: it cannot be used.
+            UnavailableError: the port is in use.
         """
         check_exposure(self._store, self._settings.host)
         server = Server(
@@ -132,7 +133,15 @@ class HttpService:
         site = web.TCPSite(
             self._runner, self._settings.host, self._port, ssl_context=self._tls, backlog=_BACKLOG
         )
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise UnavailableError(
+                f"cannot listen on {self._settings.host}:{self._port}: {reason}; choose another --http-port",
+                kind="port_taken",
+            ) from error
         self._status.address = self.address
 
     async def stop(self) -> None:

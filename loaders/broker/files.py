@@ -326,7 +326,7 @@ def _check(name: str, place: str, endpoint: str, allowed: Sequence[str]) -> None
     raise AccessDeniedError(
         f"{name}: not below a directory or bucket that loads may read "
         f"({', '.join(_told(root) for root in allowed) or 'there is none'}); add it to load_paths in the "
-        "configuration" + (f", with ?{_ENDPOINT}={endpoint}" if endpoint else ""),
+        "configuration, or to --allow of a command" + (f", with ?{_ENDPOINT}={endpoint}" if endpoint else ""),
         kind="path_not_allowed",
     )
 

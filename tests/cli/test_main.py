@@ -66,7 +66,7 @@ def test_statements_come_from_options_files_and_standard_input(run: Invoke, tmp_
     script = tmp_path / "script.sql"
     script.write_text("SELECT '你好' AS a;", encoding="utf-8")
     expected = "+------+\n| a    |\n+------+\n| 你好 |\n+------+\n"
-    assert run("sql", "-f", str(script)).stdout == expected
+    assert run("sql", "--create", "-f", str(script)).stdout == expected
     assert run("sql", "-f", "-", input=script.read_text(encoding="utf-8")).stdout == expected
     assert run("sql", input=script.read_text(encoding="utf-8")).stdout == expected
     assert run("sql", "-e", "SELECT 1", "-e", "SELECT 2").stdout.count("|") == 8
@@ -112,8 +112,40 @@ def test_each_kind_of_failure_has_its_exit_code() -> None:
 
 
 def test_debug_gives_the_trace(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["--data-dir", str(tmp_path), "--debug", "sql", "-e", "SELEC"])
+    result = CliRunner().invoke(
+        app, ["--data-dir", str(tmp_path), "--debug", "sql", "--create", "-e", "SELEC"]
+    )
     assert isinstance(result.exception, InvalidInputError)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT 1", "SHOW DATABASES", "CREATE TABLE d.t (k INT)", "-- CREATE DATABASE d"]
+)
+def test_sql_makes_no_store_in_a_mistyped_directory(run: Invoke, tmp_path: Path, text: str) -> None:
+    result = run("sql", "-e", text)
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'data'}: no store here" in result.stderr
+    assert "--create" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["create database d", "CREATE SCHEMA d", " /* a */ -- b\n# c\n;Create\nDatabase IF NOT EXISTS d"]
+)
+def test_a_first_create_database_makes_the_store(run: Invoke, text: str) -> None:
+    assert run("sql", "-e", text, "-e", "SHOW DATABASES").exit_code == 0
+
+
+def test_sql_loads_files_below_an_allowed_path(run: Invoke, tmp_path: Path) -> None:
+    rows = tmp_path / "in" / "rows.csv"
+    rows.parent.mkdir()
+    rows.write_text("1,a\n2,b\n")
+    load = f"LOAD LABEL l (DATA INFILE('file://{rows}') INTO TABLE t COLUMNS TERMINATED BY ',') WITH LOCAL"
+    sql(run, "CREATE DATABASE d; CREATE TABLE d.t (k INT, v VARCHAR(9)) UNIQUE KEY(k)")
+    sql(run, f"USE d; {load}")
+    assert "--allow" in sql(run, "USE d; SHOW LOAD")
+    assert run("sql", "-D", "d", "--allow", str(rows.parent), "-e", load).exit_code == 0
+    assert run("sql", "-e", "SELECT count(*) n FROM d.t", "--format", "csv").stdout == "n\n2\n"
 
 
 def test_a_missing_data_directory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

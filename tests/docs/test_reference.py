@@ -12,7 +12,7 @@ import pytest
 import seqstore
 from seqstore import Settings
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import KNOWN_HEADERS, StreamLoadOptions, parse_headers
 from seqstore.store.sql.session.statement_kind import all_kinds
 from seqstore.store.sql.translate.functions import function_names
 from tests.support.documents import ROOT
@@ -55,6 +55,7 @@ def test_every_setting_is_named_with_its_reason(pages: dict[str, str]) -> None:
 
 def test_headers_found_are_those_that_have_an_effect(reference: ModuleType) -> None:
     names = reference.header_names()
+    assert set(names) == KNOWN_HEADERS
     assert len(names) > 35
     assert len(set(names)) == len(names)
     with pytest.raises(seqstore.InvalidInputError):

@@ -182,3 +182,87 @@ def test_what_does_not_fit_the_table_is_refused_by_name(
     assert reply["Status"] == "Fail"
     assert word in reply["Message"]
     assert store.table("db.t").version == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"k,1,2024-02-30,a", "'2024-02-30' cannot be converted to DATE"),
+        (b"k,1,soon,a", "'soon' cannot be converted to DATE"),
+        (b"k,1,\\N,a", "values is null while columns is not nullable; see"),
+    ],
+)
+def test_a_lost_value_of_a_not_null_column_is_named(store: Store, line: bytes, said: str) -> None:
+    assert said in load(store, line)["Message"]
+
+
+def test_a_lost_value_behind_a_filter_is_named_with_its_own_line(store: Store) -> None:
+    body = "a,1,2024-01-01,x\nb,1,2024-02-30,x\nc,1,2024-03-32,x\n"
+    reply = load(store, body, where="k <> 'b'", max_filter_ratio="1")
+    log = Path(reply["ErrorURL"]).read_text()
+    assert log.count("Reason") == 1
+    assert "line 3: Reason: column(d) values is null while columns is not nullable: '2024-03-32'" in log
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"k\t1\t2024-01-01\ta\n", "column_separator is ',', and a tab cuts the line into 4 fields"),
+        (b"k;1;2024-01-01;a\n", "column_separator is ',', and ';' cuts the line into 4 fields"),
+        (b"k,n,d,text\nk,1,2024-01-01,a\n", "looks like a header row; set format to csv_with_names"),
+        (b'{"k": "a", "n": 1}\n', "looks like JSON; set format to json"),
+        (b"\x1f\x8b\x08\x00\x00", "looks compressed; set compress_type to gz"),
+        (b"\x28\xb5\x2f\xfd\x00", "looks compressed; set compress_type to zstd"),
+        (b"BZh9\x00", "looks compressed; set compress_type to bz2"),
+        (b"\x04\x22\x4d\x18\x00", "looks compressed; set compress_type to lz4"),
+        (b"PAR1\x15\x04", "looks like a Parquet file; set format to parquet"),
+        (b"ORC\x11\x00", "looks like an ORC file; set format to orc"),
+        (b"ARROW1\x00\x00", "looks like an Arrow file; set format to arrow"),
+    ],
+)
+def test_the_likely_cause_stands_with_a_first_line_that_does_not_fit(
+    store: Store, body: bytes, said: str
+) -> None:
+    reply = load(store, body)
+    assert reply["Status"] == "Fail"
+    assert said in reply["Message"]
+
+
+def test_the_default_separator_is_called_the_default(store: Store) -> None:
+    reply = stream_load(store, "db", "t", io.BytesIO(b"k,1,2024-01-01,a\n"), {})
+    assert "column_separator is a tab by default, and ',' cuts the line into 4 fields" in reply["Message"]
+
+
+def test_a_header_row_that_fits_is_loaded_and_suspected(store: Store) -> None:
+    store.create_table("db.texts", schema_of("k VARCHAR(20) NOT NULL", "text STRING"))
+    reply = load(store, "k,Text\na,b\n", "texts")
+    assert (reply["Status"], reply["NumberLoadedRows"]) == ("Success", 2)
+    assert reply["Message"] == "OK; line 1: the line looks like a header row; set format to csv_with_names"
+
+
+def test_the_first_line_alone_is_suspected(store: Store) -> None:
+    body = "k,1,2024-01-01,a\nk;1;2024-01-01;a\nk,n,d,text\n"
+    log = Path(load(store, body)["ErrorURL"]).read_text()
+    assert "cuts the line" not in log
+    assert "header row" not in log
+
+
+def test_an_unknown_header_is_named_with_a_similar_one(store: Store) -> None:
+    row = "k,1,2024-01-01,a\n"
+    message = load(store, row, colum_separator="|", strictmode="true", quiet="1")["Message"]
+    assert message == (
+        "OK; header 'colum_separator' is not known and was ignored, did you mean column_separator?; "
+        "header 'strictmode' is not known and was ignored, did you mean strict_mode?; "
+        "header 'quiet' is not known and was ignored"
+    )
+    headers = {
+        "column_separator": ",",
+        "User-Agent": "x",
+        "Host": "y",
+        "Expect": "100",
+        "max-filter-ratio": "0",
+    }
+    reply = stream_load(store, "db", "t", io.BytesIO(row.encode()), headers)
+    assert reply["Message"] == (
+        "OK; header 'max-filter-ratio' is not known and was ignored, did you mean max_filter_ratio?"
+    )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -18,7 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seqstore import Store
+from seqstore import Store, UnavailableError
+from seqstore.cli.server.http import HttpService
+from seqstore.cli.server.settings import ServerSettings
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
 
@@ -73,6 +76,14 @@ def test_a_load_over_http_is_visible_and_replies_as_doris_does(client: Client, s
     )
     assert (reply["NumberTotalRows"], reply["LoadBytes"]) == (2, 12)
     assert {row[0] for row in values(store)} >= {1, 2}
+
+
+def test_a_taken_port_is_told(store: Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        service = HttpService(store, ServerSettings(), port)
+        with pytest.raises(UnavailableError, match=rf"127.0.0.1:{port}: .*choose another --http-port"):
+            asyncio.run(service.start())
 
 
 @pytest.mark.parametrize("credentials", [None, "root:x", "nobody:", "root", ":"])
