@@ -139,6 +139,10 @@ class Insert:
         columns: as written; None means all visible columns.
         partitions: the rows must be of these; empty means any.
         is_overwrite: the rows replace those of the table, or of those partitions.
+        is_replace: REPLACE INTO: whole rows, whatever the session says of partial updates.
+        is_ignore: INSERT IGNORE: rows whose key is stored, or that cannot be stored, are left out.
+        on_duplicate: ON DUPLICATE KEY UPDATE: columns and values.
+        row_alias: by which those values name the inserted row.
     """
 
     table: TableName
@@ -148,6 +152,15 @@ class Insert:
     query: Query | None = None
     partitions: tuple[str, ...] = ()
     is_overwrite: bool = False
+    is_replace: bool = False
+    is_ignore: bool = False
+    on_duplicate: tuple[tuple[str, exp.Expr], ...] = ()
+    row_alias: str | None = None
+
+    @property
+    def merges(self) -> bool:
+        """Whether stored rows decide about the rows of the statement."""
+        return self.is_ignore or bool(self.on_duplicate)
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session, refused_in_transaction
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
+from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
 from seqstore.store.transaction.merge_builder import Outcome
-from seqstore.store.transaction.statement import run_statement
+from seqstore.store.transaction.statement import Work, run_statement
 from seqstore.store.transaction.transaction import Transaction
 from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -49,7 +50,7 @@ _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
 
 
 def _parse_insert(stream: TokenStream) -> st.Insert:
-    is_overwrite = stream.tokens[1].text.upper() == "OVERWRITE"
+    first, second = (token.text.upper() for token in stream.tokens[:2])
     stream.take("TABLE")
     table = parse_table_name(stream)
     if stream.word() == "TEMPORARY":
@@ -60,13 +61,50 @@ def _parse_insert(stream: TokenStream) -> st.Insert:
     if stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
         columns = tuple(stream.names("a column name"))
     label = label or _parse_label(stream)
+    statement = st.Insert(
+        table,
+        columns,
+        label,
+        partitions=partitions,
+        is_overwrite=second == "OVERWRITE",
+        is_replace=first == "REPLACE",
+        is_ignore=second == "IGNORE",
+    )
+    if statement.is_replace or statement.is_overwrite:
+        return _parse_source(stream, statement)
+    clause = _on_duplicate_at(stream)
+    if clause is None:
+        return _parse_source(stream, statement)
+    source = replace(stream, tokens=stream.tokens[:clause], end=stream.tokens[clause].start)
+    statement = _parse_source(source, statement)
+    source.need_end()
+    stream.at = clause
+    stream.need("ON", "DUPLICATE", "KEY", "UPDATE")
+    return replace(statement, on_duplicate=tuple(stream.listed(_parse_assignment)))
+
+
+def _parse_source(stream: TokenStream, statement: st.Insert) -> st.Insert:
+    """Parses the rows: literals, with an alias for ON DUPLICATE KEY UPDATE, or a query."""
     if stream.take_one_of("VALUES", "VALUE"):
-        rows = tuple(stream.listed(_parse_row))
-        return st.Insert(table, columns, label, rows, None, partitions, is_overwrite)
+        statement = replace(statement, rows=tuple(stream.listed(_parse_row)))
+        return replace(statement, row_alias=stream.name("an alias")) if stream.take("AS") else statement
     if stream.word() in QUERY_STARTS:
-        query = parse_query(stream)
-        return st.Insert(table, columns, label, None, query, partitions, is_overwrite)
+        return replace(statement, query=parse_query(stream))
     stream.fail("VALUES or SELECT")
+
+
+def _on_duplicate_at(stream: TokenStream) -> int | None:
+    """Returns the index of ON DUPLICATE, None without that clause."""
+    ahead = range(len(stream.tokens) - stream.at)
+    found = (i for i in ahead if stream.word(i) == "ON" and stream.word(i + 1) == "DUPLICATE")
+    clause = next(found, None)
+    return None if clause is None else stream.at + clause
+
+
+def _parse_assignment(stream: TokenStream) -> tuple[str, exp.Expr]:
+    name = stream.dotted_name("column name")[-1]
+    stream.need("=")
+    return name, stream.expression()
 
 
 def _parse_label(stream: TokenStream) -> str | None:
@@ -102,9 +140,13 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:
+    if statement.merges:
+        return _insert_merge(statement, session)
     if statement.is_overwrite and session.transaction is not None:
         raise refused_in_transaction()
     options = _insert_options(session)
+    if statement.is_replace:
+        options = replace(options, partial=False)
     if session.transaction is not None:
         target = session.transaction.table(session.full_name(statement.table))
         return run_insert(statement, target, session.stream, options)
@@ -164,6 +206,19 @@ def _insert_of_itself(
     return replace(results[-1], info=info)
 
 
+def _insert_merge(statement: st.Insert, session: Session) -> Result:
+    """Runs INSERT IGNORE, or an INSERT with ON DUPLICATE KEY UPDATE."""
+    insert_options = _insert_options(session)
+    if statement.is_ignore:
+        insert_options = replace(insert_options, strict=False, max_filter_ratio=1.0)
+
+    def change(opened: TransactionTable) -> Outcome:
+        with session.within(opened) as open_query:
+            return run_insert_merge(statement, opened, open_query, insert_options)
+
+    return _run_change(statement.table, "INSERT", change, session, statement.label)
+
+
 def _change(statement: DmlStatement, session: Session) -> Result:
     operation = statement.operation
     if session.variables.flag(names.SHOW_HIDDEN_COLUMNS):
@@ -172,35 +227,47 @@ def _change(statement: DmlStatement, session: Session) -> Result:
             "check the following session variables: show_hidden_columns",
             kind="debug_mode",
         )
-    if session.transaction is not None:
-        return _change_within(session.transaction, statement, session)
-    options = session.variables.dml_options(operation, label_prefix=f"{operation.lower()}_")
 
-    def work(opened: TransactionTable) -> Outcome:
+    def change(opened: TransactionTable) -> Outcome:
         with session.within(opened) as open_query:
             return run_change(statement, opened, open_query)
 
-    done = run_statement(session.table(statement.table), work, options)
+    return _run_change(statement.table, operation, change, session)
+
+
+def _run_change(
+    table: st.TableName, operation: str, change: Work, session: Session, label: str | None = None
+) -> Result:
+    """Runs a statement that reads and writes one table, alone or within the session's transaction."""
+    if session.transaction is not None:
+        return _change_within(session.transaction, table, change, session)
+    prefix = f"{operation.lower()}_"
+    options = session.variables.dml_options(operation, label=label, label_prefix=prefix)
+    done = run_statement(session.table(table), change, options)
     info = write_info(done.label, done.status, done.txn_id)
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
 
 
-def _change_within(transaction: Transaction, statement: DmlStatement, session: Session) -> Result:
+def _change_within(transaction: Transaction, table: st.TableName, change: Work, session: Session) -> Result:
     """Runs a statement of the session's transaction, which is invisible before COMMIT (X9)."""
-    opened = transaction.table(session.full_name(statement.table))
+    opened = transaction.table(session.full_name(table))
     opened.begin_write()
     info = write_info(transaction.label, "PREPARE")
     if opened.app is not None and opened.is_skipped:
         return Result(info=info, warnings=(opened.app.skipped,))
     transaction.lock(opened, session.variables.lock_seconds)
-    with session.within(opened) as open_query:
-        matched, _ = run_change(statement, opened, open_query)
+    matched, _ = change(opened)
     warnings, opened.warnings = tuple(opened.warnings), []
     return Result(affected_rows=matched, info=info, warnings=warnings)
 
 
 KINDS: Final = (
-    StatementKind(("INSERT INTO", "INSERT OVERWRITE"), st.Insert, _parse_insert, _insert),
+    StatementKind(
+        ("INSERT INTO", "INSERT OVERWRITE", "INSERT IGNORE INTO", "INSERT IGNORE", "REPLACE INTO"),
+        st.Insert,
+        _parse_insert,
+        _insert,
+    ),
     StatementKind(("UPDATE",), UpdateStatement, parse_update, _change),
     StatementKind(("DELETE FROM", "DELETE"), DeleteStatement, parse_delete, _change),
     StatementKind(("MERGE INTO",), MergeStatement, parse_merge, _change),

@@ -131,6 +131,39 @@ def run_insert(
         return _result(load.commit(), filtered)
 
 
+def converted_rows(
+    statement: Insert, table: TransactionTable, open_query: OpenQuery, options: InsertOptions
+) -> tuple[pa.Table, list[str]]:
+    """Returns the rows of a statement, converted to the columns, and a warning for each row left out.
+
+    Raises:
+        InvalidInputError: columns or values do not fit the table.
+        LoadRejectedError: a row cannot be stored, and the session is strict.
+    """
+    targets = _targets(statement, table)
+    filtered: list[RejectedRow] = []
+    parts: list[pa.Table] = []
+    total = 0
+    for rows in _batches(statement, table.schema, targets, open_query, options):
+        kept, positions, left_out = _converted(rows, targets, options)
+        lost = {each.row: each for each in left_out}
+        for place, target in enumerate(targets):
+            column = target.column
+            if column is None or column.nullable or column.auto_increment is not None:
+                continue
+            at = positions.filter(kept.column(place).combine_chunks().is_null())
+            reason = f"column({target.name}) values is null while columns is not nullable"
+            for row in at.to_pylist():
+                lost.setdefault(row, RejectedRow(row, target.name, reason))
+        keep = pc.invert(pc.is_in(positions, pa.array(list(lost), positions.type)))
+        parts.append(kept.filter(keep))
+        filtered += [replace(lost[row], row=row + total) for row in sorted(lost)]
+        total += len(rows)
+    if options.strict or len(filtered) > total * options.max_filter_ratio:
+        _check_filtered(filtered, total, options)
+    return pa.concat_tables(parts), [_described(row) for row in filtered[:_WARNINGS_MAX]]
+
+
 def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
     """Checks that PARTITION(*), the partitions of the rows, stands in an INSERT OVERWRITE."""
     if not statement.is_overwrite:
@@ -350,20 +383,21 @@ def _write(
 def _converted(
     rows: pa.Table, targets: Sequence[_Target], options: InsertOptions
 ) -> tuple[pa.Table, pa.Array, list[RejectedRow]]:
-    """Makes values NULL that cannot be converted (Y1), except numbers out of range (Y4)."""
-    arrays, out_of_range = [], pa.array([False] * len(rows))
+    """Makes values NULL that cannot be converted (Y1), except numbers out of range (Y4); filters the rows of
+    all of them where the session is strict."""
+    arrays, lost = [], pa.array([False] * len(rows))
     filtered: dict[int, RejectedRow] = {}
     for column, target in zip(rows.columns, targets, strict=True):
         cast = try_cast(column, target.type, zone=options.zone)
         arrays.append(cast.values)
-        if cast.out_of_range is not None:
-            out_of_range = pc.or_(out_of_range, cast.out_of_range)
-            for row in pc.indices_nonzero(cast.out_of_range).to_pylist():
-                filtered.setdefault(
-                    row,
-                    RejectedRow(row, target.name, f"column {target.name!r}: out of range of {target.type}"),
-                )
-    keep = pc.invert(out_of_range)
+        failed = cast.failed if options.strict else cast.out_of_range
+        if failed is not None:
+            reason = "no value" if options.strict else "out of range"
+            reason = f"column {target.name!r}: {reason} of {target.type}"
+            lost = pc.or_(lost, failed)
+            for row in pc.indices_nonzero(failed).to_pylist():
+                filtered.setdefault(row, RejectedRow(row, target.name, reason))
+    keep = pc.invert(lost)
     converted = pa.Table.from_arrays(arrays, names=rows.schema.names).filter(keep)
     return converted, pc.indices_nonzero(keep), list(filtered.values())
 

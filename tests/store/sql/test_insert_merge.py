@@ -1,0 +1,149 @@
+"""REPLACE INTO, INSERT IGNORE and INSERT .. ON DUPLICATE KEY UPDATE, against what MySQL does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from seqstore import InvalidInputError, LabelExistsError, LoadRejectedError, Store
+from seqstore.store.sql import Session
+
+Run = Callable[[str], Any]
+TABLE = "CREATE TABLE t (k INT NOT NULL, n INT NULL, v VARCHAR(5) NULL DEFAULT 'd') UNIQUE KEY(k)"
+ODKU = "ON DUPLICATE KEY UPDATE"
+
+
+@pytest.fixture(autouse=True)
+def _table(session: Session) -> None:
+    list(session.execute(f"{TABLE}; INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')"))
+
+
+def test_replace_writes_whole_rows_also_where_the_session_updates_partially(
+    session: Session, rows: Run
+) -> None:
+    list(session.execute("SET enable_unique_key_partial_update = true; REPLACE INTO t (k, n) VALUES (1, 9)"))
+    assert rows("SELECT * FROM t ORDER BY k") == [(1, 9, "d"), (2, 2, "b")]
+
+
+def test_ignore_keeps_stored_rows_and_the_first_of_a_key(session: Session, rows: Run) -> None:
+    (result,) = session.execute("INSERT IGNORE INTO t VALUES (1, 10, 'x'), (3, 3, 'c'), (3, 4, 'd')")
+    assert result.affected_rows == 1
+    assert rows("SELECT * FROM t ORDER BY k") == [(1, 1, "a"), (2, 2, "b"), (3, 3, "c")]
+
+
+def test_ignore_leaves_out_rows_that_cannot_be_stored_with_a_warning(session: Session, rows: Run) -> None:
+    (result,) = session.execute(
+        "INSERT IGNORE INTO t VALUES (NULL, 1, 'z'), (3, 3000000000, 'c'), (4, 4, 'd')"
+    )
+    assert [warning.partition(":")[0] for warning in result.warnings] == ["row 1"]
+    assert rows("SELECT k, n FROM t WHERE k > 2 ORDER BY k") == [(3, None), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        (
+            "(k, n) VALUES (1, 5), (4, 4) {} n = n + VALUES(n), v = 'u'",
+            [(1, 6, "u"), (2, 2, "b"), (4, 4, "d")],
+        ),
+        ("(k, n) VALUES (1, 5), (4, 4) AS new {} n = new.n * 10", [(1, 50, "a"), (2, 2, "b"), (4, 4, "d")]),
+        ("(k, n) VALUES (1, 5), (1, 6) {} n = VALUES(n)", [(1, 6, "a"), (2, 2, "b")]),
+        (
+            "SELECT k + 1, n, v FROM t {} v = concat(t.v, VALUES(`v`))",
+            [(1, 1, "a"), (2, 2, "ba"), (3, 2, "b")],
+        ),
+        ("VALUES (1, 0, 'z') {} n = if(VALUES(n) > n, VALUES(n), n)", [(1, 1, "a"), (2, 2, "b")]),
+        ("VALUES (2, 0, 'z') {} V = NULL, N = DEFAULT(n)", None),
+    ],
+)
+def test_matched_rows_are_updated_and_others_inserted(
+    session: Session, rows: Run, rest: str, expected: list[Any] | None
+) -> None:
+    statement = f"INSERT INTO t {rest.format(ODKU)}"
+    if expected is None:
+        with pytest.raises(InvalidInputError):
+            list(session.execute(statement))
+        expected = [(1, 1, "a"), (2, 2, "b")]
+    else:
+        list(session.execute(statement))
+    assert rows("SELECT * FROM t ORDER BY k") == expected
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "said"),
+    [
+        (
+            f"INSERT INTO t (k, n) VALUES (1, 5), (1, 6) {ODKU} n = n + 1",
+            InvalidInputError,
+            "1 of 2 rows repeat",
+        ),
+        (f"INSERT INTO t (n) VALUES (1) {ODKU} n = 1", InvalidInputError, "missing: k"),
+        (f"INSERT INTO t (k, n) VALUES (1, 'abc') {ODKU} n = 1", LoadRejectedError, "strict mode: 1 of 1"),
+        (f"INSERT INTO t (k) VALUES (NULL) {ODKU} n = 1", LoadRejectedError, "is null while columns is not"),
+        (
+            f"INSERT INTO t (k) VALUES (1) {ODKU} zz = 1",
+            InvalidInputError,
+            "unknown column in assignment list: zz",
+        ),
+        (f"INSERT INTO t (k) VALUES (1) {ODKU} k = 1", InvalidInputError, "'k' is a key column"),
+        (f"INSERT INTO t (k) VALUES (1) {ODKU} n = 1, N = 2", InvalidInputError, "assigned twice"),
+        (
+            f"INSERT INTO t (k) VALUES (1) {ODKU} n = (SELECT max(k) FROM t)",
+            InvalidInputError,
+            "use MERGE INTO",
+        ),
+        (f"INSERT OVERWRITE TABLE t VALUES (1, 1, 'a') {ODKU} n = 1", InvalidInputError, "line 1"),
+        (f"REPLACE INTO t VALUES (1, 1, 'a') {ODKU} n = 1", InvalidInputError, "line 1"),
+    ],
+)
+def test_a_statement_that_does_not_fit_is_refused_and_changes_nothing(
+    session: Session, rows: Run, statement: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        list(session.execute(statement))
+    assert rows("SELECT * FROM t ORDER BY k") == [(1, 1, "a"), (2, 2, "b")]
+
+
+def test_a_label_makes_it_idempotent(session: Session, rows: Run) -> None:
+    statement = f"INSERT INTO t WITH LABEL once (k, n) VALUES (1, 1) {ODKU} n = n + VALUES(n)"
+    list(session.execute(statement))
+    with pytest.raises(LabelExistsError):
+        list(session.execute(statement))
+    assert rows("SELECT n FROM t WHERE k = 1") == [(2,)]
+
+
+def test_a_concurrent_update_of_the_row_is_not_lost(store: Store, session: Session, rows: Run) -> None:
+    list(session.execute(f"BEGIN; INSERT INTO t (k, n) VALUES (1, 1) {ODKU} n = n + VALUES(n)"))
+    with Session(store, "db") as other:
+        list(other.execute("INSERT INTO t VALUES (1, 100, 'x')"))
+    with pytest.raises(Exception, match="k=1"):
+        list(session.execute("COMMIT"))
+    assert rows("SELECT n FROM t WHERE k = 1") == [(100,)]
+
+
+def test_random_statements_end_as_in_a_dictionary(session: Session, rows: Run) -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    model: dict[int, tuple[int, str]] = {1: (1, "a"), 2: (2, "b")}
+    for _ in range(25):
+        keys = chance.sample(range(8), chance.randint(1, 4))
+        given = {key: (chance.randint(0, 9), chance.choice("xyz")) for key in keys}
+        values = ", ".join(f"({k}, {n}, '{v}')" for k, (n, v) in given.items())
+        kind = chance.choice(["IGNORE", "REPLACE", "ADD", "OWN"])
+        if kind == "IGNORE":
+            list(session.execute(f"INSERT IGNORE INTO t VALUES {values}"))
+            model = given | model
+        elif kind == "REPLACE":
+            list(session.execute(f"REPLACE INTO t VALUES {values}"))
+            model |= given
+        else:
+            added = "n + VALUES(n)" if kind == "ADD" else "VALUES(n)"
+            list(session.execute(f"INSERT INTO t VALUES {values} {ODKU} n = {added}"))
+            for key, (n, v) in given.items():
+                old = model.get(key)
+                before = old[0] if old is not None and kind == "ADD" else 0
+                model[key] = (before + n, old[1] if old is not None else v)
+        assert rows("SELECT * FROM t ORDER BY k") == [(k, *model[k]) for k in sorted(model)], seed
