@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
+from tests.support.weight import torture_minutes
 
 ROOT = Path(__file__).parents[2]
 KEYS = 2_000
@@ -151,4 +152,4 @@ def test_a_few_seconds_of_everything_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.torture
 def test_ten_minutes_of_everything_at_once(tmp_path: Path) -> None:
-    run(tmp_path, 60 * min(float(os.environ.get("TORTURE_MINUTES", "10")), 10))
+    run(tmp_path, 60 * min(torture_minutes(10), 10))

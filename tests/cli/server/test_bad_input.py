@@ -17,6 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support.bad_requests import BadRequest, bad_request
 from tests.support.http_server import Client, read_answer, serving
+from tests.support.weight import torture_minutes
 
 SECONDS_MAX = 20.0
 
@@ -107,6 +108,6 @@ def test_fresh_bad_requests_every_time(store: Store) -> None:
 
 @pytest.mark.torture
 def test_bad_requests_for_minutes(store: Store) -> None:
-    until = time.monotonic() + 60 * float(os.environ.get("TORTURE_MINUTES", "5"))
+    until = time.monotonic() + 60 * torture_minutes(5)
     while time.monotonic() < until:
         send_all(store, seed=random.SystemRandom().randrange(2**32), count=1000)
