@@ -19,7 +19,9 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 # Clients of Doris that the tests run. Both are a module pydoris, and both name a MySQL driver that has to be
 # compiled; so each gets a folder, without what it depends on.
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
-PYTEST := $(BIN)/pytest --numprocesses=logical --maxprocesses=8
+# Half as many processes again as there are cores: tests wait for brokers, for servers and for intervals, too.
+WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 3 // 2, 8))')
+PYTEST = $(BIN)/pytest --numprocesses=$(WORKERS)
 LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 

@@ -22,12 +22,12 @@ from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.rows import MakeTable, schema_of
 from tests.support.spark_cluster import CLUSTERS, QUICK_JVM, spark_master
 from tests.support.statements import last_result
-from tests.support.weight import ALL, form
+from tests.weight import ALL, form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.support.distribution"]
+pytest_plugins = ["tests.distribution"]
 
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
 os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from seqstore import Store
 from seqstore.cli.main import app
@@ -22,7 +21,7 @@ from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
 from tests.support.http_server import ServerProcess
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "conf" / "routine" / "clicks.toml"

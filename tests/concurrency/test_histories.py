@@ -19,7 +19,7 @@ import pytest
 
 from seqstore import Column, ConflictError, Settings, Store, TableSchema, parse_type
 from tests.support.histories import GROUP, run_group
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 HISTORIES = by_form(4_000, 20_000)  # 20,000 have killed no mutant that 4,000 did not
 SECONDS = 600.0  # two free cores need some 20 or 90, and a busy machine several times as many

@@ -17,7 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support import contention
 from tests.support.rows import rows_of, schema_of
-from tests.support.weight import torture_minutes
+from tests.weight import torture_minutes
 
 PROCESSES = 4
 

@@ -11,7 +11,7 @@ import pytest
 
 from seqstore import Store
 from tests.support import contention
-from tests.support.weight import torture_minutes
+from tests.weight import torture_minutes
 
 WRITERS = 4
 READERS = 2

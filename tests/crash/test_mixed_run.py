@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 ROOT = Path(__file__).parents[2]
 KEYS = 2_000

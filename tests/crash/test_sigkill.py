@@ -16,7 +16,7 @@ import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
 from tests.support.dying_child import run_until_dead
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 KEYS = 1_500
 FAILPOINTS = ["disk.written", "load.staged", "publish.before_commit", "publish.after_commit"]

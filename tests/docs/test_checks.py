@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.documents import ROOT
-from tests.support.weight import ALL, VARIABLE, form
+from tests.weight import ALL, VARIABLE, form
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
@@ -62,7 +62,7 @@ def test_an_unknown_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tests_of_a_group_share_a_process(tmp_path: Path) -> None:
     """pytest 9.2 ignored the groups of pytest-xdist, and every process started servers of its own."""
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.distribution"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.distribution"]\n')
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --dist=loadgroup\n")
     module = "import pytest\n{}\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n): pass\n"
     for name, mark in [("a", ""), ("b", ""), ("c", "xdist_group('one')"), ("d", "xdist_group('one')")]:

@@ -14,7 +14,7 @@ from seqstore.loaders import csv
 from seqstore.loaders.csv import CsvReader
 from seqstore.loaders.headers import CsvOptions
 from seqstore.store.errors import InvalidInputError
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 Row = tuple[str | None, ...]
 

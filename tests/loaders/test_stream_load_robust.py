@@ -15,7 +15,7 @@ from seqstore import Store
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql.session.session import Session
 from tests.support.rows import schema_of
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 _TEXT = st.text(alphabet="abk1v,;='\"()$.[]{}\\x01 \n-*@`", max_size=20)
 _HEADERS = {

@@ -18,7 +18,7 @@ from seqstore.store.maintenance.compaction import Compaction
 from tests.stateful.test_table_machine import ROWS, Rows, TableMachine, run_machine
 from tests.support.compare import assert_version, expected_rows, key_table, seen_rows
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 
 class MaintenanceMachine(TableMachine):

@@ -45,7 +45,7 @@ from seqstore.store.segment.key_codes import Codes
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 TABLES_PER_STORE = 20  # opening a store looks at every table's files
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from seqstore import Column, Default, Settings, Store, Table, TableSchema, parse_type
 from tests.support.partial_model import DELETE_SIGN, FIXED, FLEXIBLE, ROWS, SEQUENCE_COL, PartialModel
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 Row = dict[str, Any]
 VALUES = ("a", "b", "s")

@@ -42,7 +42,7 @@ from tests.support.partial_model import (
     assert_partial,
 )
 from tests.support.rows import column
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 Row = dict[str, Any]
 KEEP = "keep nulls"  # a fixed update in which NULL means keep

@@ -17,7 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support.bad_requests import BadRequest, bad_request
 from tests.support.http_server import Client, read_answer, serving
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 SECONDS_MAX = 20.0
 

@@ -23,7 +23,7 @@ import pytest
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess
-from tests.support.weight import by_form, torture_minutes
+from tests.weight import by_form, torture_minutes
 
 ROWS = 20
 WAYS = ("csv", "json", "chunked", "two phases")

@@ -24,7 +24,7 @@ from seqstore.loaders.spark import register
 from seqstore.store.runtime.process_identity import identity_of, is_alive
 from seqstore.store.sql import Session
 from tests.support.spark_cluster import STANDALONE
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ from tests.support.group_events import (
     parts,
 )
 from tests.support.group_model import DELETE_SIGN
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 _POOLS: dict[str, list[Any]] = {
     "s": [None, -(2**63), -1, 0, 1, 2**63 - 1],

@@ -21,7 +21,7 @@ from seqstore import Settings, Store, TableSchema
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from tests.support.filter_text import needs_cut_text
 from tests.support.rows import schema_of
-from tests.support.weight import by_form
+from tests.weight import by_form
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i": (pa.int32(), st.integers(-4, 4) | st.sampled_from([-(2**31), 2**31 - 1])),

@@ -21,7 +21,7 @@ from xdist.workermanage import WorkerController
 GROUPS = "seqstore_groups"  # of `workerinput`: the directory
 _DIRECTORY = pytest.StashKey[Path]()
 # What takes longest begins first, so that no process is alone with it at the end.
-FIRST = ("kafka", "spark", "spark programs", "crash", "histories", "table machine")
+FIRST = ("kafka", "spark", "crash", "spark programs")
 
 
 @pytest.hookimpl(trylast=True)
