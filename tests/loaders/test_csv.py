@@ -14,6 +14,7 @@ from seqstore.loaders import csv
 from seqstore.loaders.csv import CsvReader
 from seqstore.loaders.headers import CsvOptions
 from seqstore.store.errors import InvalidInputError
+from tests.weight import by_form
 
 Row = tuple[str | None, ...]
 
@@ -271,7 +272,7 @@ def texts(draw: st.DrawFn) -> tuple[bytes, CsvOptions]:
 
 
 @given(texts(), st.integers(1, 30))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=by_form(500, 2000), deadline=None)
 def test_any_text_is_read_as_the_rules_say(case: tuple[bytes, CsvOptions], block_bytes: int) -> None:
     data, options = case
     try:
@@ -299,7 +300,7 @@ def tables(draw: st.DrawFn) -> tuple[list[tuple[str, str]], CsvOptions]:
 
 
 @given(tables(), st.integers(1, 50))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_form(150, 400), deadline=None)
 def test_enclosed_and_escaped_text_comes_back_as_it_was(
     case: tuple[list[tuple[str, str]], CsvOptions], block_bytes: int
 ) -> None:
