@@ -439,6 +439,124 @@ def test_25_literal_partitions_are_disjoint_and_whole_reads_are_not(store: Store
     assert stored(table)[3] == (1, 0, 0)
 
 
+@both_levels
+def test_24_reads_by_key_without_row_level_checks_are_reads_of_the_table(store: Store, level: str) -> None:
+    """Only the keys themselves were compared."""
+    table = fixture(store, level, **{"delta.enableDeletionVectors": "false"})
+
+    def copy(source: int) -> Work:
+        def run(t: TransactionTable) -> None:
+            (row,) = t.get(keys(source)).to_pylist()
+            t.upsert(rows((source, row["grp"], row["a"] + 1, row["b"])))
+
+        return run
+
+    with pytest.raises(App) as caught:
+        race(store, copy(1), copy(3)).commit()
+    assert caught.value.reason == "ROW_LEVEL_OFF"
+    assert stored(table) == {1: (0, 11, 0), 2: (0, 20, 0), 3: (1, 30, 0)}
+
+
+def test_25_a_key_counts_as_its_partition_where_it_names_one(store: Store) -> None:
+    columns = [Column(name, parse_type("INT"), nullable=name != "k") for name in ("grp", "k", "a")]
+    properties = {"delta.enableDeletionVectors": "false", "partition_columns": "grp"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["grp", "k"], properties=properties))
+    table.upsert(pa.table({"grp": [None, 0, 0, 1], "k": [1, 1, 2, 3], "a": [5, 5, 5, 5]}))
+
+    def add(group: int | None, key: int) -> Work:
+        def run(t: TransactionTable) -> None:
+            one = pa.table({"grp": pa.array([group], pa.int32()), "k": pa.array([key], pa.int32())})
+            (row,) = t.get(one).to_pylist()
+            t.upsert(one.append_column("a", pa.array([row["a"] + 1], pa.int32())))
+
+        return run
+
+    race(store, add(0, 1), add(1, 3)).commit()
+    race(store, add(0, 1), add(None, 1)).commit()
+    with pytest.raises(App) as caught:
+        race(store, add(0, 1), add(0, 2)).commit()
+    assert caught.value.keys == ({"grp": 0},)
+    found = table.scan().read_all().sort_by([("k", "ascending"), ("a", "descending")])
+    assert found.column("a").to_pylist() == [8, 6, 5, 6]
+
+
+HIDDEN_READS: dict[str, Work] = {
+    "DELETE": lambda t: t.delete_where(f("__VERSION_COL__") == 2),
+    "UPDATE": lambda t: t.update({"b": 1}, f("__VERSION_COL__") == 2),
+    "scan by a condition": lambda t: [t.scan(["k"], f("__VERSION_COL__") == 2).close(), t.delete(keys(3))],
+    "scan of the column": lambda t: [t.scan(["__DORIS_VERSION_COL__"]).close(), t.delete(keys(3))],
+    "scan of all columns": lambda t: [t.scan(hidden=True).close(), t.delete(keys(3))],
+    "look-up": lambda t: [t.get(keys(1), ["__VERSION_COL__"]), t.delete(keys(3))],
+    "look-up of all columns": lambda t: [t.get(keys(1), hidden=True), t.delete(keys(3))],
+}
+
+
+@both_levels
+@pytest.mark.parametrize("read", HIDDEN_READS)
+def test_a_read_of_versions_meets_every_write_of_its_rows(store: Store, level: str, read: str) -> None:
+    """A condition on the version raised InvalidInputError once another transaction had committed; a version
+    that was read as a column did not meet a write of other columns."""
+    fixture(store, level)
+    with pytest.raises(DR):
+        race(store, partial(1, a=11), HIDDEN_READS[read]).commit()
+
+
+def test_a_condition_on_versions_that_a_change_does_not_meet_commits(store: Store) -> None:
+    table = fixture(store)
+    table.upsert(rows((4, 0, 40, 0)))
+    race(store, partial(1, a=11), lambda t: t.delete_where(f("__VERSION_COL__") == 3)).commit()
+    assert set(stored(table)) == {1, 2, 3}
+    race(store, partial(1, a=12), lambda t: t.update({"b": 1}, f("__DELETE_SIGN__") == 0)).commit()
+    assert stored(table) == {1: (0, 12, 1), 2: (0, 20, 1), 3: (1, 30, 1)}
+
+
+def test_a_condition_on_versions_is_no_partition(store: Store) -> None:
+    """It named no visible column, and so counted as one over partition columns alone."""
+    fixture(store, **{"delta.enableDeletionVectors": "false", "partition_columns": "grp"})
+    with pytest.raises(App):
+        race(store, add_one(3), lambda t: t.delete_where(f("__VERSION_COL__") == 2)).commit()
+
+
+def test_a_recorded_condition_on_versions_voids_an_exemption(store: Store) -> None:
+    """The guard of a third transaction cannot test its rows for it."""
+    table = fixture(store)
+    third, of_third = begin(store)
+    of_third.delete_where(f("grp") == 0)
+    table.upsert(rows((4, 0, 40, 0)))
+    witness, of_witness = begin(store)
+    of_witness.update({"b": 1}, f("__VERSION_COL__") == 7)
+    of_witness.upsert(rows((9, 9, 9, 9)))
+    witness.commit()
+    with pytest.raises(App) as caught:
+        third.commit()
+    assert caught.value.conflicts[0].voided_by == 4
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_condition_on_the_hidden_sequence_is_a_read(store: Store, is_prepared: bool) -> None:
+    columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
+    properties = {"function_column.sequence_type": "int"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+    table.upsert(pa.table({"k": [1, 2], "a": [1, 1], "__SEQUENCE_COL__": [5, 9]}))
+
+    def commit(key: int) -> None:
+        transaction, opened = begin(store, label=f"of-{key}")
+        opened.delete_where(f("__SEQUENCE_COL__") < 7)
+        if is_prepared:
+            transaction.precommit()
+        table.upsert(pa.table({"k": [key], "a": [2], "__SEQUENCE_COL__": [10]}))
+        if is_prepared:
+            store.commit_transaction("db", label=f"of-{key}")
+        else:
+            transaction.commit()
+
+    with pytest.raises(DR):
+        commit(1)
+    table.upsert(pa.table({"k": [3], "a": [1], "__SEQUENCE_COL__": [5]}))
+    commit(2)
+    assert table.count() == 2
+
+
 def test_27_a_budget_that_is_used_up_is_a_conflict(store: Store) -> None:
     with Store.open(store.path, settings=Settings(conflict_check_seconds=0)) as hasty:
         table = fixture(store)

@@ -69,6 +69,37 @@ def test_25_a_join_equality_prunes_nothing_and_a_literal_does(session: Session) 
         race(session, "UPDATE t SET a = 0 WHERE grp = 0", join)
 
 
+def test_24_updates_by_key_meet_without_row_level_checks(session: Session) -> None:
+    """A condition that names a key is a look-up: only that key was compared."""
+    run(session, "ALTER TABLE t SET ('delta.enableDeletionVectors' = 'false')")
+    with pytest.raises(ConcurrentAppendException, match="ROW_LEVEL_OFF"):
+        race(session, "UPDATE t SET a = 0 WHERE k = 1", "UPDATE t SET b = 0 WHERE k = 3")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "DELETE FROM t WHERE __DORIS_VERSION_COL__ = 2",
+        "DELETE FROM t WHERE k = 1 AND __DORIS_VERSION_COL__ = 2",
+        "UPDATE t SET b = 1 WHERE __VERSION_COL__ + 0 = 2",
+        "UPDATE t SET b = __VERSION_COL__ WHERE k = 1",
+        "SELECT k FROM t WHERE __VERSION_COL__ = 2; DELETE FROM t WHERE k = 3",
+        "SELECT k, __VERSION_COL__ FROM t WHERE k = 1; DELETE FROM t WHERE k = 3",
+        "SET show_hidden_columns = true; SELECT * FROM t; SET show_hidden_columns = false; "
+        "DELETE FROM t WHERE k = 3",
+        "INSERT INTO t (k, b) SELECT 7, max(__VERSION_COL__) FROM t",
+        "MERGE INTO t USING (SELECT 1 AS k) y ON t.k = y.k "
+        "WHEN MATCHED AND t.__DORIS_VERSION_COL__ = 2 THEN UPDATE SET b = 1",
+        "MERGE INTO t USING (SELECT 1 AS k) y ON t.k = y.k AND t.__VERSION_COL__ = 2 "
+        "WHEN MATCHED THEN UPDATE SET b = 1",
+    ],
+)
+def test_a_statement_that_reads_versions_meets_every_write_of_its_rows(session: Session, second: str) -> None:
+    """A write of another column changes the version, too."""
+    with pytest.raises(ConcurrentDeleteReadException):
+        race(session, "UPDATE t SET a = 11 WHERE k = 1", second)
+
+
 def test_28_two_merges_insert_one_new_key(session: Session) -> None:
     merge = (
         "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET b = b + 1 "
