@@ -171,6 +171,11 @@ class ReadLog:
         named = (hidden_name(name) or name.lower() for name in columns)
         self.columns |= {ids[name] for name in named if name != DELETE_SIGN}
 
+    def read_sequence(self) -> None:
+        """Records that the sequence of the rows was looked at: it decides whether an update takes effect."""
+        if self.schema.has_sequence:
+            self.read_columns([self.schema.sequence_column or SEQUENCE_COL])
+
     def fall_back(self, reason: str) -> None:
         """Counts the whole table as read, because rows cannot be looked at."""
         self.fallback = self.fallback or reason

@@ -323,6 +323,7 @@ class TransactionTable:
             return 0, None
         names = check_assigned(self.schema, assignments)
         self.log_constraints(names)
+        self.isolation.reads.read_sequence()
         # A column group is written whole: of equal sequences the later version wins.
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
         # In the table's order: an assigned expression may count the columns.
@@ -366,14 +367,11 @@ class TransactionTable:
                 self.isolation.reads.read_columns(constraint.columns(self.schema.names))
 
     def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
-        """Returns the columns that assignments look at, the sequence among them: it decides whether they take
-        effect."""
+        """Returns the columns that assignments look at."""
         used: list[str] = []
         for value in assignments.values():
             if isinstance(value, pc.Expression):
                 used += expression_columns(self.schema, value)
-        if self.schema.sequence_column is not None:
-            used.append(self.schema.sequence_column)
         return used
 
 

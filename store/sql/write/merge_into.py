@@ -157,6 +157,7 @@ def _clause_write(
         return _ClauseWrite(match, opened.upsert, rows)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
+        opened.isolation.reads.read_sequence()
         given = merge.starred_assignments() if _is_starred(then) else then.expressions
         values = assignments(given, opened, merge.schema, merge.alias)
         opened.log_constraints(values)

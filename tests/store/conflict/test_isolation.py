@@ -33,6 +33,7 @@ from seqstore import (
     TransactionTable,
     parse_type,
 )
+from seqstore.store.publish.table_writer import TableWriter
 
 App, DR, DD = ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException
 SER, WS = "Serializable", "WriteSerializable"
@@ -638,6 +639,41 @@ def test_33_updates_of_different_columns(store: Store, level: str) -> None:
 
 
 @both_levels
+@pytest.mark.parametrize("value", [5, 6], ids=["equal values", "other values"])
+def test_two_updates_of_one_column_to_constants_meet(store: Store, level: str, value: int) -> None:
+    """R2: neither read what the other wrote, and both write one cell."""
+    table = fixture(store, level)
+    with pytest.raises(DD):
+        race(
+            store,
+            lambda t: t.update({"a": 5}, f("k") == 1),
+            lambda t: t.update({"a": value, "b": 1}, f("k") == 1),
+        ).commit()
+    assert stored(table)[1] == (0, 5, 0)
+
+
+@both_levels
+@pytest.mark.parametrize("sequence", ["function_column.sequence_col", "function_column.sequence_type"])
+def test_the_sequence_of_a_row_counts_as_read_by_its_update(store: Store, level: str, sequence: str) -> None:
+    """ISO17: it decides whether the update takes effect."""
+    is_mapped = sequence.endswith("col")
+    columns = [Column("k", parse_type("INT"), nullable=False)]
+    columns += [Column(name, parse_type("INT")) for name in ("a", "b", "s")]
+    properties = {"delta.isolationLevel": level, sequence: "s" if is_mapped else "int"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+    name = "s" if is_mapped else "__SEQUENCE_COL__"
+    table.upsert(pa.table({"k": [1], "a": [1], "b": [1], "s": [5], name: [5]}))
+
+    def newer(t: TransactionTable) -> None:
+        t.upsert(pa.table({"k": [1], "b": [2], name: [9]}), mode="UPDATE_FIXED_COLUMNS")
+
+    with pytest.raises(DR):
+        race(store, newer, lambda t: t.update({"a": 7}, f("k") == 1)).commit()
+    race(store, lambda t: t.update({"b": 3}, f("k") == 1), lambda t: t.update({"a": 7}, f("k") == 1)).commit()
+    assert table.get(keys(1), ["a", "b"]).to_pylist() == [{"a": 7, "b": 3}]
+
+
+@both_levels
 def test_34_a_partial_load_on_a_deleted_key_starts_from_defaults(store: Store, level: str) -> None:
     table = fixture(store, level)
     table.upsert(rows((1, 0, 10, 8)))
@@ -812,6 +848,32 @@ def test_write_skew_over_two_tables_is_refused(store: Store, level: str) -> None
     one.commit()
     with pytest.raises(App):
         two.commit()
+
+
+@both_levels
+def test_a_table_that_is_only_read_may_not_change_between_prepare_and_commit_point(
+    store: Store, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version makes no plan out of date; its reads must be checked up to the head all the same."""
+    fixture(store, level)
+    other = store.create_table("db.u", store.table("db.t").schema)
+    other.upsert(rows((1, 0, 10, 0)))
+    monkeypatch.setattr(TableWriter, "is_small", False)  # large writes try before they take the writer lock
+    transaction, opened = begin(store)
+    (row,) = transaction.table("db.u").get(keys(1)).to_pylist()
+    opened.upsert(rows((1, 0, row["a"] + 1, 0)))
+    write = store.catalog.write
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(store.catalog, "write", write)
+        other.update({"a": 99})
+        return write(*arguments)
+
+    monkeypatch.setattr(store.catalog, "write", overtaken)
+    with pytest.raises(DR) as caught:
+        transaction.commit()
+    assert caught.value.table == "db.u"
+    assert stored(store.table("db.t"))[1] == (0, 10, 0)
 
 
 def test_a_witness_that_writes_another_table_voids_the_exemption(store: Store) -> None:

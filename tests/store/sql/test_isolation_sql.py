@@ -6,6 +6,7 @@ import pytest
 
 from seqstore import (
     ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConflictError,
     InvalidInputError,
@@ -123,6 +124,37 @@ def test_33_updates_of_different_columns_by_sql(session: Session) -> None:
     assert run(session, "SELECT a, b FROM t WHERE k = 1") == [(1, 2)]
     with pytest.raises(ConcurrentDeleteReadException):
         race(session, "UPDATE t SET a = 1 WHERE k = 1", "UPDATE t SET b = a WHERE k = 1")
+
+
+def test_updates_of_one_column_to_constants_meet_by_sql(session: Session) -> None:
+    with pytest.raises(ConcurrentDeleteDeleteException):
+        race(session, "UPDATE t SET a = 1 WHERE k = 1", "UPDATE t SET a = 2 WHERE k = 1")
+
+
+@pytest.mark.parametrize("sequence", ["sequence_col' = 's'", "sequence_type' = 'int'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE w SET a = 7 WHERE k = 1",
+        "MERGE INTO w USING (SELECT 1 AS k) y ON w.k = y.k WHEN MATCHED THEN UPDATE SET a = 7",
+    ],
+    ids=["UPDATE", "MERGE"],
+)
+def test_the_sequence_of_a_row_counts_as_read_by_sql(session: Session, text: str, sequence: str) -> None:
+    """ISO17: a hidden sequence did not count, and MERGE counted none."""
+    run(
+        session,
+        "CREATE TABLE w (k INT, a INT NULL, b INT NULL, s INT NULL) UNIQUE KEY(k) "
+        f"PROPERTIES ('function_column.{sequence})",
+    )
+    name = "s" if "col" in sequence else "__DORIS_SEQUENCE_COL__"
+    run(session, f"INSERT INTO w (k, a, b, {name}) VALUES (1, 1, 1, 5)")
+    run(session, "BEGIN")
+    with Session(session.store, "db") as other:
+        run(other, f"BEGIN; {text}")
+        run(session, f"UPDATE w SET b = 2, {name} = 9 WHERE k = 1; COMMIT")
+        with pytest.raises(ConcurrentDeleteReadException):
+            run(other, "COMMIT")
 
 
 def test_a_select_of_a_transaction_counts_as_read(session: Session) -> None:
