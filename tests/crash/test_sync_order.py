@@ -15,9 +15,9 @@ import pytest
 from seqstore import Session, Settings, Store
 from seqstore.store.maintenance import recovery
 from seqstore.store.segment.disk import Disk
+from tests.support.faults.sync_record import SyncRecord, recorded
 from tests.support.rows import schema_of
 from tests.support.statements import run
-from tests.support.sync_record import SyncRecord, recorded
 
 FILES = Settings(inline_bytes_max=0, segment_rows=1_000, batch_rows_max=256, auto_compaction=0)
 INLINE = Settings(auto_compaction=0)
