@@ -100,7 +100,9 @@ def test_numbers_with_a_fraction_are_exact_at_every_length(digits: int) -> None:
     assert [Decimal(a or "") for a, _ in read(text.encode()).rows] == [*map(Decimal, numbers)]
 
 
-@pytest.mark.parametrize("number", ["1e16", "123456789012345678e-3", "1.2345678901234567e2", "9e-20", "1E+2"])
+@pytest.mark.parametrize(
+    "number", ["1e16", "123456789012345678e-3", "1.2345678901234567e2", "9e-20", "1E+2", "1e400", "5e-400"]
+)
 def test_numbers_with_an_exponent_keep_their_digits(number: str) -> None:
     ((found, _),) = read(f'{{"a": {number}}}\n'.encode()).rows
     assert Decimal(found or "") == Decimal(number)
