@@ -26,7 +26,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench torture clean python java mariadb
+.PHONY: help setup demo test test-all test-lowest lint format docs bench torture mutants clean python java mariadb
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,9 +73,12 @@ bench: setup ## measure the named workloads on this machine (minutes, gigabytes 
 torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
 
+mutants: setup ## one-line faults of MODULES, and the tests that notice them (hours; goes on where it stopped)
+	@$(BIN)/python -m tests.support.faults.mutants $(MODULES)
+
 clean: ## remove .venv, caches and what demo and bench left
 	@rm -rf $(VENV) $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
-	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .mutants
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml Makefile | python

@@ -29,6 +29,7 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
@@ -161,16 +162,22 @@ class Store:
         Raises:
             NotFoundError: no such database.
             AlreadyExistsError: the table exists, and `if_not_exists` is False.
+            ProtocolChangedException: another transaction created it during the call, and `if_not_exists` is
+                False.
         """
         database_name, table_name = split_name(name)
         check_name(table_name, "table")
+        with self._read() as tx:
+            database = records.require_database(tx, database_name)
+            if not if_not_exists and records.find_table(tx, database, table_name) is not None:
+                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
         with self._write() as tx:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
                 table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
-                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
+                raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
             record = tx.get("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)
 

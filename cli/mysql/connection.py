@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from seqstore.cli.mysql import wire
 from seqstore.cli.mysql.prepared import Prepared
-from seqstore.cli.mysql.refusal import number_and_state
+from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
 from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError
 from seqstore.store.catalog.accounts import Account, matches_scramble
@@ -363,7 +363,7 @@ class Connection:
 
     def _error(self, error: StoreError) -> None:
         number, state = number_and_state(error)
-        message = " ".join(str(error).split()) if "\n" in str(error) else str(error)
+        message = message_of(error)
         self._channel.write(
             b"\xff"
             + number.to_bytes(2, "little")

@@ -171,8 +171,7 @@ def run_update(
     source = tree.args.get("from_")
     sources = [source.this] if source is not None else []
     select = _select(tree, [*key_columns(schema, alias), *values.values()], sources)
-    if schema.sequence_column is not None:
-        opened.isolation.reads.read_columns([schema.sequence_column])
+    opened.isolation.reads.read_sequence()
     rows = read_rows(select, [*schema.key, *values], open_query)
     if sources:
         rows, ambiguous = one_row_per_key(rows, schema)

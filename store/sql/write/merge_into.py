@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
-from seqstore.store.schema.column import VERSION_COL
+from seqstore.store.schema.column import VERSION_COL, hidden_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
@@ -157,6 +157,7 @@ def _clause_write(
         return _ClauseWrite(match, opened.upsert, rows)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
+        opened.isolation.reads.read_sequence()
         given = merge.starred_assignments() if _is_starred(then) else then.expressions
         values = assignments(given, opened, merge.schema, merge.alias)
         opened.log_constraints(values)
@@ -206,7 +207,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
     opened, schema = merge.opened, merge.schema
     reads = opened.isolation.reads
     mentioned = {column.name for node in (merge.on, *clauses) for column in node.find_all(exp.Column)}
-    reads.read_columns({found.name for name in mentioned if (found := schema.find(name)) is not None})
+    reads.read_columns(name for name in mentioned if schema.find(name) or hidden_name(name))
     reads_more = any(
         clause_match(clause) is Match.NOT_MATCHED_BY_SOURCE or clause.find(exp.Select) for clause in clauses
     )

@@ -2,7 +2,7 @@
 
 Text follows the rules of a Doris cast that is not ANSI strict (Y12): blanks around a number are ignored, a
 fraction is truncated for an integer and rounded half up for a DECIMAL, an integer has no exponent, an
-overflowing DOUBLE is infinite.
+overflowing DOUBLE is infinite. Other sources are rounded half up, too.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return _fit_decimal(_as_number(source).cast(pa.decimal256(20, 0)), to)
     if pa.types.is_floating(kind):
-        return by_slices(source.cast(pa.float64()), exact, lambda values: _decimals_of_floats(values, to))
+        doubles = _ties_away_from_zero(source.cast(pa.float64()), to.params[1])
+        return by_slices(doubles, exact, lambda values: _decimals_of_floats(values, to))
     if pa.types.is_decimal(kind):
         return by_slices(source, exact, lambda values: _fit_decimal(values, to))
     return None
@@ -240,6 +241,19 @@ def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
     except pa.ArrowInvalid:  # too close to the bound for the float comparison above
         return _exact_decimals(values, to)
     return outcome(values, converted, pc.and_(pa.array(too_large), pc.is_valid(values)))
+
+
+def _ties_away_from_zero(values: pa.Array, scale: int) -> pa.Array:
+    """Returns doubles, rounded to `scale` digits where half of the last one follows: Arrow rounds to even."""
+    digits = np.asarray(values, dtype=np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = digits * 10.0**scale
+        whole = np.trunc(scaled)
+        ties = np.abs(scaled - whole) == 0.5
+    if not ties.any():
+        return values
+    rounded = np.where(ties, (whole + np.copysign(1, scaled)) / 10.0**scale, digits)
+    return pa.array(rounded, pa.float64(), mask=np.asarray(values.is_null()))
 
 
 def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:

@@ -110,6 +110,29 @@ def test_errors_have_mysqls_numbers_and_leave_the_connection_usable(
     assert ask(connection, "SELECT 1") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    ("winner", "name"),
+    [
+        ("UPDATE t SET v = 'x' WHERE k = 2", "ConcurrentDeleteReadException"),
+        ("UPDATE t SET v = NULL WHERE k = 1", "ConcurrentAppendException"),
+        ("ALTER TABLE t ADD COLUMN w INT NULL", "MetadataChangedException"),
+    ],
+)
+def test_the_message_of_a_conflict_begins_with_the_name_of_the_exception(
+    connect: Any, winner: str, name: str
+) -> None:
+    """All conflicts have one number, and the message did not tell which of the six it was."""
+    loser = connect()
+    ask(loser, 'ADMIN SET FRONTEND CONFIG ("enable_concurrent_update" = "true")')
+    ask(loser, "BEGIN")
+    ask(loser, "DELETE FROM t WHERE v IS NULL")
+    ask(connect(), winner)
+    with pytest.raises(pymysql.MySQLError) as caught:
+        ask(loser, "COMMIT")
+    assert caught.value.args[0] == 1213
+    assert caught.value.args[1].startswith(f"{name}: TRANSACTION on 'db.t'")
+
+
 def test_a_hundred_thousand_rows_stream(connect: Any) -> None:
     connection = connect(cursorclass=pymysql.cursors.SSCursor)
     ask(connection, "CREATE TABLE big (k BIGINT, s STRING) UNIQUE KEY(k)")
