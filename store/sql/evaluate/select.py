@@ -110,11 +110,10 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
 
 
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> None:
-    columns = frozenset(name.lower() for relation in relations for name in relation.schema.names)
     evaluation = context.evaluation()
     name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
-    translate(tree, evaluation, context.variables, columns)
+    translate(tree, evaluation, context.variables, relations)
 
 
 @contextmanager
