@@ -13,6 +13,7 @@ from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.types.column_types import ColumnType, parse_type
+from tests.support.casts import COLUMNS, comparisons
 
 AROUND = EvaluationContext(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
 ROWS = pa.table(
@@ -151,3 +152,26 @@ def test_what_is_no_expression_over_one_row_is_refused(text: str) -> None:
 def test_a_type_error_names_the_headers() -> None:
     with pytest.raises(InvalidInputError, match="expressions of columns, where and delete"):
         evaluate("array_contains(k, 1)")
+
+
+def test_every_pair_of_types_is_compared_as_in_a_query() -> None:
+    """A field of a Parquet file has a type; a field of a CSV file is text."""
+    rows = pa.table(
+        {name: pa.array(values, parse_type(kind).arrow) for name, (kind, values) in COLUMNS.items()}
+    )
+    expected = dict(comparisons())
+    trees = [
+        bind(parse(text, "where"), lambda name: Field(name, parse_type(COLUMNS[name][0])), "where")
+        for text in expected
+    ]
+    wrong = {}
+    for start in range(0, len(trees), 200):
+        texts = list(expected)[start : start + 200]
+        evaluator = Evaluator(AROUND, trees[start : start + 200])
+        try:
+            for text, answers in zip(texts, evaluator(rows), strict=True):
+                if answers.to_pylist() != expected[text]:
+                    wrong[text] = (answers.to_pylist(), expected[text])
+        finally:
+            evaluator.close()
+    assert not wrong

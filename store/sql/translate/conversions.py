@@ -54,6 +54,8 @@ def as_operand(value: exp.Expr) -> exp.Expr:
         return _unless_null("d_number", value)
     if kind in TEXTS:
         return _number_of_text(value)
+    if is_time(kind):
+        return _digits_of_time(value, kind)
     is_small = kind in ("BOOLEAN", "TINYINT", "SMALLINT", "INT") and not isinstance(value, exp.Literal)
     return _as(value, "BIGINT") if is_small else value
 
@@ -69,18 +71,26 @@ def as_numeric(value: exp.Expr) -> exp.Expr:
 
 
 def as_whole(value: exp.Expr) -> exp.Expr:
-    """Converts text to BIGINT, where a function takes a whole number; other values stay."""
+    """Converts a value to a whole number, without its fraction; integers and values of no known type stay."""
+    kind = type_of(value)
+    if kind is None or kind in INTEGERS or kind == NULL or _group(kind) is None:
+        return value
+    whole = exp.TryCast(this=as_integer(value), to=exp.DataType.build("BIGINT"))
+    return note(whole, "BIGINT")
+
+
+def as_condition(value: exp.Expr) -> exp.Expr:
+    """Converts a text or a time to a truth value; DuckDB reads numbers as one."""
     kind = type_of(value)
     if kind in TEXTS:
-        whole = exp.TryCast(this=call("d_integer_of", value), to=exp.DataType.build("BIGINT"))
-        return note(whole, "BIGINT")
-    return _as(value, "BIGINT") if kind == "BOOLEAN" else value
+        return _as(value, "BOOLEAN", safe=True)
+    return _as(_digits_of_time(value, kind), "BOOLEAN") if kind is not None and is_time(kind) else value
 
 
 def as_text(value: exp.Expr) -> exp.Expr:
-    """Converts a value to text: a DATETIME with the digits of its type, true to 1."""
+    """Converts a value to text: a DATETIME with the digits of its type, true to 1; arrays and maps stay."""
     kind = type_of(value)
-    if kind in TEXTS or kind == NULL or is_quoted(value):
+    if kind in TEXTS or kind == NULL or is_quoted(value) or (kind is not None and "<" in kind):
         return value
     if kind is None or kind == "BOOLEAN":
         return note(call("d_text", value), "STRING")
@@ -113,7 +123,7 @@ def add_to_date(moment: exp.Expr, interval: exp.Expr) -> exp.Expr:
     kind = type_of(moment)
     if kind == "DATE":
         return note(exp.cast(exp.Paren(this=exp.Add(this=moment, expression=interval)), "DATE"), "DATE")
-    if kind is None or (kind not in TEXTS and not is_time(kind)):
+    if kind is None:
         return call("d_add_date", moment, interval)
     added = exp.Paren(this=exp.Add(this=as_moment(moment), expression=interval))
     return note(added, kind if is_time(kind) else ANY_TIME)
@@ -122,7 +132,7 @@ def add_to_date(moment: exp.Expr, interval: exp.Expr) -> exp.Expr:
 def truncated_date(unit: exp.Expr, moment: exp.Expr) -> exp.Expr:
     """Truncates a moment to a unit; a DATE stays a DATE."""
     kind = type_of(moment)
-    if kind is None or (kind not in TEXTS and not is_time(kind)):
+    if kind is None:
         return call("d_date_trunc", unit, moment)
     is_date = kind == "DATE"
     cut = call("date_trunc", unit, moment if is_date else as_moment(moment))

@@ -22,6 +22,7 @@ from seqstore.store.sql.translate.calls import (
 )
 from seqstore.store.sql.translate.conversions import add_to_date, as_date, as_moment, truncated_date
 
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 CONSTANT_TIMES: Final = frozenset([
     "now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date",
@@ -138,7 +139,8 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationCont
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
     local = _from_epoch(arguments[0], 1_000_000, context)
-    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted))
+    last = exp.Literal.number(_LAST_SECOND)
+    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted), last)
 
 
 def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
@@ -150,7 +152,8 @@ def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) 
 def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `from_second` and its like: a time in the session's zone."""
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
-    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context))
+    last = exp.Literal.number((_LAST_SECOND + 1) * (1_000_000 // scale) - 1)
+    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context), last)
 
 
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
@@ -311,6 +314,7 @@ DATE_FUNCTIONS: Final[dict[str, Counted]] = {
     **dict.fromkeys(("week", "yearweek"), (_week, (1, 2))),
     "add_months": (_unit_add, (2,)),
     "convert_tz": (_convert_tz, (3,)),
+    "date": (lambda _name, given, _context: as_date(given[0]), (1,)),
     "date_format": (_date_format, (2,)),
     "date_trunc": (_date_trunc, (2,)),
     "datediff": (_datediff, (2,)),

@@ -15,6 +15,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
 from seqstore.store.sql.translate.conversions import as_moment, as_text
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
+from seqstore.store.sql.translate.implicit import comparison
 from seqstore.store.sql.translate.macros import macro_names
 
 SERVER_VERSION: Final = "5.7.99"
@@ -99,7 +100,8 @@ def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) ->
         check_count(name, arguments, 2)
     found = exp.Case()
     for place, other in enumerate(arguments[1:], 1):
-        found = found.when(exp.EQ(this=arguments[0].copy(), expression=other), exp.Literal.number(place))
+        test = comparison(exp.EQ(this=arguments[0].copy(), expression=other))
+        found = found.when(test, exp.Literal.number(place))
     return found.else_(exp.Literal.number(0))
 
 

@@ -20,6 +20,7 @@ from typing import Final
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.conversions import (
+    as_condition,
     as_moment,
     as_number,
     as_numeric,
@@ -49,7 +50,8 @@ _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.BitwiseLe
                       exp.BitwiseRightShift)  # fmt: skip
 _LISTED_MAX: Final = 200
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
-# One letter for each argument, the last for all further ones: n number, i whole number, t text, - any.
+# One letter for each argument, the last for all further ones: b truth value, h text or whole number,
+# i whole number, n number, t text, - any.
 _PARAMETERS_TEXT: Final = {
     "n": """
         abs acos acosh asin asinh atan atan2 atanh avg cbrt ceil corr cos cosh cot covar covarpop covarsamp
@@ -61,16 +63,20 @@ _PARAMETERS_TEXT: Final = {
     """,
     "i": """
         bit_count bit_shift_left bit_shift_right bit_test bitand bitnot bitor bitwiseand bitwisenot bitwiseor
-        bitwisexor bitxor bin from_days from_unixtime- from_second from_millisecond from_microsecond gcd
+        bitwisexor bitxor bin bitwiseleftshift bitwiserightshift from_days from_microsecond from_millisecond
+        from_second from_unixtime- gcd
         group_bit_and group_bit_or group_bit_xor lcm makedate period_add period_diff space
     """,
     "t": """
         append_trailing_char_if_absent ascii bit_length bitlength char_length character_length concat_ws
         concatws count_substrings find_in_set from_base64 initcap instr json_unquote json_valid lcase length
         like lower ltrim mask md5 ord parse_url regexp_count regexp_replace regexp_replace_one
-        regexplike replace rtrim sha sha1 soundex str_to_map strcmp to_base64 trim ucase unhex upper
+        regexplike replace reverse rtrim sha sha1 soundex str_to_map strcmp to_base64 trim ucase unhex upper
         url_decode url_encode ends_with endswith starts_with startswith contains
     """,
+    "b": "and having not or where xor",
+    "b-": "if",
+    "h": "hex",
     "tti": "locate regexp_extract split_part substring_index",
     "ti": "left mid repeat right strleft strright substr substring",
     "tit": "lpad rpad",
@@ -80,13 +86,23 @@ _PARAMETERS: Final = {
     for letters, names in _PARAMETERS_TEXT.items()
     for name in names.split()
 }
-_BY_LETTER: Final = {"n": as_numeric, "i": as_whole, "t": as_text}
+
+
+def _as_text_or_whole(value: exp.Expr) -> exp.Expr:
+    kind = type_of(value)
+    return as_whole(value) if kind in NUMBERS else as_text(value)
+
+
+_BY_LETTER: Final = {"b": as_condition, "h": _as_text_or_whole, "i": as_whole, "n": as_numeric, "t": as_text}
 
 
 def convert_arguments(node: exp.Expr) -> None:
     """Converts the arguments of a function to the types that it takes."""
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+        node.set("this", as_condition(node.this))
     letters = _PARAMETERS.get(function_name(node))
-    if letters is None:
+    is_tested_value = isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this
+    if letters is None or is_tested_value:
         return
     holder = node.this if isinstance(node.this, exp.Distinct) else node
     for place, argument in enumerate(arguments_of(holder)):

@@ -265,7 +265,7 @@ d_round_bankers(x) AS round_even(CAST(x AS DOUBLE), 0),
     (x, n) AS round_even(CAST(x AS DOUBLE), n);
 d_sec_to_time(n) AS printf('%02d:%02d:%02d', CAST(n AS BIGINT) // 3600, CAST(n AS BIGINT) // 60 % 60,
     CAST(n AS BIGINT) % 60);
-d_since_1970(n, x) AS CASE WHEN n >= 0 THEN x END;
+d_since_1970(n, x, last) AS CASE WHEN n BETWEEN 0 AND last THEN x END;
 d_str_to_map(x) AS map_from_entries(list_transform(string_split(x, ','),
     lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
     (x, d) AS map_from_entries(list_transform(string_split(x, d),

@@ -23,6 +23,7 @@ class TypeSearch(ABC, Generic[T]):
     def __init__(self, relations: Sequence[Relation]) -> None:
         self._relations = {id(relation.node): relation for relation in relations}
         self._found: dict[int, T | None] = {}
+        self._found_columns: dict[int, list[tuple[str, T | None]] | None] = {}
 
     def of(self, node: exp.Expr | None) -> T | None:
         """Returns the type of a value, None when it is not known."""
@@ -84,12 +85,9 @@ class TypeSearch(ABC, Generic[T]):
         if isinstance(query, exp.Subquery):
             yield from self._of_name(query.this, name)
         elif isinstance(query, exp.SetOperation):
-            first: exp.Expr = query
-            while isinstance(first, (exp.SetOperation, exp.Subquery)):
-                first = first.this
-            names = [item.alias_or_name.lower() for item in first.expressions]
-            if name in names:
-                yield self._of_place(query, names.index(name))
+            for known, kind in self._columns(query) or ():
+                if known == name:
+                    yield kind
         if not isinstance(query, exp.Select):
             return
         for item in query.expressions:
@@ -101,15 +99,48 @@ class TypeSearch(ABC, Generic[T]):
 
     def _of_place(self, query: exp.Expr, place: int, count: int | None = None) -> T | None:
         """Returns the type of the column at a place of a query's result, which has `count` columns."""
-        if isinstance(query, exp.Subquery):
-            return self._of_place(query.this, place, count)
-        if isinstance(query, exp.SetOperation):
-            sides = (query.this, query.expression)
-            return self.common([self._of_place(side, place, count) for side in sides])
-        items = query.expressions if isinstance(query, exp.Select) else []
-        if place >= len(items) or any(map(_is_star, items)) or len(items) != (count or len(items)):
+        columns = self._columns(query) or []
+        if place >= len(columns) or len(columns) != (count or len(columns)):
             return None
-        return self.of(items[place])
+        return columns[place][1]
+
+    def _columns(self, query: exp.Expr) -> list[tuple[str, T | None]] | None:
+        """Returns name and type of each column of a query's result, None when `*` hides them."""
+        if id(query) not in self._found_columns:
+            self._found_columns[id(query)] = None  # ends the search in a query that reads itself
+            self._found_columns[id(query)] = self._find_columns(query)
+        return self._found_columns[id(query)]
+
+    def _find_columns(self, query: exp.Expr) -> list[tuple[str, T | None]] | None:
+        if isinstance(query, exp.Subquery):
+            return self._columns(query.this)
+        if isinstance(query, exp.SetOperation):
+            left, right = self._columns(query.this), self._columns(query.expression)
+            if left is None or right is None:
+                return None
+            pairs = zip(left, right, strict=False)
+            return [(name, self.common([kind, other])) for (name, kind), (_, other) in pairs]
+        if not isinstance(query, exp.Select):
+            return None
+        found: list[tuple[str, T | None]] = []
+        for item in query.expressions:
+            columns = self._of_star(query, item) if _is_star(item) else None
+            if columns is None and _is_star(item):
+                return None
+            found += columns if columns is not None else [(item.alias_or_name.lower(), self.of(item))]
+        return found
+
+    def _of_star(self, select: exp.Select, star: exp.Expr) -> list[tuple[str, T | None]] | None:
+        """Returns the columns of a `*` over one table or subquery, None for any other."""
+        sources = list(_sources(select))
+        if len(sources) != 1 or not isinstance(star, exp.Star) or any(star.args.values()):
+            return None
+        relation = self._relations.get(id(sources[0]))
+        if relation is not None:
+            stored = relation.schema.columns
+            return [(column.name.lower(), self.stored(column.type)) for column in stored]
+        query, renamed = _query_of(sources[0])
+        return self._columns(query) if query is not None and not renamed else None
 
 
 def _is_parameter(column: exp.Expr) -> bool:

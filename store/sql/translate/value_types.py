@@ -33,32 +33,33 @@ _CAST_TYPES: Final = {"INT128": "LARGEINT", "TEXT": "STRING", "NCHAR": "STRING",
 _RESULTS_TEXT: Final = {
     "STRING": """
         append_trailing_char_if_absent array_join char chr concat concat_ws concatws conv current_catalog
-        current_user currentuser database date_format dayname from_base64 from_unixtime get_json_string
-        group_concat groupconcat hex initcap json_array json_extract json_extract_string json_object json_type
-        json_unquote json_value jsonb_extract jsonb_type jsonextract lcase left lower lowerhex lpad ltrim mask
-        md5 md5sum mid money_format monthname pad parse_url regexp_extract regexp_replace
-        regexp_replace_one regexpextract regexpreplace repeat replace right rpad rtrim schema sec_to_time
-        session_user sessionuser sha sha1 sha2 sha256 soundex space split_part strleft strright substr
-        substring substring_index timediff to_base64 tobase64 to_iso8601 to_json translate trim ucase unhex
-        upper url_decode url_encode user uuid version bin
+        current_user currentuser database date_format dayname extract_url_parameter from_base64
+        from_unixtime get_json_string group_concat groupconcat hex initcap json_array json_extract
+        json_extract_string json_object json_type json_parse_error_to_null json_quote json_unquote
+        json_value jsonb_extract jsonb_type jsonextract lcase left lower lowerhex lpad ltrim mask md5 md5sum
+        mid money_format monthname pad parse_url regexp_extract regexp_replace regexp_replace_one
+        regexpextract regexpreplace repeat replace right rpad rtrim schema sec_to_time session_user
+        sessionuser sha sha1 sha2 sha256 soundex space split_part strleft strright substr substring
+        substring_index timediff to_base64 tobase64 to_iso8601 to_json translate trim ucase unhex upper
+        url_decode url_encode user uuid version bin
     """,
     "BIGINT": """
-        approx_count_distinct approxdistinct array_count array_position array_size ascii bit_count bit_length
-        bitlength bit_shift_left bit_shift_right bit_test bitwisecount cardinality char_length
+        approx_count_distinct approxdistinct array_count array_position array_size ascii bit_count
+        bit_length bitlength bit_shift_left bit_shift_right bit_test bitwisecount cardinality char_length
         character_length connection_id count count_substrings countequal countif crc32 cumedist dateDiff
         datediff day day_of_week day_of_year dayofmonth dayofweek dayofyear denserank extract field
         find_in_set get_json_bigint get_json_int grouping groupingid hour instr json_extract_bigint
         json_extract_int json_length json_valid last_insert_id length locate map_size microsecond
-        microsecond_timestamp millisecond_timestamp minute month ndv ntile ord period_add period_diff quarter
-        rank regexp_count rownumber second second_timestamp sign size strcmp strposition time_to_sec
-        timestampdiff to_days unicode unix_timestamp week week_of_year weekday weekofyear width_bucket year
-        year_of_week yearofweek yearweek
+        microsecond_timestamp millisecond_timestamp minute month multi_distinct_count ndv ntile ord
+        period_add period_diff quarter rank regexp_count rownumber second second_timestamp sign size strcmp
+        strposition time_to_sec timestampdiff to_days unicode unix_timestamp week week_of_year weekday
+        weekofyear width_bucket year year_of_week yearofweek yearweek
     """,
     "DOUBLE": """
         acos acosh asin asinh atan atan2 atanh avg cbrt corr cos cosh cot covar covarpop covarsamp degrees
         dexp div dlog1 dlog10 dpow e exp fpow get_json_double json_extract_double kurtosis ln log log10 log2
-        median months_between percentile percentile_approx pi pow radians rand regr_intercept regr_slope sin
-        sinh skewness sqrt std stddev stddevpop stddevsamp tan tanh variance variancepop
+        median months_between percentile percentile_approx pi pow radians rand random regr_intercept
+        regr_slope sin sinh skewness sqrt std stddev stddevpop stddevsamp tan tanh variance variancepop
     """,
     "BOOLEAN": """
         all and any array_contains array_contains_all array_exists array_match_all array_match_any
@@ -179,6 +180,12 @@ def function_name(node: exp.Expr) -> str:
     return str(node.this).lower() if isinstance(node, exp.Anonymous) else str(node.key)
 
 
+def has_known_result(name: str) -> bool:
+    """Returns whether the type of a function's result can be found."""
+    patterns = (_UNIT_ADD, _UNIT_DIFF, _ROUNDED)
+    return name in _RESULTS or name in _RULES or any(pattern.fullmatch(name) for pattern in patterns)
+
+
 class _ValueTypes(TypeSearch[str]):
     """Finds the types of values."""
 
@@ -212,7 +219,7 @@ def _distinct_of(node: exp.Expr) -> exp.Expr:
 def _by_pattern(types: _ValueTypes, node: exp.Expr, name: str) -> str | None:
     added = _UNIT_ADD.fullmatch(name)
     if added is not None:
-        return _moved(types.arguments(node)[0], added[1].upper())
+        return _moved(_as_first(types, node), added[1].upper())
     if _UNIT_DIFF.fullmatch(name):
         return "BIGINT"
     return "DATETIME" if _ROUNDED.fullmatch(name) else None
@@ -244,7 +251,7 @@ def _added(types: _ValueTypes, node: exp.Expr) -> str | None:
 
 def _computed(types: _ValueTypes, node: exp.Expr) -> str | None:
     """Returns the type of arithmetic: BIGINT, LARGEINT, DECIMAL or DOUBLE."""
-    kinds = set(types.arguments(node)) - {NULL}
+    kinds = {"BIGINT" if is_time(kind) else kind for kind in types.arguments(node)} - {NULL}
     if kinds & TEXTS or kinds & {"FLOAT", "DOUBLE"}:
         return "DOUBLE" if all(kind in NUMBERS | TEXTS for kind in kinds) else None
     if not kinds or not kinds <= NUMBERS:
@@ -254,7 +261,7 @@ def _computed(types: _ValueTypes, node: exp.Expr) -> str | None:
 
 def _divided(types: _ValueTypes, node: exp.Expr) -> str | None:
     kinds = types.arguments(node)
-    if not all(kind in NUMBERS | TEXTS for kind in kinds):
+    if not all(kind in NUMBERS | TEXTS or is_time(kind) for kind in kinds):
         return None
     is_decimal = "DECIMAL" in kinds and not {"FLOAT", "DOUBLE", *TEXTS}.intersection(map(str, kinds))
     return "DECIMAL" if is_decimal else "DOUBLE"
@@ -262,7 +269,7 @@ def _divided(types: _ValueTypes, node: exp.Expr) -> str | None:
 
 def _divided_whole(types: _ValueTypes, node: exp.Expr) -> str | None:
     kinds = types.arguments(node)
-    if not all(kind in NUMBERS | TEXTS for kind in kinds):
+    if not all(kind in NUMBERS | TEXTS or is_time(kind) for kind in kinds):
         return None
     return "LARGEINT" if "LARGEINT" in kinds else "BIGINT"
 
@@ -272,6 +279,8 @@ def _as_number(types: _ValueTypes, node: exp.Expr) -> str | None:
     kind = next(iter(types.arguments(node)), None)
     if kind in TEXTS:
         return "DOUBLE"
+    if is_time(kind):
+        return "BIGINT"
     return kind if kind in NUMBERS or kind == NULL else None
 
 
@@ -300,7 +309,7 @@ def _literal(_types: _ValueTypes, node: exp.Expr) -> str:
     text = str(node.this)
     if node.is_string:
         return "STRING"
-    if not text.replace(".", "", 1).isdigit():
+    if not text.isascii() or not text.replace(".", "", 1).isdigit():
         return "DOUBLE"
     if "." in text:
         return "DECIMAL" if len(text) <= 39 else "DOUBLE"
@@ -312,7 +321,8 @@ def _cast(_types: _ValueTypes, node: exp.Expr) -> str | None:
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
-        return datetime_of(min(int(to.expressions[0].name), 6) if to.expressions else 0)
+        digits = to.expressions[0].name if to.expressions else "0"
+        return datetime_of(min(int(digits), 6)) if digits.isdigit() else None
     name = _CAST_TYPES.get(name, name)
     return name if name in NUMBERS | TEXTS or name == "DATE" else None
 
@@ -406,7 +416,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(
         _words(
             """
-            abs ceil dceil dfloor dround floor neg negative positive round round_bankers trunc truncate
+            abs ceil dceil dfloor dround even floor neg negative positive round round_bankers trunc truncate
             """
         ),
         _as_number,
@@ -422,7 +432,7 @@ _RULES: Final[dict[str, _Rule]] = {
     ),
     **dict.fromkeys(_words("bitwiseleftshift bitwiserightshift fmod gcd lcm mod mul pmod"), _computed),
     **dict.fromkeys(("add", "sub"), _added),
-    **dict.fromkeys(("sum", "sum0"), _total),
+    **dict.fromkeys(("multi_distinct_sum", "sum", "sum0"), _total),
     **dict.fromkeys(("coalesce", "if", "case", "greatest", "least", "elt"), _branches),
     **dict.fromkeys(
         _words(

@@ -18,7 +18,7 @@ from seqstore.store.sql import Session
 
 QUERIES = [
     text.strip()
-    for text in (Path(__file__).parents[2] / "support" / "tpch.sql").read_text().split(";")
+    for text in (Path(__file__).parents[3] / "support" / "tpch.sql").read_text().split(";")
     if text.strip()
 ]
 # Columns with their types; the first columns, as many as the number says, are the key.
