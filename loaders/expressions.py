@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 import pyarrow as pa
@@ -19,9 +20,9 @@ from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
-from seqstore.store.sql.translate.conversions import TEXT_NUMBER
+from seqstore.store.sql.translate.conversions import TEXT_NUMBER, as_text
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
-from seqstore.store.sql.translate.value_types import column_value_type, note
+from seqstore.store.sql.translate.value_types import TEXTS, column_value_type, is_time, note, type_of
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
@@ -112,15 +113,23 @@ class Evaluator:
     Args:
         around: the moment of the load, in its time zone.
         expressions: bound ones.
+        targets: the types of the columns that store their values, None for a condition.
     """
 
-    def __init__(self, around: EvaluationContext, expressions: Sequence[exp.Expr]) -> None:
+    def __init__(
+        self,
+        around: EvaluationContext,
+        expressions: Sequence[exp.Expr],
+        targets: Sequence[ColumnType | None] = (),
+    ) -> None:
         select = exp.select(
             *(exp.alias_(tree.copy(), f"e{i}", quoted=True) for i, tree in enumerate(expressions))
         )
         check(select)
         translate(select, around, _no_variables)
-        for item in select.expressions:
+        for item, target in zip_longest(select.expressions, targets):
+            if target is not None and target.name in TEXTS and is_time(type_of(item.this)):
+                item.set("this", as_text(item.this))
             if item.find(*_VOLATILE) is None:
                 item.set("this", exp.Anonymous(this="try", expressions=[item.this]))
         self._select = select

@@ -125,9 +125,16 @@ class RowMapping:
         else:
             self._check_keys()
         self._conditions = self._bind_conditions()
-        self._compute = Evaluator(around, self._expressions) if self._expressions else None
+        targets = self._computed_types()
+        self._compute = Evaluator(around, self._expressions, targets) if self._expressions else None
         self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
         self._precede = self._bind_preceding(options.preceding_filter)
+
+    def _computed_types(self) -> list[ColumnType | None]:
+        """Returns the type of the column that each expression computes, None for one that is not stored."""
+        names = {place: name for name, place in self._derived.items()}
+        targets = (self._by_name.get(names.get(place, "")) for place in range(len(self._expressions)))
+        return [target.type if target is not None else None for target in targets]
 
     @property
     def watched(self) -> list[str]:

@@ -175,3 +175,19 @@ def test_every_pair_of_types_is_compared_as_in_a_query() -> None:
         finally:
             evaluator.close()
     assert not wrong
+
+
+def test_a_datetime_stored_as_text_keeps_its_scale() -> None:
+    texts = ["date_add(ts, interval 1 day)", "now()", "now(3)", "cast(ts as datetime(2))"]
+    trees = [bind(parse(text, "columns"), field, "columns") for text in texts]
+    evaluator = Evaluator(AROUND, trees, [parse_type("VARCHAR(30)")] * len(texts))
+    try:
+        found = [column.to_pylist()[0] for column in evaluator(ROWS)]
+    finally:
+        evaluator.close()
+    assert found == [
+        "2024-01-03 03:04:05",
+        "2024-01-01 08:00:00",
+        "2024-01-01 08:00:00.000",
+        "2024-01-02 03:04:05.00",
+    ]

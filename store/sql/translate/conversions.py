@@ -94,7 +94,7 @@ def as_text(value: exp.Expr) -> exp.Expr:
         return value
     if kind is None or kind == "BOOLEAN":
         return note(call("d_text", value), "STRING")
-    digits = fraction_digits(kind) if is_time(kind) and kind != "DATE" else None
+    digits = fraction_digits(kind) if is_time(kind) else None
     if digits is None:
         return _as(value, "TEXT", "STRING")
     shown = call("strftime", value, exp.Literal.string("%Y-%m-%d %H:%M:%S" + (".%f" if digits else "")))

@@ -42,11 +42,14 @@ Variables = Callable[[str, str], "str | None"]
 
 def translate(
     tree: exp.Query, context: EvaluationContext, variables: Variables, relations: Sequence[Relation] = ()
-) -> None:
+) -> list[str | None]:
     """Rewrites functions, casts, operators and variables of a checked tree to DuckDB's form.
 
     Args:
         relations: the tables that the tree reads, for the types of their columns.
+
+    Returns:
+        The types of the columns of the result, None where one is not known, none when `*` hides them.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -66,7 +69,7 @@ def translate(
         return rewriter(node) if rewriter is not None else node
 
     _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
-    note_types(tree, relations)
+    kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
         implicit.convert_arguments(node)
@@ -76,6 +79,7 @@ def translate(
             node.replace(new)
     settle(tree)
     check_depth(tree)
+    return kinds
 
 
 def check(tree: exp.Expr) -> None:

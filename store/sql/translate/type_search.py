@@ -46,6 +46,10 @@ class TypeSearch(ABC, Generic[T]):
     def common(self, kinds: Sequence[T | None]) -> T | None:
         """Returns the type of a column of a union of several queries."""
 
+    def columns(self, query: exp.Expr) -> list[T | None]:
+        """Returns the types of the columns of a query's result, none when `*` hides them."""
+        return [kind for _name, kind in self._columns(query) or ()]
+
     def scalar_subquery(self, node: exp.Expr) -> T | None:
         """Returns the type of the one column of a subquery."""
         return self._of_place(node, 0, count=1)

@@ -102,8 +102,8 @@ def is_time(kind: str | None) -> bool:
 
 
 def fraction_digits(kind: str) -> int | None:
-    """Returns the fraction digits of a DATETIME's type, None for a DATETIME of any number of digits."""
-    if kind == ANY_TIME:
+    """Returns the fraction digits of a DATETIME's type, None for a DATE and a DATETIME of any digits."""
+    if kind in (ANY_TIME, "DATE"):
         return None
     return int(kind[len("DATETIME(") : -1]) if kind.endswith(")") else 0
 
@@ -117,12 +117,17 @@ def column_value_type(kind: ColumnType) -> str:
     return kind.sql if kind.name == "DATETIME" or kind.is_nested else kind.name
 
 
-def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> None:
-    """Notes the type of each value in a tree."""
+def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> list[str | None]:
+    """Notes the type of each value in a tree.
+
+    Returns:
+        The types of the columns of a query's result, none when `*` hides them.
+    """
     types = _ValueTypes(relations)
     for node in reversed(list(tree.walk(bfs=True))):  # leaves first: the search is never deep
         if not isinstance(node, (exp.Identifier, exp.DataType)):
             note(node, types.of(node))
+    return types.columns(tree)
 
 
 def widest(kinds: Iterable[str | None]) -> str | None:
