@@ -276,7 +276,7 @@ class RowMapping:
     def _check_keys(self) -> None:
         """Checks that a partial update lists all key columns (P3)."""
         for column in self._schema.key_columns:
-            if column.name.lower() not in self._by_name and column.auto_increment is None:
+            if column.name.lower() not in self._by_name and not column.can_be_omitted:
                 raise InvalidInputError(
                     f"Partial update should include all key columns, missing: {column.name}",
                     kind="missing_column",
