@@ -201,9 +201,10 @@ class Reference:
         is_enclosed = self.next_is(self.o.enclose)
         if is_enclosed:
             self.at += 1
-            while not self.next_is(self.o.enclose):
+            while self.next_is(self.o.enclose * 2) or not self.next_is(self.o.enclose):
                 if self.at >= len(self.data):
                     raise NeverClosedError
+                self.at += 1 if self.next_is(self.o.enclose) else 0  # two stand for one
                 meant += self.unescaped()
             self.at += 1
             meant = self.o.enclose + meant + self.o.enclose

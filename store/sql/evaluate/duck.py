@@ -28,6 +28,8 @@ from seqstore.store.runtime.cancellation import Cancellation, check, current, wi
 from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
+from seqstore.store.sql.translate.value_types import fraction_digits, is_time
+from seqstore.store.types.fraction_digits import with_fraction_digits
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
@@ -198,12 +200,18 @@ class _Work:
 
 
 def run(
-    connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source], *, has_largeint: bool
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    sources: dict[str, Source],
+    *,
+    has_largeint: bool,
+    kinds: Sequence[str | None] = (),
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
     """Starts a rendered statement.
 
     Args:
         sources: by the name under which the statement reads them, in the schema `temp.main`.
+        kinds: the types of the answer's columns, for the fraction digits of DATETIME; none if not known.
         has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
 
     Returns:
@@ -224,7 +232,7 @@ def run(
     except BaseException as error:
         work.close()
         raise work.reason(error) from error
-    schema = _answer_schema(reader.schema, wide, has_largeint=has_largeint)
+    schema = _answer_schema(reader.schema, wide, kinds, has_largeint=has_largeint)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -322,9 +330,13 @@ def _low_half(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(_CARRIER, len(array), [validity, pa.py_buffer(lower)])
 
 
-def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: bool) -> pa.Schema:
+def _answer_schema(
+    schema: pa.Schema, wide: Sequence[bool], kinds: Sequence[str | None], *, has_largeint: bool
+) -> pa.Schema:
     fields = []
-    for column, is_wide in zip(schema, wide, strict=True):
+    if len(kinds) != len(wide):  # `*` hid the columns, or showed hidden ones
+        kinds = [None] * len(wide)
+    for column, is_wide, declared in zip(schema, wide, kinds, strict=True):
         kind = column.type
         if is_wide:
             kind = LARGEINT_ARROW if has_largeint else pa.int64()
@@ -332,7 +344,8 @@ def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: boo
             kind = kind.storage_type
         elif pa.types.is_timestamp(kind):
             kind = pa.timestamp("us")
-        fields.append(pa.field(column.name, kind))
+        digits = fraction_digits(declared) if declared is not None and is_time(declared) else None
+        fields.append(with_fraction_digits(pa.field(column.name, kind), digits))
     return pa.schema(fields)
 
 

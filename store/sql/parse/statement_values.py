@@ -49,9 +49,12 @@ class UseDatabase:
 
 @dataclass(frozen=True)
 class CreateTable:
+    """CREATE TABLE; `bare` are the columns declared with neither NULL nor NOT NULL."""
+
     table: TableName
     schema: TableSchema
     if_not_exists: bool = False
+    bare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,14 @@ def parse_create_table(stream: TokenStream) -> Any:
     table = parse_table_name(stream)
     if stream.word() != "(" or stream.word(2) in (",", ")"):
         return _parse_as(stream, table, if_not_exists)
-    columns = stream.enclosed(parse_column, " behind a column")
+    declared = stream.enclosed(parse_declaration, " behind a column")
     options = _parse_options(stream)
     stream.need_end()
     if not options.key:
         stream.fail("UNIQUE KEY (columns): every table here has one")
-    return CreateTable(table, options.schema(columns), if_not_exists)
+    schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
+    bare = frozenset(column.name for column, nullable in declared if nullable is None)
+    return CreateTable(table, schema, if_not_exists, bare)
 
 
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
@@ -101,15 +103,17 @@ def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> Cre
     return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
-def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
-    """Parses one column as CREATE TABLE and ALTER TABLE declare it.
+def with_nullability(column: Column, nullable: bool | None, *, not_null: bool) -> Column:
+    """Decides whether a declared column may be NULL.
 
     Args:
-        bare_is_null: a column with neither NULL nor NOT NULL may be NULL.
+        nullable: None for a column declared with neither NULL nor NOT NULL.
+        not_null: such a column is NOT NULL unless its default is NULL; otherwise it may be NULL, unless it is
+            AUTO_INCREMENT.
     """
-    column, nullable = parse_declaration(stream)
-    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
-        nullable = bare_is_null or (column.default is not None and column.default.kind == "null")
+    if nullable is None:
+        is_null = column.default is not None and column.default.kind == "null"
+        nullable = column.auto_increment is None and (is_null or not not_null)
     return replace(column, nullable=nullable)
 
 

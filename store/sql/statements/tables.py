@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -10,7 +10,12 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.table_parser import CreateTableAs, parse_create_table, parse_table_name
+from seqstore.store.sql.parse.table_parser import (
+    CreateTableAs,
+    parse_create_table,
+    parse_table_name,
+    with_nullability,
+)
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
@@ -80,7 +85,14 @@ def _show_create_database(statement: ShowCreateDatabase, session: Session) -> Re
 
 def _create(statement: st.CreateTable, session: Session) -> None:
     name = session.full_name(statement.table)
-    session.store.create_table(name, statement.schema, if_not_exists=statement.if_not_exists)
+    schema = statement.schema
+    if session.store.settings.columns_not_null_by_default:
+        columns = [
+            with_nullability(column, None, not_null=True) if column.name in statement.bare else column
+            for column in schema.columns
+        ]
+        schema = replace(schema, columns=tuple(columns))
+    session.store.create_table(name, schema, if_not_exists=statement.if_not_exists)
 
 
 def _parse_drop(stream: TokenStream) -> st.DropTable:

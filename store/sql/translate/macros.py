@@ -27,7 +27,8 @@ INTERNAL: Final = frozenset(
         date_of date_trunc date_trunc_of day_ordinal explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
-        json_type_of length_joined ln logarithm moment months_apart number random_between rounded
+        json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
+        rounded
         since_1970 text text_beside texts to_days ts ts_of two_digit_week_0 two_digit_week_1
         two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_mode_3 whole_beside year_of_week_2
         yearweek_mode_2 yearweek_mode_3
@@ -48,6 +49,7 @@ _AGGREGATES: Final = frozenset([
 ])  # fmt: skip
 _MACROS: Final = r"""
 d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
+d_moment_of_digits(x) AS try_strptime(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']);
 d_ts(x TIMESTAMP) AS x,
     (x DATE) AS CAST(x AS TIMESTAMP),
     (x BIGINT) AS try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']),
@@ -263,7 +265,7 @@ d_round_bankers(x) AS round_even(CAST(x AS DOUBLE), 0),
     (x, n) AS round_even(CAST(x AS DOUBLE), n);
 d_sec_to_time(n) AS printf('%02d:%02d:%02d', CAST(n AS BIGINT) // 3600, CAST(n AS BIGINT) // 60 % 60,
     CAST(n AS BIGINT) % 60);
-d_since_1970(n, x) AS CASE WHEN n >= 0 THEN x END;
+d_since_1970(n, x, last) AS CASE WHEN n BETWEEN 0 AND last THEN x END;
 d_str_to_map(x) AS map_from_entries(list_transform(string_split(x, ','),
     lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
     (x, d) AS map_from_entries(list_transform(string_split(x, d),

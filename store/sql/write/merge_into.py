@@ -153,7 +153,7 @@ def _clause_write(
     if match is Match.NOT_MATCHED:
         names, items = merge.starred_row() if _is_starred(then) else _inserted(then, merge.schema)
         unmatched = exp.and_(exp.Not(this=merge.is_matched), where)
-        rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query)
+        rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query, merge.schema)
         return _ClauseWrite(match, opened.upsert, rows)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
@@ -163,7 +163,7 @@ def _clause_write(
         opened.log_constraints(values)
     items = [*key_columns(merge.schema, merge.alias), *values.values()]
     select = merge.joined(items, "", where) if match is Match.MATCHED else merge.unsourced(items, where)
-    rows = read_rows(select, [*merge.schema.key, *values], open_query)
+    rows = read_rows(select, [*merge.schema.key, *values], open_query, merge.schema)
     if not isinstance(then, exp.Update):
         return _ClauseWrite(match, opened.delete, distinct_rows(rows))
     rows, ambiguous = one_row_per_key(rows, merge.schema)
