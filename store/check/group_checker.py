@@ -40,7 +40,7 @@ class GroupChecker(PartialChecker):
 
     whole_rows: bool = False
 
-    def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
+    def _require_keys(self, given: dict[str, pa.ChunkedArray]) -> None:
         if not self.whole_rows:
             super()._require_keys(given)
         for name in self.schema.key:

@@ -99,7 +99,7 @@ class PartialChecker(RowChecker):
                 default = default_scalar(column, self.now).cast(values.type)
                 batch.given[column.name] = pa.chunked_array([pc.if_else(pa.array(mask), values, default)])
 
-    def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
+    def _require_keys(self, given: dict[str, pa.ChunkedArray]) -> None:
         keys = self.schema.key_columns
         missing = [column.name for column in keys if column.name not in given and not column.can_be_omitted]
         if missing:
