@@ -239,7 +239,7 @@ class Runner:
     def passes(self, tests: Sequence[str]) -> bool:
         """Whether tests pass; a run without an end has failed."""
         environment = {**os.environ, "PYTHONPATH": f"{self._folder}/.package:{self._folder}"}
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_DATABASE_FILE": "off"}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [
             sys.executable,
             "-m",
