@@ -245,7 +245,7 @@ class TableMachine(RuleBasedStateMachine):
         with (
             mock.patch.object(load._writer, "align", overtaken),
             mock.patch.object(load._writer, "catch_up", turn_has_come),
-            mock.patch.object(TableWriter, "is_small", property(lambda _: at_once)),
+            mock.patch.object(TableWriter, "is_small", return_value=at_once),
         ):
             result = load.commit()
         self.expect(result, self.model.load(rows))

@@ -7,7 +7,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
+from seqstore.store.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    ProtocolChangedException,
+    StoreError,
+)
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.table_parser import (
@@ -190,7 +196,12 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
     columns = [
         _column_of(given, field, given.lower() in key) for given, field in zip(names, schema, strict=True)
     ]
-    session.store.create_table(name, statement.options.schema(columns))
+    try:
+        session.store.create_table(name, statement.options.schema(columns))
+    except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
+        if statement.if_not_exists:
+            return Result()
+        raise
     try:
         return session.run(st.Insert(statement.table, None, query=statement.query))
     except StoreError:

@@ -27,6 +27,7 @@ from seqstore.store.types.cast.outcome import (
 )
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
+_CACHED_VALUES: Final = 16_384  # so many doubles, and their copies, stay in the cache of a core
 _INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
 _NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _FLOAT_TEXT: Final = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
@@ -245,14 +246,18 @@ def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
 
 def _ties_away_from_zero(values: pa.Array, scale: int) -> pa.Array:
     """Returns doubles, rounded to `scale` digits where half of the last one follows: Arrow rounds to even."""
-    digits = np.asarray(values, dtype=np.float64)
+    digits, unit = np.asarray(values, dtype=np.float64), 10.0**scale
+    found = []
     with np.errstate(invalid="ignore", over="ignore"):
-        scaled = digits * 10.0**scale
-        whole = np.trunc(scaled)
-        ties = np.abs(scaled - whole) == 0.5
-    if not ties.any():
+        for start in range(0, len(digits), _CACHED_VALUES):
+            scaled = digits[start : start + _CACHED_VALUES] * unit
+            scaled -= np.floor(scaled)
+            found.append(start + np.flatnonzero(scaled == 0.5))
+    ties = np.concatenate(found) if found else ()
+    if not len(ties):
         return values
-    rounded = np.where(ties, (whole + np.copysign(1, scaled)) / 10.0**scale, digits)
+    rounded, scaled = digits.copy(), digits[ties] * unit
+    rounded[ties] = (np.trunc(scaled) + np.copysign(1, scaled)) / unit
     return pa.array(rounded, pa.float64(), mask=np.asarray(values.is_null()))
 
 

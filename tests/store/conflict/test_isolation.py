@@ -858,7 +858,9 @@ def test_a_table_that_is_only_read_may_not_change_between_prepare_and_commit_poi
     fixture(store, level)
     other = store.create_table("db.u", store.table("db.t").schema)
     other.upsert(rows((1, 0, 10, 0)))
-    monkeypatch.setattr(TableWriter, "is_small", False)  # large writes try before they take the writer lock
+    monkeypatch.setattr(
+        TableWriter, "is_small", lambda _: False
+    )  # large writes try before they take the writer lock
     transaction, opened = begin(store)
     (row,) = transaction.table("db.u").get(keys(1)).to_pylist()
     opened.upsert(rows((1, 0, row["a"] + 1, 0)))

@@ -27,6 +27,7 @@ from seqstore import (
     parse_type,
 )
 from seqstore.store.catalog import catalog
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.ddl.alter import add_constraint, alter
 from seqstore.store.ddl.column_changes import add_column, drop_column, rename_column
 from seqstore.store.maintenance.compaction import Compaction, CompactionResult
@@ -420,6 +421,29 @@ def test_45_of_two_who_create_a_table_at_once_the_second_gets_a_protocol_conflic
     store.drop_table("db.u")
     monkeypatch.setattr(store.catalog, "write", overtaken)
     assert store.create_table("db.u", schema, if_not_exists=True).version == 1
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_45_a_table_made_meanwhile_satisfies_if_not_exists(
+    session: Session, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
+    """CREATE TABLE IF NOT EXISTS .. AS SELECT looks first; the error of the creation itself got out."""
+    store, create = session.store, session.store.create_table
+
+    def overtaken(name: str, schema: TableSchema) -> Table:
+        monkeypatch.undo()
+        run(session, "CREATE TABLE u (k INT NOT NULL, v INT NULL) UNIQUE KEY(k)")
+        if is_at_once:
+            with store.catalog.read() as tx:
+                made = catalog.find_table(tx, table(session).database_id, "u")
+                assert made is not None
+                raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, made))
+        return create(name, schema)
+
+    monkeypatch.setattr(store, "create_table", overtaken)
+    run(session, "CREATE TABLE IF NOT EXISTS u UNIQUE KEY(k) AS SELECT k, n FROM t")
+    assert run(session, "SELECT * FROM u") == []
+    assert store.table("db.u").schema.names == ["k", "v"]
 
 
 def test_a_check_refuses_rows_that_break_it(session: Session) -> None:

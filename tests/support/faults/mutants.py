@@ -228,6 +228,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.log = folder / "tests.log"
         for name in _COPIED:
             shutil.copytree(
                 ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
@@ -238,7 +239,7 @@ class Runner:
     def passes(self, tests: Sequence[str]) -> bool:
         """Whether tests pass; a run without an end has failed."""
         environment = {**os.environ, "PYTHONPATH": f"{self._folder}/.package:{self._folder}"}
-        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_DATABASE_FILE": "off"}
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [
             sys.executable,
             "-m",
@@ -251,13 +252,16 @@ class Runner:
             "0",
             "--timeout=120",
         ]
-        with subprocess.Popen(
-            [*command, *tests],
-            cwd=self._folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as running:
+        with (
+            self.log.open("wb") as output,
+            subprocess.Popen(
+                [*command, *tests],
+                cwd=self._folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as running,
+        ):
             try:
                 return running.wait(_SECONDS_MAX) == 0
             except subprocess.TimeoutExpired:
@@ -291,7 +295,8 @@ def run_module(runner: Runner, module: str, sample: int, seed: int) -> tuple[int
         chosen = random.Random(f"{seed} {module}").sample(chosen, sample)
     results, state = known(module), fingerprint(module)
     if any(mutant.name not in results for mutant, _ in chosen) and not runner.passes(tests_of(module)):
-        raise SystemExit(f"{module}: its tests fail without a fault: {' '.join(tests_of(module))}")
+        shown = runner.log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{module}: its tests fail without a fault:\n{shown}")
     RESULTS.parent.mkdir(exist_ok=True)
     for number, (mutant, text) in enumerate(chosen, 1):
         if mutant.name in results:
