@@ -30,7 +30,7 @@ from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
-    "CREATE TABLE db.{} (k BIGINT, v VARCHAR(10) NULL, s INT NULL, day DATE NULL) UNIQUE KEY (k) "
+    "CREATE TABLE db.{} (k BIGINT NOT NULL, v VARCHAR(10) NULL, s INT NULL, day DATE NULL) UNIQUE KEY (k) "
     "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
 )
 
