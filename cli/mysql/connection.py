@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _PLUGIN: Final = b"mysql_native_password"
 _NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
+_SCRAMBLE_BYTES: Final = 20
 _UTF8: Final = 45
 _PAYLOAD_BYTES_MAX: Final = 1 << 30
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
@@ -160,7 +161,7 @@ class Connection:
             self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
             scramble = self._channel.read()
         account = self._find_account(client.name)
-        if account is None or not matches_scramble(account, scramble.rstrip(b"\0")[:20], self._nonce):
+        if account is None or not matches_scramble(account, _without_end(scramble), self._nonce):
             using = "YES" if scramble else "NO"
             return self._refused(
                 AccessDeniedError(
@@ -392,6 +393,11 @@ class Connection:
 def _resized(channel: Channel) -> Channel:
     """Returns the connection with the packet limit of logged-in clients."""
     return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
+
+
+def _without_end(scramble: bytes) -> bytes:
+    """Drops the zero byte that some clients send behind a scramble; a scramble itself may end in zeros."""
+    return b"" if scramble == b"\0" else scramble[:_SCRAMBLE_BYTES]
 
 
 def _parse_client(data: bytes) -> _Client:
