@@ -139,7 +139,7 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *options: str) -> None:
         root = str(Path(__file__).parents[2])
         ports = ("--http-port", "0", "--mysql-port", "0")
-        environment = {**os.environ, "PYTHONPATH": root}
+        environment = {**os.environ, "PYTHONPATH": f"{root}/.package:{root}"}
         self.process = subprocess.Popen(
             [
                 sys.executable,

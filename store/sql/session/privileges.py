@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from seqstore.store.catalog.accounts import ALL_DATABASES, Accounts
-from seqstore.store.sql.parse.load_jobs import LoadLabel
+from seqstore.store.sql.parse.load_jobs import CancelLoad, LoadLabel
 from seqstore.store.sql.parse.statement_values import CreateDatabase, DropDatabase, SetVariables, TableName
 
 _PUBLIC: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
@@ -54,7 +54,7 @@ def check(accounts: Accounts, user: str, start: str, statement: object, current:
     databases = [name.database for name in named if isinstance(name, TableName)]
     if isinstance(statement, (CreateDatabase, DropDatabase)):
         databases.append(statement.name)
-    if isinstance(statement, LoadLabel):
+    if isinstance(statement, (LoadLabel, CancelLoad)):
         databases.append(statement.database)
     database = next(filter(None, databases), current)
     accounts.require(user, privilege, ALL_DATABASES if privilege == "ADMIN" or database is None else database)

@@ -64,6 +64,10 @@ def _parse_begin(stream: TokenStream) -> Begin:
 
 def _begin(statement: Begin, session: Session) -> Result:
     if session.transaction is None:  # a nested BEGIN is ignored (X10)
+        if statement.label is not None and session.database is not None:
+            session.require(
+                "LOAD", session.database
+            )  # else the first write requires it, for its own database
         timeout = max(
             session.variables.number(names.INSERT_TIMEOUT), session.variables.number(names.QUERY_TIMEOUT)
         )
