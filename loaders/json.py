@@ -35,7 +35,7 @@ LINE_BYTES_MAX: Final = 100 << 20
 DOCUMENT_BYTES_MAX: Final = 100 << 20
 _STRING: Final = ColumnType("STRING")
 _TOKENS: Final = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
+    rb'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
 )
 _DOUBLE_DIGITS: Final = 15  # more than these may change when a number with a point becomes a double
 _LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][+-]?[0-9]"  # for Arrow, which searches many times faster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from seqstore.store.read.snapshot import Snapshot
@@ -10,6 +9,7 @@ from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.translate.relations import shown_name
@@ -137,16 +137,5 @@ def matching(names: Iterable[str], like: str | None) -> list[str]:
     """Selects names that match a LIKE pattern without regard to case, as in MySQL; all without a pattern."""
     if like is None:
         return list(names)
-    pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)
-    return [name for name in names if pattern.fullmatch(name)]
-
-
-def _regex(like: str) -> str:
-    parts: list[str] = []
-    letters = iter(like)
-    for letter in letters:
-        if letter == "\\":
-            parts.append(re.escape(next(letters, "\\")))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return "".join(parts)
+    pattern = LikePattern(like, ignore_case=True)
+    return [name for name in names if pattern.matches(name)]
