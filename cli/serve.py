@@ -84,13 +84,12 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     runner = RoutineRunner(store)
     services: list[Service] = [
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
-        HttpService(store, settings, http_port),
-        MysqlService(store, settings, mysql_port),
         BackgroundService(runner.start, runner.stop),
     ]
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
-    return services
+    # Statements end at once when the server stops, before services that wait for their work.
+    return [*services, HttpService(store, settings, http_port), MysqlService(store, settings, mysql_port)]
 
 
 def _need_packages() -> None:

@@ -15,6 +15,7 @@ import secrets
 import socket
 import ssl
 import string
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +25,7 @@ from seqstore.cli.mysql import wire
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.refusal import number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError
+from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError, is_gone
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.sql import Session, parse
@@ -43,6 +44,7 @@ _UTF8: Final = 45
 _PAYLOAD_BYTES_MAX: Final = 1 << 30
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
+_UNREAD_SECONDS_MAX: Final = 2.0
 
 
 @dataclass
@@ -105,10 +107,26 @@ class Connection:
                 self._session.close()
             self._channel.socket.close()  # with TLS it is another than was accepted
 
-    def stop(self) -> None:
-        """Interrupts the running statement and closes the connection; another thread calls this."""
+    def interrupt(self) -> None:
+        """Ends the running statement; another thread calls this."""
         if self._session is not None:
             self._session.interrupt()
+
+    def has_client(self, is_cancelled: bool) -> bool:
+        """Returns whether the client is still connected; another thread calls this.
+
+        Args:
+            is_cancelled: the statement should have ended. If the client reads nothing of its rows, the
+                connection is closed, because a packet that was sent in part has no other end.
+        """
+        since = self._channel.sending_since
+        if is_cancelled and since is not None and time.monotonic() - since > _UNREAD_SECONDS_MAX:
+            self.stop()
+        return not is_gone(self._channel.socket)
+
+    def stop(self) -> None:
+        """Interrupts the running statement and closes the connection; another thread calls this."""
+        self.interrupt()
         with contextlib.suppress(OSError):
             self._channel.socket.shutdown(socket.SHUT_RDWR)
 
@@ -260,6 +278,9 @@ class Connection:
     def _ping(self, _data: bytes) -> None:
         self._ok(Result())
 
+    def _kill(self, data: bytes) -> None:
+        self._run(f"KILL {int.from_bytes(data[:4], 'little')}", is_binary=False)
+
     def _statistics(self, _data: bytes) -> None:
         self._channel.write(f"Uptime: 0  Version: {SERVER_VERSION}".encode())
 
@@ -378,6 +399,7 @@ class Connection:
         0x03: _query,
         0x04: _field_list,
         0x09: _statistics,
+        0x0C: _kill,
         0x0E: _ping,
         0x11: _change_user,
         0x16: _prepare,

@@ -28,6 +28,8 @@ _BY_KIND: Final = {
     "no_privilege": (1227, "42000"),
     "not_supported": (1235, "42000"),
     "interrupted": (1317, "70100"),
+    "query_timeout": (3024, "HY000"),
+    "unknown_process": (1094, "HY000"),
 }
 _BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
     (AccessDeniedError, 1227, "42000"),

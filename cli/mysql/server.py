@@ -129,7 +129,7 @@ class MysqlServer:
         )
         with self._lock:
             self._open[number] = connection, thread
-        self._processes.add(number, connection.stop)
+        self._processes.add(number, stop=connection.stop, interrupt=connection.interrupt)
         thread.start()
 
     def _serve(self, connection: Connection, client: socket.socket) -> None:
@@ -143,7 +143,11 @@ class MysqlServer:
 
     def _session(self, user: str, number: int) -> Session:
         load_jobs = StoreLoadJobs(self._store, user)
-        context = ServerContext(self._global_variables, self._processes, load_jobs, connection_id=number)
+        with self._lock:
+            connection, _ = self._open[number]
+        context = ServerContext(
+            self._global_variables, self._processes, load_jobs, number, connection.has_client
+        )
         return Session(self._store, user=user, server=context)
 
     def __enter__(self) -> MysqlServer:

@@ -33,6 +33,7 @@ from seqstore.loaders.http_stream import http_stream, table_of
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store import InvalidInputError, Store, StoreError, UnavailableError
+from seqstore.store.runtime.cancellation import Cancellation, within
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
@@ -55,6 +56,7 @@ class StreamLoadApi:
         self._turns = threading.Semaphore(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
+        self._cancellations: set[Cancellation] = set()
         self._is_stopping = False
 
     async def finish(self, seconds: float) -> None:
@@ -66,6 +68,8 @@ class StreamLoadApi:
         finally:
             for pipe in self._pipes:
                 pipe.fail(_stopping())
+            for cancellation in self._cancellations:
+                cancellation.cancel(_stopping())
             if self._running:
                 await asyncio.wait(set(self._running))
             self._threads.shutdown(wait=False)
@@ -141,8 +145,16 @@ class StreamLoadApi:
         feeder = asyncio.create_task(_feed(request, body)) if isinstance(body, BodyPipe) else None
         if feeder is not None:
             self._pipes.add(body)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, load)
+        cancellation = Cancellation()
+
+        def run() -> StreamLoadReply:
+            with within(cancellation):
+                reply: StreamLoadReply = load()
+            return reply
+
+        running = asyncio.get_running_loop().run_in_executor(self._threads, run)
         self._running.add(running)
+        self._cancellations.add(cancellation)
         try:
             reply: StreamLoadReply = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -151,6 +163,7 @@ class StreamLoadApi:
             raise
         finally:
             self._running.discard(running)
+            self._cancellations.discard(cancellation)
             if feeder is not None:
                 self._pipes.discard(body)
                 feeder.cancel()

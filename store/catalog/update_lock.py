@@ -25,6 +25,7 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 
 CONFIG_NAME: Final = "enable_concurrent_update"
@@ -132,6 +133,7 @@ def _acquire(handle: int, seconds: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise UnavailableError(_BUSY, kind="update_in_progress") from None
+            cancellation.check()
             time.sleep(pause)
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
         else:

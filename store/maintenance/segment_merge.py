@@ -31,6 +31,7 @@ from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes
@@ -118,6 +119,7 @@ def merge(
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
                 raise MergeCancelled
+            cancellation.check()
             merging.merge_part(low, high)
         if merging.merged.outputs:
             stager.sync()

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
 
@@ -88,13 +89,6 @@ class QueryConnection:
             self._connection = connect()
         return self._connection
 
-    def interrupt(self) -> None:
-        """Ends the running query; called from another thread."""
-        connection = self._connection
-        if connection is not None:
-            with suppress(duckdb.ConnectionException):  # the connection is being closed
-                connection.interrupt()
-
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -137,6 +131,8 @@ class Source:
     schema: pa.Schema
     open: Callable[[], pa.RecordBatchReader]
     error: BaseException | None = field(default=None, init=False)
+    # DuckDB reads on threads of its own, which know nothing of the statement.
+    statement: Cancellation | None = field(default_factory=current, init=False)
 
     @property
     def largeint_columns(self) -> frozenset[str]:
@@ -152,12 +148,51 @@ class Source:
 
     def _batches(self, carried: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
-            with self.open() as reader:
-                for batch in reader:
+            with within(self.statement):
+                opened = self.open()
+            with opened as reader:
+                while (batch := self._next(reader)) is not None:
                     yield _carried_batch(batch, carried)
         except BaseException as error:
             self.error = error
             raise
+
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        with within(self.statement):
+            check()
+            return next(reader, None)
+
+
+@dataclass(eq=False)
+class _Work:
+    """A statement of DuckDB, which ends when the statement of the session is cancelled."""
+
+    cursor: duckdb.DuckDBPyConnection
+    sources: dict[str, Source]
+    statement: Cancellation | None = field(default_factory=current)
+
+    def __post_init__(self) -> None:
+        if self.statement is not None:
+            self.statement.add(self._interrupt)
+
+    def _interrupt(self) -> None:
+        with suppress(duckdb.ConnectionException):  # the cursor is being closed
+            self.cursor.interrupt()
+
+    def check(self) -> None:
+        if self.statement is not None:
+            self.statement.check()
+
+    def reason(self, error: BaseException) -> BaseException:
+        """Returns the error to raise for one of DuckDB's."""
+        if self.statement is not None and self.statement.error is not None:
+            return self.statement.error
+        return translated(error, self.sources.values())
+
+    def close(self) -> None:
+        if self.statement is not None:
+            self.statement.remove(self._interrupt)
+        self.cursor.close()
 
 
 def run(
@@ -176,6 +211,7 @@ def run(
         InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
     cursor = connection.cursor()
+    work = _Work(cursor, sources)
     try:
         for name, source in sources.items():
             cursor.register(name, source if _READS_STREAMS_AGAIN else _RepeatedScanner(source))
@@ -184,22 +220,23 @@ def run(
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
     except BaseException as error:
-        cursor.close()
-        raise translated(error, sources.values()) from error
+        work.close()
+        raise work.reason(error) from error
     schema = _answer_schema(reader.schema, wide, has_largeint=has_largeint)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for batch in reader:
+                work.check()
                 yield _answer_batch(batch, schema)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
                 raise
-            raise translated(error, sources.values()) from error
+            raise work.reason(error) from error
         finally:
             reader.close()
 
-    return pa.RecordBatchReader.from_batches(schema, batches()), cursor.close
+    return pa.RecordBatchReader.from_batches(schema, batches()), work.close
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
@@ -207,11 +244,11 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     for source in sources:
         if isinstance(source.error, StoreError):
             return source.error
-    if isinstance(error, StoreError) or not isinstance(
-        error, (duckdb.Error, pa.ArrowException, RuntimeError)
+    text = str(error)
+    if isinstance(error, StoreError) or not (
+        isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or text.startswith("INTERRUPT ")
     ):
         return error
-    text = str(error)
     if "INTERRUPT" in text.upper()[:60]:
         return KeyboardInterrupt()
     if _INTERNAL.search(text[:200]):

@@ -19,6 +19,7 @@ _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(("PAUSE", "RESUME", "STOP"), "LOAD"),
     **dict.fromkeys(("CREATE", "ALTER", "DROP", "OPTIMIZE", "VACUUM", "REORG", "RESTORE"), "ALTER"),
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW CREATE"), "SELECT"),
+    "KILL": "",  # processes of other users are checked when it runs
     "SET PASSWORD": "",  # of other users: checked when it runs
     "SET GLOBAL": "ADMIN",
     "CREATE USER": "ADMIN",

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog.accounts import PRIVILEGES, ROOT
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
@@ -21,6 +22,7 @@ from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.variables import Variables
@@ -88,6 +90,7 @@ class Session:
         self.transaction: Transaction | None = None
         self._clock = clock
         self._connection = QueryConnection()
+        self._running = RunningStatement(self.server.has_client)
 
     def execute(self, text: str) -> Iterator[Result]:
         """Runs the statements of a text one after another, each when its result is requested.
@@ -111,7 +114,8 @@ class Session:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
         if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
             raise refused_in_transaction()
-        result = kind.run(statement, self) or Result()
+        with self._running.within(TimeLimit.of(kind.starts[0].split()[0], self.variables)):
+            result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
@@ -120,7 +124,11 @@ class Session:
     @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
-        with self.query_context() as context, open_query(query, context) as reader:
+        with (
+            self._running.within(TimeLimit.of("SELECT", self.variables)),
+            self.query_context() as context,
+            open_query(query, context) as reader,
+        ):
             yield reader
 
     @contextmanager
@@ -178,8 +186,8 @@ class Session:
         return self.transaction is not None
 
     def interrupt(self) -> None:
-        """Ends the running query; called from another thread."""
-        self._connection.interrupt()
+        """Ends the running statement; called from another thread. No-op between statements."""
+        self._running.cancel(interrupted())
 
     def close(self) -> None:
         """Ends the session and rolls its transaction back (X10); the store stays open."""

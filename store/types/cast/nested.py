@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.runtime.cancellation import interruptible
 from seqstore.store.runtime.format_value import has_python_form
 from seqstore.store.types.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
 from seqstore.store.types.column_types import ColumnType
@@ -119,7 +120,8 @@ def evaluate(source: pa.Array, expression: str) -> pa.Array:
     connection = _connection()
     try:
         connection.register("source", pa.table({"c": source}))
-        found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
+        with interruptible(connection.interrupt):
+            found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
         connection.unregister("source")
     except BaseException:  # an internal error ends DuckDB's database: the next call opens another
         _connections.process = None
