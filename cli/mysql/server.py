@@ -7,9 +7,12 @@ file reads. A blocking `send` is enough back-pressure for a slow reader.
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import socket
 import ssl
 import threading
+import time
 from types import TracebackType
 from typing import Final
 
@@ -21,6 +24,9 @@ from seqstore.store.store import Store
 
 _HANDSHAKE_SECONDS_MAX: Final = 20
 _STOP_SECONDS_MAX: Final = 10
+_RETRY_SECONDS: Final = 0.1
+_CLOSED: Final = (errno.EBADF, errno.EINVAL)  # of a listener that was shut down
+_log: Final = logging.getLogger("seqstore.mysql")
 
 
 class MysqlServer:
@@ -99,9 +105,17 @@ class MysqlServer:
         while listener is not None and self._listener is listener:
             try:
                 client, _ = listener.accept()
-            except OSError:
-                return
-            self._admit(client)
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                _log.warning("no MySQL client can be accepted: %s", error.strerror)
+                time.sleep(_RETRY_SECONDS)  # too many open files, most likely: some will be closed
+                continue
+            try:
+                self._admit(client)
+            except (OSError, RuntimeError) as error:  # it has left already, or there can be no other thread
+                _log.warning("a MySQL client could not be served: %s", error)
+                client.close()
 
     def _admit(self, client: socket.socket) -> None:
         client.settimeout(_HANDSHAKE_SECONDS_MAX)
@@ -130,16 +144,23 @@ class MysqlServer:
         with self._lock:
             self._open[number] = connection, thread
         self._processes.add(number, stop=connection.stop, interrupt=connection.interrupt)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._forget(number)
+            raise
 
     def _serve(self, connection: Connection, client: socket.socket) -> None:
         try:
             with client:
                 connection.serve()
         finally:
-            self._processes.remove(connection.number)
-            with self._lock:
-                self._open.pop(connection.number, None)
+            self._forget(connection.number)
+
+    def _forget(self, number: int) -> None:
+        self._processes.remove(number)
+        with self._lock:
+            self._open.pop(number, None)
 
     def _session(self, user: str, number: int) -> Session:
         load_jobs = StoreLoadJobs(self._store, user)

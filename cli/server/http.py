@@ -19,6 +19,7 @@ import base64
 import binascii
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from seqstore.store import AccessDeniedError, Store, StoreError, UnavailableErro
 logger = logging.getLogger("seqstore.http")
 _IDLE_CONNECTION_SECONDS: Final = 75
 _BACKLOG: Final = 1024
+_ACCEPTED_AT_ONCE: Final = 32
 _LOG_IN_THREADS: Final = 4
 _CLEANUP_SECONDS: Final = 5.0
 
@@ -127,14 +129,13 @@ class HttpService:
             auto_decompress=False,
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
+            connections_max=self._settings.http_connections_max,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_CLEANUP_SECONDS)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._settings.host, self._port, ssl_context=self._tls, backlog=_BACKLOG
-        )
+        family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
         try:
-            await site.start()
+            listener = socket.create_server((self._settings.host, self._port), family=family)
         except OSError as error:
             await self._runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
@@ -142,6 +143,10 @@ class HttpService:
                 f"cannot listen on {self._settings.host}:{self._port}: {reason}; choose another --http-port",
                 kind="port_taken",
             ) from error
+        # asyncio accepts as many clients at once as the backlog says, and logs each that it cannot accept.
+        site = web.SockSite(self._runner, listener, ssl_context=self._tls, backlog=_ACCEPTED_AT_ONCE)
+        await site.start()
+        listener.listen(_BACKLOG)
         self._status.address = self.address
 
     async def stop(self) -> None:

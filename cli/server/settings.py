@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
+_OTHER_FILES = 256  # of the store, of loads and of DuckDB
 _MAY_BE_ZERO = frozenset(["maintenance_seconds"])
 
 
@@ -28,6 +29,7 @@ class ServerSettings:
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
         stop_seconds: time for running loads after a stop signal.
+        http_connections_max: HTTP connections at a time; the oldest idle one makes room for a new one.
         mysql_connections_max: MySQL clients at a time; more are refused.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
@@ -43,6 +45,7 @@ class ServerSettings:
     upload_bytes_max: int = 10 * _GIB
     header_bytes_max: int = _MIB
     stop_seconds: int = 30
+    http_connections_max: int = 1024
     mysql_connections_max: int = 256
     mysql_idle_seconds: int = 28_800
     mysql_tls_required: bool = False
@@ -70,6 +73,16 @@ class ServerSettings:
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )
         return cls(**given)
+
+    def fitting(self, descriptors: int) -> ServerSettings:
+        """Returns the settings with fewer connections if the process may not open so many files."""
+        wanted = self.http_connections_max + self.mysql_connections_max
+        share = min(max(descriptors - _OTHER_FILES, descriptors // 4) / wanted, 1.0)
+        return replace(
+            self,
+            http_connections_max=max(int(self.http_connections_max * share), 1),
+            mysql_connections_max=max(int(self.mysql_connections_max * share), 1),
+        )
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Returns the certificate, None when none is set.

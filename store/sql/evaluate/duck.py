@@ -25,6 +25,7 @@ import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
+from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
 
@@ -109,6 +110,7 @@ def _forget_ended() -> None:
 
 
 def _new_database() -> duckdb.DuckDBPyConnection:
+    require_for_duckdb()
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
     known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
     if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris

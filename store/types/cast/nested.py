@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.runtime.cancellation import interruptible
+from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.format_value import has_python_form
 from seqstore.store.types.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
 from seqstore.store.types.column_types import ColumnType
@@ -135,6 +136,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     cross a fork.
     """
     if getattr(_connections, "process", None) != os.getpid():
+        require_for_duckdb()
         _connections.duckdb = duckdb.connect(":memory:", config=_SETTINGS)
         _connections.process = os.getpid()
     connection: duckdb.DuckDBPyConnection = _connections.duckdb
