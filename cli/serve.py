@@ -98,6 +98,7 @@ def _fitting(settings: ServerSettings) -> ServerSettings:
 
 
 def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
+    from seqstore.cli.login_guard import LoginGuard
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import BackgroundService
@@ -111,6 +112,7 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     # Loads of this process start their own compactions: this serves tables that other processes load.
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
+    guard = LoginGuard()
     services: list[Service] = [
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
         BackgroundService(runner.start, runner.stop),
@@ -118,7 +120,11 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
     # Statements end at once when the server stops, before services that wait for their work.
-    return [*services, HttpService(store, settings, http_port), MysqlService(store, settings, mysql_port)]
+    return [
+        *services,
+        HttpService(store, settings, http_port, guard),
+        MysqlService(store, settings, mysql_port, guard),
+    ]
 
 
 def _need_packages() -> None:

@@ -63,7 +63,8 @@ class Connection:
 
     Args:
         make_session: a new session for a user and a connection number.
-        find_account: as `Accounts.find`.
+        log_in: decides on the login of a user; called with the connection, the name and the check of its
+            password. Returns whether it matches, and raises what else refuses it.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
     """
@@ -74,7 +75,7 @@ class Connection:
         number: int,
         *,
         make_session: Callable[[str, int], Session],
-        find_account: Callable[[str], Account | None],
+        log_in: Callable[[Connection, str, Callable[[Account], bool]], bool],
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
@@ -82,7 +83,8 @@ class Connection:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
         self._make_session = make_session
-        self._find_account = find_account
+        self._log_in = log_in
+        self.address = connection.getpeername()[0]
         self._tls = tls
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
@@ -178,16 +180,14 @@ class Connection:
         if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
             self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
             scramble = self._channel.read()
-        account = self._find_account(client.name)
-        if account is None or not matches_scramble(account, _without_end(scramble), self._nonce):
-            using = "YES" if scramble else "NO"
-            return self._refused(
-                AccessDeniedError(
+        scramble = _without_end(scramble)
+        try:
+            if not self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce)):
+                using = "YES" if scramble else "NO"
+                raise AccessDeniedError(
                     f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
                 )
-            )
-        self._user = client.name
-        try:
+            self._user = client.name
             self._renew(client.database)
         except StoreError as error:
             return self._refused(error)

@@ -25,9 +25,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
+from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure
@@ -74,10 +76,15 @@ class HttpService:
 
     Args:
         port: 0 means a free one.
+        guard: counts failed logins; the MySQL service has the same.
     """
 
-    def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, port: int, guard: LoginGuard | None = None
+    ) -> None:
         self._store = store
+        self._guard = guard if guard is not None else LoginGuard()
+        self._logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._settings = settings
         self._port = port
         self._metrics = Metrics(store)
@@ -189,6 +196,8 @@ class HttpService:
         try:
             user = await self._log_in(request)
         except AccessDeniedError as error:
+            if error.kind == "login_blocked":
+                return failure(f"[TOO_MANY_TASKS]{error.message}", status=429)
             response = failure(f"[NOT_AUTHORIZED]{error.message}", status=401)
             response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
             return response
@@ -198,7 +207,7 @@ class HttpService:
         """Returns the user of a request (LR1).
 
         Raises:
-            AccessDeniedError: no credentials, or wrong ones.
+            AccessDeniedError: no credentials, wrong ones, or too many failures of the address before.
         """
         scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
         try:
@@ -207,10 +216,20 @@ class HttpService:
             name = colon = password = ""
         if scheme.lower() != "basic" or not colon:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
-        try:
-            account = await asyncio.get_running_loop().run_in_executor(
-                self._log_in_threads, self._store.accounts.log_in, name, password
-            )
-        except RuntimeError as error:  # the threads have ended
-            raise UnavailableError("the server is stopping", kind="stopping") from error
+        if self._store.accounts.known(name, password) is not None:
+            return name
+        address = str(request.remote)
+        # One comparison of an address at a time: the next one knows the failures before it.
+        async with self._logging_in.setdefault(address, asyncio.Lock()):
+            self._guard.check(address, name)
+            try:
+                account = await asyncio.get_running_loop().run_in_executor(
+                    self._log_in_threads, self._store.accounts.log_in, name, password
+                )
+            except RuntimeError as error:  # the threads have ended
+                raise UnavailableError("the server is stopping", kind="stopping") from error
+            except AccessDeniedError:
+                self._guard.failed(address, name)
+                raise
+            self._guard.succeeded(address, name)
         return account.name

@@ -25,12 +25,16 @@ class ServerSettings:
             the request.
         tls_certificate_file, tls_key_file: PEM files; both or none.
         concurrent_loads_max: loads that run at a time; the others wait.
+        user_loads_max: loads of one user that run at a time; the others wait.
+        body_bytes_per_second_min: the server ends an upload that is slower, after `body_idle_seconds`.
         body_idle_seconds: the server ends an upload whose client sends nothing for this long.
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
         stop_seconds: time for running loads after a stop signal.
         http_connections_max: HTTP connections at a time; the oldest idle one makes room for a new one.
         mysql_connections_max: MySQL clients at a time; more are refused.
+        mysql_user_connections_max: of one user without ADMIN.
+        mysql_login_seconds: the server disconnects a client that has not logged in by then.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
@@ -41,12 +45,16 @@ class ServerSettings:
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     concurrent_loads_max: int = 64
+    user_loads_max: int = 48
+    body_bytes_per_second_min: int = 1024
     body_idle_seconds: int = 60
     upload_bytes_max: int = 10 * _GIB
     header_bytes_max: int = _MIB
     stop_seconds: int = 30
     http_connections_max: int = 1024
     mysql_connections_max: int = 256
+    mysql_user_connections_max: int = 200
+    mysql_login_seconds: int = 10
     mysql_idle_seconds: int = 28_800
     mysql_tls_required: bool = False
     maintenance_seconds: int = 30

@@ -19,6 +19,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
+from seqstore.cli.mysql.admission import ConnectionLimits
 
 
 def ask(connection: Any, text: str, arguments: Any = None) -> list[tuple[Any, ...]]:
@@ -237,10 +238,11 @@ def test_stopping_the_server_ends_its_threads(store: Store) -> None:
 
 
 def test_more_connections_than_allowed_are_told_so(store: Store) -> None:
-    with MysqlServer(store, connections_max=1) as server:
+    with MysqlServer(store, limits=ConnectionLimits(connections_max=1)) as server:
         options = {"host": "127.0.0.1", "port": server.port, "user": "root"}
+        store.accounts.create("ann")
         with pymysql.connect(**options), pytest.raises(pymysql.MySQLError) as caught:
-            pymysql.connect(**options)
+            pymysql.connect(**options | {"user": "ann"})
         assert caught.value.args[0] == 1040
 
 
