@@ -290,7 +290,9 @@ class Connection:
     def _field_list(self, data: bytes) -> None:
         payload = Payload(data)
         name = payload.zero_ended().decode()
-        schema = self.session.table(TableName(None, name)).schema
+        table = TableName(None, name)
+        self.session.require("SELECT", self.session.full_name(table))
+        schema = self.session.table(table).schema
         for field in schema.arrow:
             self._channel.write(column_definition(field, table=name) + b"\xfb")
         self._eof()

@@ -59,6 +59,10 @@ class Account:
         held = {*self.grants.get(ALL_DATABASES, ()), *self.grants.get(database, ())}
         return privilege in held or "ADMIN" in held
 
+    def sees(self, database: str) -> bool:
+        """Returns whether the user holds any privilege on a database; others do not exist for the user."""
+        return any(self.may(privilege, database) for privilege in PRIVILEGES)
+
     def to_record(self) -> dict[str, Any]:
         """Returns the catalog record; `from_record` reads it."""
         return {key: value for key, value in self.__dict__.items() if key != "name"}

@@ -48,6 +48,11 @@ class UseDatabase:
 
 
 @dataclass(frozen=True)
+class ShowCreateDatabase:
+    name: str
+
+
+@dataclass(frozen=True)
 class CreateTable:
     """CREATE TABLE; `bare` are the columns declared with neither NULL nor NOT NULL."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from seqstore.store.catalog.accounts import PRIVILEGES, ROOT
+from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
@@ -230,7 +230,14 @@ class Session:
         account = self.store.accounts.find(self.user)
         if account is None:
             return []
-        return [name for name in found if any(account.may(privilege, name) for privilege in PRIVILEGES)]
+        return list(filter(account.sees, found))
+
+    def sees_user(self, name: str) -> bool:
+        """Returns whether the session may see the processes and grants of a user: its own, or with ADMIN."""
+        if self.user is None or name == self.user:
+            return True
+        account = self.store.accounts.find(self.user)
+        return account is not None and account.may("ADMIN")
 
     @internal
     def full_name(self, table: st.TableName) -> str:

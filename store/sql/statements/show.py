@@ -131,7 +131,7 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
          p.text if statement.is_full else p.text[:100])
         for p in session.server.processes.all()
-        if _may_see(p.user, session)
+        if session.sees_user(p.user)
     ]  # fmt: skip
     return text_rows(headings, rows)
 
@@ -211,20 +211,12 @@ def _parse_kill(stream: TokenStream) -> Kill:
 def _kill(statement: Kill, session: Session) -> None:
     """Ends a connection or its statement; processes of other users need ADMIN, and are unknown without."""
     process = session.server.processes.find(statement.number)
-    if process is None or not _may_see(process.user, session):
+    if process is None or not session.sees_user(process.user):
         raise NotFoundError(f"Unknown thread id: {statement.number}", kind="unknown_process")
     if statement.is_query:
         process.interrupt()
     else:
         process.stop()
-
-
-def _may_see(user: str, session: Session) -> bool:
-    """Returns whether a session may see the processes of a user."""
-    if session.user is None or user == session.user:
-        return True
-    account = session.store.accounts.find(session.user)
-    return account is not None and account.may("ADMIN")
 
 
 def _both(*words: str) -> tuple[str, ...]:

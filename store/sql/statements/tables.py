@@ -77,12 +77,7 @@ def _show_databases(statement: st.ShowDatabases, session: Session) -> Result:
     return text_rows(["Database"], [(name,) for name in matching(found, statement.like)])
 
 
-@dataclass(frozen=True)
-class ShowCreateDatabase:
-    name: str
-
-
-def _show_create_database(statement: ShowCreateDatabase, session: Session) -> Result:
+def _show_create_database(statement: st.ShowCreateDatabase, session: Session) -> Result:
     _require_database(statement.name, session)
     return text_rows(
         ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
@@ -225,8 +220,8 @@ KINDS: Final = (
     ),
     StatementKind(
         ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
-        ShowCreateDatabase,
-        lambda stream: ShowCreateDatabase(stream.name("a database name")),
+        st.ShowCreateDatabase,
+        lambda stream: st.ShowCreateDatabase(stream.name("a database name")),
         _show_create_database,
     ),
     StatementKind(
