@@ -82,7 +82,7 @@ def parse_create_table(stream: TokenStream) -> Any:
     table = parse_table_name(stream)
     if stream.word() != "(" or stream.word(2) in (",", ")"):
         return _parse_as(stream, table, if_not_exists)
-    declared = stream.enclosed(parse_declaration, " behind a column")
+    declared = _parse_columns(stream)
     options = _parse_options(stream)
     stream.need_end()
     if not options.key:
@@ -90,6 +90,17 @@ def parse_create_table(stream: TokenStream) -> Any:
     schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
     bare = frozenset(column.name for column, nullable in declared if nullable is None)
     return CreateTable(table, schema, if_not_exists, bare)
+
+
+def _parse_columns(stream: TokenStream) -> list[tuple[Column, bool | None]]:
+    """Reads `(column, .. [,])`; Doris takes a comma behind the last column."""
+    stream.need("(")
+    found = [parse_declaration(stream)]
+    while stream.take(",") and stream.word() != ")":
+        found.append(parse_declaration(stream))
+    if not stream.take(")"):
+        stream.fail("',' or ')' behind a column")
+    return found
 
 
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:

@@ -120,7 +120,11 @@ class Session:
     @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
-        with self.query_context() as context, open_query(query, context) as reader:
+        with (
+            self.variables.changed(query.settings),
+            self.query_context() as context,
+            open_query(query, context) as reader,
+        ):
             yield reader
 
     @contextmanager

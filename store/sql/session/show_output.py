@@ -33,7 +33,7 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
             is_sequence = field.name == SEQUENCE_COL
             kind = schema.sequence_type if is_sequence else None
             shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
-            default = "NULL" if is_sequence else "0"
+            default = None if is_sequence else "0"
             rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
     return text_rows(_DESC_HEADINGS, rows)
 
@@ -61,10 +61,10 @@ def _true(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _default(column: Column) -> str:
+def _default(column: Column) -> str | None:
     default = column.default
     if default is None or default.kind == "null":
-        return "NULL"
+        return None
     return default.text if default.kind == "constant" else default.sql
 
 
