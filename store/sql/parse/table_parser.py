@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.partitioning import Partitioning
+from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
 from seqstore.store.sql.parse.query_parser import parse_query
@@ -34,6 +35,7 @@ class TableOptions:
     distribution: str = ""
     partitioning: Partitioning | None = None
     hash_columns: list[str] = field(default_factory=list)
+    cluster_columns: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
 
     def schema(self, columns: list[Column]) -> TableSchema:
@@ -43,10 +45,13 @@ class TableOptions:
             InvalidInputError: the clauses do not fit the columns.
         """
         _check_distribution(columns, self)
+        properties = dict(self.properties)
+        if self.cluster_columns:
+            properties[CLUSTER_BY] = ",".join(self.cluster_columns)
         return TableSchema.create(
             columns,
             self.key,
-            properties=self.properties,
+            properties=properties,
             distribution=self.distribution,
             comment=self.comment,
             partitioning=self.partitioning,
@@ -263,6 +268,8 @@ def _parse_options(stream: TokenStream) -> TableOptions:
             options.comment = stream.string("a comment")
         elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
             options.partitioning = partitioning
+        elif stream.take("CLUSTER", "BY"):
+            options.cluster_columns = stream.names("a column")
         elif stream.take("DISTRIBUTED", "BY"):
             _parse_distribution(stream, options)
         elif stream.take("PROPERTIES"):
@@ -276,7 +283,7 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
     word = stream.word()
     if word in _MODELS and stream.word(1) == "KEY":
         stream.refuse(_MODELS[word])
-    if word in ("ROLLUP", "CLUSTER", "BROKER"):
+    if word in ("ROLLUP", "BROKER"):
         stream.refuse(f"{word} is not supported; leave it out")
     stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
 

@@ -9,6 +9,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
+from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
@@ -20,7 +21,7 @@ _DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
 
 def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     """Describes columns in the form of the Doris documents, hidden ones in that of T5."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str | None, ...]] = []
     for column in schema.columns:
         is_key = column.name in schema.key
         extras = [] if is_key else ["REPLACE"]
@@ -78,10 +79,13 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     if schema.partitioning is not None:
         declared = ",\n".join(partition.sql for partition in schema.partitioning.partitions)
         parts.append(f"{schema.partitioning.sql}\n({declared})")
+    if schema.cluster_columns:
+        parts.append(f"CLUSTER BY ({', '.join(map(quoted, schema.cluster_columns))})")
     if schema.distribution:
         parts.append(f"DISTRIBUTED BY {schema.distribution}")
-    if schema.properties:
-        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in schema.properties.items())
+    properties = {key: value for key, value in schema.properties.items() if key != CLUSTER_BY}
+    if properties:
+        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         parts.append(f"PROPERTIES (\n{pairs}\n)")
     return "\n".join(parts) + ";"
 

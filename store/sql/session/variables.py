@@ -130,14 +130,16 @@ class Variables:
     @contextmanager
     def changed(self, settings: Sequence[tuple[str, str]]) -> Iterator[None]:
         """Sets values for the length of a block, as the hint SET_VAR does for one statement."""
+        if not settings:
+            yield
+            return
         before = dict(self._own)
         try:
             for name, value in settings:
                 self.set(name, value)
             yield
         finally:
-            if settings:
-                self._own = before
+            self._own = before
 
     def flag(self, name: str) -> bool:
         """Returns the value of a boolean variable."""

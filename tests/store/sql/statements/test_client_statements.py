@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, Store
@@ -86,6 +87,42 @@ def test_updates_with_with_order_and_limit(session: Session, rows: Run) -> None:
     assert rows("SELECT a FROM t ORDER BY k") == [(5,), (20,), (0,)]
     with pytest.raises(InvalidInputError, match="without USING also ORDER BY and LIMIT"):
         list(session.execute("DELETE FROM t USING t u WHERE t.k = u.k LIMIT 1"))
+
+
+def test_cluster_by_sorts_the_rows_of_a_segment(store: Store, session: Session, rows: Run) -> None:
+    """Zone maps prune batches by these columns, in loaded segments and in compacted ones."""
+    list(
+        session.execute(
+            "CREATE TABLE c (k INT NOT NULL, a INT, s VARCHAR(9), j JSON) UNIQUE KEY(k) CLUSTER BY (S, a) "
+            "DISTRIBUTED BY HASH(k) BUCKETS 1"
+        )
+    )
+    table = store.table("db.c")
+    for part in range(2):
+        keys = range(part * 500, part * 500 + 1000)
+        table.upsert(
+            pa.table({"k": keys, "a": [k * 7 % 1000 for k in keys], "s": [str(k % 3) for k in keys]})
+        )
+        stored = [(row[1], row[0]) for row in rows("SELECT a, s FROM c") if part == 0]
+        assert stored == sorted(stored)
+    list(session.execute("OPTIMIZE TABLE c"))
+    assert len(rows("SELECT k FROM c")) == 1500
+    stored = [(row[1], row[0]) for row in rows("SELECT a, s FROM c")]
+    assert stored == sorted(stored)
+    assert rows("SELECT a FROM c WHERE k = 1200") == [(400,)]
+    list(session.execute("ALTER TABLE c RENAME COLUMN s TO name"))
+    text = rows("SHOW CREATE TABLE c")[0][1]
+    assert "CLUSTER BY (`name`, `a`)\nDISTRIBUTED BY" in text
+    assert "cluster_by" not in text
+    list(session.execute("CREATE TABLE l LIKE c"))
+    assert rows("SHOW CREATE TABLE l")[0][1] == text.replace("`c`", "`l`")
+    for statement, message in (
+        ("ALTER TABLE c DROP COLUMN a", r"'a' is in CLUSTER BY \(name, a\) and cannot be dropped"),
+        ("CREATE TABLE e (k INT, j JSON) UNIQUE KEY(k) CLUSTER BY (j)", "'j' is JSON; expected a column of"),
+        ("CREATE TABLE e (k INT, j JSON) UNIQUE KEY(k) CLUSTER BY (x)", "unknown column 'x'"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            list(session.execute(statement))
 
 
 def test_clean_label_frees_the_labels_of_ended_loads(store: Store, session: Session) -> None:
