@@ -22,6 +22,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     abandoned_reason,
@@ -329,6 +330,15 @@ class Store:
             return found
         with self._write() as tx:
             return abort_abandoned(tx, read_transaction(tx, found.id) or found)
+
+    def clean_labels(self, database: str, label: str | None = None) -> int:
+        """Removes the label of a database, or all its labels, whose loads have ended; returns how many.
+
+        Raises:
+            NotFoundError: no such database.
+        """
+        with self._write() as tx:
+            return clean_labels(tx, records.require_database(tx, database), label)
 
     def set_config(self, name: str, value: str) -> None:
         """Changes a setting for all processes that use the directory, from their next statement on."""

@@ -45,7 +45,7 @@ class GroupChecker(PartialChecker):
             super()._require_keys(given)
         for name in self.schema.key:
             if name not in given:
-                self._omitted(self.schema.column(name), Batch(given, 0))
+                self._omitted(self.schema.column(name), Batch(dict(given), 0))
 
     def _finished(
         self, batch: Batch, cells: dict[str, pa.Array], masks: dict[str, Mask]

@@ -125,6 +125,7 @@ class Session:
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         with (
+            self.variables.changed(query.settings),
             self._running.within(TimeLimit.of("SELECT", self.variables)),
             self.query_context() as context,
             open_query(query, context) as reader,

@@ -175,8 +175,7 @@ _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION 
 def _parse_list(stream: TokenStream) -> ShowList:
     name = " ".join(token.text.upper() for token in stream.tokens[1 : stream.at])
     like = parse_like(stream)
-    if stream.take_one_of("FROM", "IN", "WHERE"):
-        stream.at = len(stream.tokens)  # a filter on a list of at most one line
+    parse_database(stream)
     return ShowList(_SAME.get(name, name), like)
 
 

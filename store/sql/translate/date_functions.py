@@ -20,7 +20,14 @@ from seqstore.store.sql.translate.calls import (
     call,
     literal_integer,
 )
-from seqstore.store.sql.translate.conversions import add_to_date, as_date, as_moment, truncated_date
+from seqstore.store.sql.translate.conversions import (
+    add_to_date,
+    as_date,
+    as_moment,
+    as_text,
+    truncated_date,
+)
+from seqstore.store.sql.translate.value_types import is_quoted
 
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
@@ -39,6 +46,13 @@ _FORMAT_LETTERS: Final = {
     "l": "%-I", "m": "%m", "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G",
     "y": "%y",
 }  # fmt: skip
+_WEEK: Final = re.compile("%[VvUu]")
+_WEEK_PARTS: Final = {
+    **dict.fromkeys("XxY", r"(\d{4})"),
+    **dict.fromkeys("VvUu", r"(\d{1,2})"),
+    **dict.fromkeys("Wa", "([A-Za-z]+)"),
+    "w": "([0-6])",
+}
 _NAMED_FORMATS: Final = {
     "yyyyMMdd": "%Y%m%d",
     "yyyy-MM-dd": "%Y-%m-%d",
@@ -128,10 +142,40 @@ def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    if is_quoted(arguments[1]) and _WEEK.search(arguments[1].name):
+        return _week_date(name, arguments[0], arguments[1].name)
     wanted = _strftime_format(name, arguments[1])
     parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
     has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
     return parsed if has_time else exp.cast(parsed, "DATE")
+
+
+def _week_date(name: str, text: exp.Expr, wanted: str) -> exp.Expr:
+    """Parses a year, the number of a week and a weekday, such as `%X%V %W`."""
+    pattern, groups = "", ""
+    for letter, plain in re.findall(r"%(.)|([^%]+)", wanted):
+        if letter and letter not in _WEEK_PARTS:
+            raise InvalidInputError(
+                f"function {name!r}: format letter %{letter} is not supported beside a week; expected one of "
+                f"{', '.join(f'%{each}' for each in _WEEK_PARTS)}",
+                kind="bad_argument",
+            )
+        pattern += _WEEK_PARTS[letter] if letter else re.escape(plain)
+        groups += letter
+    parts = {
+        letter: call(
+            "regexp_extract", as_text(text.copy()), exp.Literal.string(f"^{pattern}"), exp.Literal.number(i)
+        )
+        for i, letter in enumerate(groups, 1)
+    }
+    year = next((parts[letter] for letter in "XxY" if letter in parts), None)
+    week = next((letter for letter in "VvUu" if letter in parts), "")
+    day = next((parts[letter] for letter in "Waw" if letter in parts), None)
+    if year is None or day is None:
+        raise InvalidInputError(
+            f"function {name!r}: expected a year, a week and a weekday in {wanted!r}", kind="bad_argument"
+        )
+    return call(f"d_week_date_{'sunday' if week in 'VU' else 'monday'}", year, parts[week], day)
 
 
 def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:

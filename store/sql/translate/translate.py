@@ -21,7 +21,7 @@ from seqstore.store.sql.translate.date_functions import add_interval, constant_t
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
-from seqstore.store.sql.translate.value_types import note, note_types, type_of
+from seqstore.store.sql.translate.value_types import TEXTS, note, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
@@ -251,6 +251,8 @@ def _cast(node: exp.Expr) -> exp.Expr:
     """Translates CAST: NULL for a value of another form; fractions are cut, and VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
+    if name == "CHARACTER_SET":  # CONVERT(x USING utf8mb4): text has one encoding
+        return as_text(node.this)
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]
         to = exp.DataType.build(name)
@@ -299,6 +301,13 @@ def _like(node: exp.Expr) -> exp.Expr:
     if is_plain or isinstance(node.parent, exp.Escape):
         return node
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
+def _time(node: exp.Expr) -> exp.Expr:
+    """Translates TIME(x): the time of day of a moment, as text with the digits that it has."""
+    kind = type_of(node.this)
+    text = as_text(node.this if kind is None or kind in TEXTS else as_moment(node.this))
+    return call("d_time_of_day", text)
 
 
 def _log(node: exp.Expr) -> exp.Expr:
@@ -392,5 +401,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Log: _log,
     exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
+    exp.Time: _time,
     exp.TryCast: _cast,
 }

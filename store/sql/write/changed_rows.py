@@ -203,7 +203,8 @@ def run_delete(
 ) -> Outcome:
     """Runs a DELETE on a table of `schema`, as `row_change.run_change` does."""
     where = tree.args.get("where")
-    if where is None or _is_always_true(where.this, open_query):
+    is_limited = tree.args.get("limit") is not None
+    if not is_limited and (where is None or _is_always_true(where.this, open_query)):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
     sources = tree.args.get("using") or []
     select = _select(tree, key_columns(schema, tree.this.alias_or_name), sources)
@@ -232,7 +233,7 @@ def _select(
         select.append("joins", exp.Join(this=source, kind="CROSS"))
         for join in joins:
             select.append("joins", join)
-    where = tree.args.get("where")
-    if where is not None:
-        select.set("where", where)
+    for clause in ("with_", "where", "order", "limit"):
+        if tree.args.get(clause) is not None:
+            select.set(clause, tree.args[clause])
     return select
