@@ -212,7 +212,16 @@ def _processes(session: SessionView) -> Iterable[Row]:
         if not session.sees_user(process.user):
             continue
         command = "Query" if process.text else "Sleep"
-        yield (process.number, process.user, "", process.database, command, process.seconds, "", process.text)
+        yield (
+            process.number,
+            process.user,
+            "",
+            process.database,
+            command,
+            process.seconds,
+            "",
+            process.shown_text,
+        )
 
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:
