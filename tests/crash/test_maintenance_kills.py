@@ -17,7 +17,7 @@ import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
 from seqstore.store.catalog.catalog import unpack
-from tests.support.dying_child import run_until_dead
+from tests.support.faults.dying_child import run_until_dead
 
 KEYS = 1_500
 FAILPOINTS = [
