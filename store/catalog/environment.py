@@ -73,6 +73,7 @@ _OPEN_WAIT_SECONDS: Final = 0.5  # for the write lock; then a catalog is opened 
 _OF_THE_SYSTEM: Final = (
     lmdb.DiskError,
     lmdb.LockError,
+    lmdb.MapResizedError,
     lmdb.MemoryError,
     lmdb.ReadonlyError,
     lmdb.ReadersFullError,
@@ -174,8 +175,9 @@ class Environment:
             self._open_databases(bytes_max, patience)
             self._check_format()
         except lmdb.Error as error:
+            named = self.named(error)
             self.env.close()
-            raise damaged(path, error) from error
+            raise named from error
         except BaseException:
             self.env.close()
             raise
