@@ -71,7 +71,9 @@ def serve(
     with Store.open(data_dir(ctx), settings=engine) as store:
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
-        asyncio.run(run_services(_services(store, settings, http_port, mysql_port), _say_where))
+        services = _services(store, settings, http_port, mysql_port)
+        seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
+        asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
 def _begin_log() -> None:
