@@ -2,7 +2,7 @@
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
-process holds (catalog.leases).
+process holds (catalog.leases). A process that holds a moment holds the version that was the newest before it.
 
 Vacuum then:
 
@@ -28,7 +28,7 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import close_before, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
-from seqstore.store.catalog.leases import leases_of
+from seqstore.store.catalog.leases import Leases, leases_of
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
@@ -77,9 +77,9 @@ def vacuum(
         dry_run: only report the removals.
     """
     leases = leases_of(table.catalog.data_dir)
-    held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, revision = catalog.head(tx, table.id, table.name)
+        held = _held(tx, leases, table.id, newest)
         before = catalog.oldest_open(tx, table.id)
         seconds = retention_seconds
         if seconds is None:
@@ -96,7 +96,7 @@ def vacuum(
             with table.catalog.write() as tx:
                 close_before(tx, table.id, first_open)
             failpoint.hit("vacuum.closed")
-        _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+        _forget(table, oldest, sorted(doomed), held_now=lambda tx: _held(tx, leases, table.id, newest))
         failpoint.hit("vacuum.forgotten")
         files = _empty_trash(table, leases.held(table.id))
     return VacuumResult(
@@ -113,6 +113,15 @@ def vacuum(
     )
 
 
+def _held(tx: CatalogTransaction, leases: Leases, table: int, newest: int) -> set[int]:
+    """Returns the versions of a table that live processes hold.
+
+    Of a moment that is the version before it: one of the same millisecond may be younger than the moment.
+    """
+    of_moments = {version_at(tx, table, newest, moment - 1) for moment in leases.moments()}
+    return leases.held(table) | (of_moments - {0})  # 0: the table is younger
+
+
 def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
     """Returns segments that no version from `oldest` on has, by catalog key."""
     records = tx.records("segments", catalog.table_key(table))
@@ -124,7 +133,11 @@ def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
 
 
 def _forget(
-    table: VersionedTable, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]
+    table: VersionedTable,
+    oldest: int,
+    doomed: list[bytes],
+    *,
+    held_now: Callable[[CatalogTransaction], set[int]],
 ) -> None:
     """Runs step 1, in transactions of bounded size.
 
@@ -132,7 +145,7 @@ def _forget(
     under the writer lock.
     """
     with table.catalog.write() as tx:
-        oldest = move_oldest(tx, table.id, min([oldest, *held_now()]))
+        oldest = move_oldest(tx, table.id, min([oldest, *held_now(tx)]))
         _forget_bitmaps(tx, table.id, oldest)
 
     def move_to_trash(tx: CatalogTransaction, key: bytes) -> None:

@@ -43,6 +43,7 @@ from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.properties import parse_isolation_level, stricter
@@ -82,6 +83,7 @@ class Transaction:
     Attributes:
         label: as given, or generated.
         operation: the word in the history that names its kind.
+        moment: that it reads.
     """
 
     @internal
@@ -117,12 +119,12 @@ class Transaction:
             self.label = f"{options.label_prefix}{uuid.uuid4()}"
         self._record: TransactionRecord | None = None
         self._database = 0  # whose label it is until another is written, 0 for that of the first table
-        with catalog.read() as tx:
-            if options.database is not None:
+        if options.database is not None:
+            with catalog.read() as tx:
                 self._database = records.require_database(tx, options.database)
-            self._heads = {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}
         if self._database and options.label is not None:
             self._refuse_used_label(self._database)
+        self.moment = StoreSnapshot(catalog, find_table)
 
     @property
     def is_open(self) -> bool:
@@ -153,7 +155,7 @@ class Transaction:
             known = self._tables.get(table.name)
             if known is not None:
                 return known
-            state, lease = table.hold(self._heads.get(table.id))
+            state, lease = self.moment.hold(table)
             by_default = self._settings.enable_concurrent_update
             mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
             level = state.schema.isolation_level
@@ -445,6 +447,7 @@ class Transaction:
         if self._timer is not None:
             self._timer.cancel()
         self._locks.close()
+        self.moment.close()
         for table in self._tables.values():
             table.close()  # the tables refer to this transaction: only the garbage collector frees them
 

@@ -26,6 +26,7 @@ from seqstore.store.publish.write_states import WriteTarget
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import Snapshot, as_table
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
@@ -114,6 +115,7 @@ class OpenTransaction(Protocol):
 
     label: str
     operation: str
+    moment: StoreSnapshot
 
     @property
     def txn_id(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
@@ -12,12 +13,14 @@ import pyarrow as pa
 
 from seqstore.store.catalog.accounts import PRIVILEGES, ROOT
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.evaluate.duck import QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
@@ -25,7 +28,7 @@ from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
-from seqstore.store.sql.translate.relations import Readable, Version
+from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -120,21 +123,24 @@ class Session:
     @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
-        with self.query_context() as context, open_query(query, context) as reader:
+        with self.query_context(trees=[query.tree]) as context, open_query(query, context) as reader:
             yield reader
 
     @contextmanager
     @internal
-    def query_context(self, target: TransactionTable | None = None) -> Iterator[QueryContext]:
+    def query_context(
+        self, target: TransactionTable | None = None, *, trees: Iterable[exp.Expr] = ()
+    ) -> Iterator[QueryContext]:
         """Yields the context of one statement's queries.
 
-        The versions that they open are held until the block ends.
+        All of them read the tables as of one moment, whose versions are held until the block ends.
 
         Args:
             target: the table the statement writes, as its transaction sees it.
+            trees: the queries, where they are a statement outside of a transaction.
         """
         with ExitStack() as held:
-            versions = _StatementVersions(self, held, target)
+            versions = _StatementVersions(self, held, target, self._moment(target, trees, held))
             now, show_hidden = self._clock(), self.variables.flag(names.SHOW_HIDDEN_COLUMNS)
 
             @cache
@@ -144,13 +150,25 @@ class Session:
 
             yield QueryContext(
                 versions.open,
-                lambda node: table_functions.call(node, self._readable_table),
+                lambda node: table_functions.call(node, self._readable_table, versions.newest),
                 self._connection.get,
                 evaluation,
                 self._variable,
                 show_hidden,
                 versions.logged,
             )
+
+    def _moment(
+        self, target: TransactionTable | None, trees: Iterable[exp.Expr], held: ExitStack
+    ) -> StoreSnapshot | None:
+        """Returns the moment that a statement reads, that of its transaction if any; None for one table."""
+        if target is not None:
+            return target.transaction.moment
+        if self.transaction is not None:
+            return self.transaction.moment
+        found = {name for tree in trees for name in mentioned_tables(tree)}
+        names = {str(replace(name, database=name.database or self.database)) for name in found}
+        return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
     @contextmanager
     @internal
@@ -274,11 +292,18 @@ class _StatementVersions:
     `logged` holds tables whose transaction remembers the reads, by `id` of the snapshot.
     """
 
-    def __init__(self, session: Session, held: ExitStack, target: TransactionTable | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        held: ExitStack,
+        target: TransactionTable | None,
+        moment: StoreSnapshot | None,
+    ) -> None:
         self.logged: dict[int, TransactionTable] = {}
         self._session = session
         self._held = held
         self._target = target
+        self._moment = moment
         self._opened: dict[tuple[str, Version], Readable] = {}
 
     def open(self, table: st.TableName, version: Version) -> Readable:
@@ -296,11 +321,18 @@ class _StatementVersions:
             found = self._opened[name, version] = self._snapshot(name, number)
         return found
 
+    def newest(self, table: Table) -> int:
+        """Returns the version of a table that the statement reads."""
+        return self._moment.version(table) if self._moment is not None else table.version
+
     def _snapshot(self, name: str, version: int | None) -> Readable:
         table, transaction = self._target, self._session.transaction
         if table is None or table.name != name:
             if transaction is None:
-                return self._held.enter_context(self._session.store.table(name).snapshot(version))
+                stored = self._session.store.table(name)
+                if self._moment is not None and version is None:
+                    return self._moment.of(stored)
+                return self._held.enter_context(stored.snapshot(version))
             table = transaction.table(name)
         snapshot = table.snapshot(version)
         if version is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import (
@@ -33,6 +35,7 @@ from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
+from seqstore.store.table import Table
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.statement import Work, run_statement
 from seqstore.store.transaction.transaction import Transaction
@@ -149,13 +152,20 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         options = replace(options, partial=False)
     if session.transaction is not None:
         target = session.transaction.table(session.full_name(statement.table))
-        return run_insert(statement, target, session.stream, options)
+        return _run_insert(statement, target, session, options)
     operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
     transaction = session.variables.dml_options(operation, label=statement.label)
     if _reads_target(statement, session):
         return _insert_of_itself(statement, session, options, transaction)
     options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
-    return run_insert(statement, session.table(statement.table), session.stream, options)
+    return _run_insert(statement, session.table(statement.table), session, options)
+
+
+def _run_insert(
+    statement: st.Insert, target: Table | TransactionTable, session: Session, options: InsertOptions
+) -> Result:
+    with session.query_context(trees=_queries(statement)) as context:
+        return run_insert(statement, target, partial(open_query, context=context), options)
 
 
 def _insert_options(session: Session) -> InsertOptions:
@@ -173,17 +183,21 @@ def _insert_options(session: Session) -> InsertOptions:
 
 def _reads_target(statement: st.Insert, session: Session) -> bool:
     """Returns whether a query or a value of the statement names the table it writes."""
-    if statement.rows is None:
-        trees: Iterable[exp.Expr] = [statement.query.tree] if statement.query is not None else []
-    else:
-        trees = (cell for row in statement.rows for cell in row if isinstance(cell, exp.Expr))
     wanted = session.full_name(statement.table).lower()
     return any(
         session.full_name(st.TableName(found.db or None, found.name)).lower() == wanted
-        for tree in trees
+        for tree in _queries(statement)
         for found in tree.find_all(exp.Table)
         if isinstance(found.this, exp.Identifier)
     )
+
+
+def _queries(statement: st.Insert) -> Iterator[exp.Expr]:
+    """Yields the query of a statement, or the expressions among its values."""
+    if statement.rows is not None:
+        yield from (cell for row in statement.rows for cell in row if isinstance(cell, exp.Expr))
+    elif statement.query is not None:
+        yield statement.query.tree
 
 
 def _insert_of_itself(
