@@ -107,7 +107,9 @@ class BrokerLoad:
         for table, each in zip(tables, self.spec.descriptions, strict=True):
             if self.spec.options(each).is_flexible:
                 check_flexible(table.schema)
-        transaction = self.store.transaction(label=self.spec.label, operation="BROKER LOAD")
+        transaction = self.store.transaction(
+            label=self.spec.label, operation="BROKER LOAD", reads_own_writes=False
+        )
         transaction.table(tables[0].name)
         return transaction
 

@@ -6,7 +6,7 @@ read costs no commit and never waits for a writer. Vacuum, which reads the files
 processes that have ended.
 
 A slot of table 0 has a moment instead of a version, in milliseconds of Unix time. It holds, of every table,
-the version that was the newest just before the moment, and all later ones.
+the version that was the newest at the moment, and all later ones.
 
 A reader and a vacuum cannot miss each other:
 

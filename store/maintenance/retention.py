@@ -2,7 +2,8 @@
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
-process holds (catalog.leases). A process that holds a moment holds the version that was the newest before it.
+process holds (catalog.leases). A process that holds a moment holds the version that was the newest ten
+minutes before it.
 
 Vacuum then:
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 _BATCH: Final = 2_000  # records per transaction
+_COMMIT_MS: Final = 600_000  # no commit takes longer
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,10 @@ def vacuum(
 def _held(tx: CatalogTransaction, leases: Leases, table: int, newest: int) -> set[int]:
     """Returns the versions of a table that live processes hold.
 
-    Of a moment that is the version before it: one of the same millisecond may be younger than the moment.
+    A version has the time at which its commit began, and the commit may have ended after a moment that is later
+    than that time. So a moment holds the version that was the newest some time before it.
     """
-    of_moments = {version_at(tx, table, newest, moment - 1) for moment in leases.moments()}
+    of_moments = {version_at(tx, table, newest, moment - _COMMIT_MS) for moment in leases.moments()}
     return leases.held(table) | (of_moments - {0})  # 0: the table is younger
 
 

@@ -7,7 +7,7 @@
         tx.table("shop.days").upsert(rows)
 
 1. It begins with a snapshot: the newest version of every table at one moment. All its reads see that,
-   whatever it or others write meanwhile (X7: no statement sees the writes of earlier ones).
+   whatever others write meanwhile, and on it the transaction's own writes, where they win (X7).
 2. Its reads are logged, its writes are staged. A statement that fails undoes only itself (X11).
 3. `commit` checks the reads of every table against the commits of others since, then publishes one version on
    each table it wrote, at one commit point. Leaving the block commits; leaving it by an exception rolls back.
@@ -84,6 +84,7 @@ class Transaction:
         label: as given, or generated.
         operation: the word in the history that names its kind.
         moment: that it reads.
+        reads_own_writes: whether a statement sees the writes of earlier ones.
     """
 
     @internal
@@ -100,6 +101,7 @@ class Transaction:
         self._find_table = find_table
         self._options = options
         self.operation = options.operation
+        self.reads_own_writes = options.reads_own_writes
         self._isolation = parse_isolation_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
         self._modes: dict[int, ConcurrencyMode] = {}  # of the tables
@@ -215,7 +217,32 @@ class Transaction:
         """
         table_id = table.base.id
         self._updated.add(table_id)
-        if self._modes[table_id] != ConcurrencyMode.SERIAL or table_id in self._locked:
+        if self._modes[table_id] == ConcurrencyMode.SERIAL:
+            self._take_lock(table_id, seconds)
+
+    def lock_before_reading(self, name: str, seconds: float | None = None) -> None:
+        """Takes the update lock of a table before the snapshot, if updates are serial; no-op once the
+        transaction has opened a table.
+
+        Raises:
+            NotFoundError: no such table.
+            UnavailableError: it is not free in time.
+            ClosedError: the transaction's time was up before.
+        """
+        with self._guard:
+            self._check_open()
+            if self._tables:
+                return
+            table = self._find_table(name)
+        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
+        if mode == ConcurrencyMode.SERIAL:
+            self._take_lock(table.id, seconds)
+        with self._guard:
+            before, self.moment = self.moment, StoreSnapshot(self._catalog, self._find_table)
+            before.close()
+
+    def _take_lock(self, table_id: int, seconds: float | None) -> None:
+        if table_id in self._locked:
             return
         seconds = self._settings.update_lock_seconds if seconds is None else seconds
         with ExitStack() as taken:

@@ -147,6 +147,7 @@ class Server:
                 port=self.port,
                 user="root",
                 database=database,
+                autocommit=True,
                 cursorclass=pymysql.cursors.DictCursor,
             ) as connection,
             connection.cursor() as cursor,

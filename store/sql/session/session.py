@@ -25,6 +25,7 @@ from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.server_context import ServerContext
+from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
@@ -37,18 +38,19 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 Clock = Callable[[], datetime]
 _utc_now: Final = partial(datetime.now, UTC)
-# First words of the statements that may stand between BEGIN and COMMIT (X12), with those that change nothing.
+# First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
                           "KILL")  # fmt: skip
-
-
-def refused_in_transaction() -> InvalidInputError:
-    """Builds the error for a statement that may not stand in a transaction (X12)."""
-    return InvalidInputError(
-        "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
-        kind="in_transaction",
-    )
+_CHANGES: Final = (
+    "CREATE",
+    "DROP",
+    "ALTER",
+    "TRUNCATE",
+    "INSERT",
+    "RESTORE",
+    "LOAD",
+)  # of those that may not
 
 
 class Session:
@@ -64,7 +66,7 @@ class Session:
         database: the current one, None before USE.
         variables: of this session; `user_variables` are those with `@`.
         warnings: of the statement before.
-        transaction: between BEGIN and COMMIT, else None.
+        transactions: begins and ends the session's transactions.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Session:
         self.variables = Variables(self.server.global_variables)
         self.user_variables: dict[str, str | None] = {}
         self.warnings: tuple[str, ...] = ()
-        self.transaction: Transaction | None = None
+        self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
         self._connection = QueryConnection()
 
@@ -112,17 +114,34 @@ class Session:
             )
         if self.user is not None:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
-        if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
-            raise refused_in_transaction()
+        self._enter(statement, kind.starts[0].partition(" ")[0])
         result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
 
+    def _enter(self, statement: object, first_word: str) -> None:
+        """Begins or commits the session's transaction, as a statement requires."""
+        transactions = self.transactions
+        if first_word not in _IN_TRANSACTION or (isinstance(statement, st.Insert) and statement.is_overwrite):
+            transactions.end_for()
+            if first_word in _CHANGES:
+                transactions.check_writable()
+        elif isinstance(statement, (st.Insert, st.DmlStatement)):
+            transactions.check_writable()
+            transactions.begin_implicitly()
+        elif isinstance(statement, st.Query) and not transactions.autocommit and self._reads(statement):
+            transactions.begin_implicitly()
+
+    def _reads(self, query: st.Query) -> bool:
+        """Returns whether a query names a stored table."""
+        return not all(self.is_system(table) for table in mentioned_tables(query.tree))
+
     @contextmanager
     @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
+        self._enter(query, "SELECT")
         with self.query_context(trees=[query.tree]) as context, open_query(query, context) as reader:
             yield reader
 
@@ -192,8 +211,13 @@ class Session:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a BEGIN has had neither COMMIT nor ROLLBACK yet."""
-        return self.transaction is not None
+        """Whether a transaction is open."""
+        return self.transactions.current is not None
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The open transaction, None outside of one."""
+        return self.transactions.current
 
     def interrupt(self) -> None:
         """Ends the running query; called from another thread."""
@@ -201,9 +225,7 @@ class Session:
 
     def close(self) -> None:
         """Ends the session and rolls its transaction back (X10); the store stays open."""
-        if self.transaction is not None:
-            self.transaction.rollback("the session was closed")
-            self.transaction = None
+        self.transactions.rollback("the session was closed")
         self._connection.close()
 
     def __enter__(self) -> Session:

@@ -30,7 +30,7 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
-from seqstore.store.sql.session.session import Session, refused_in_transaction
+from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
@@ -145,8 +145,6 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
 def _insert(statement: st.Insert, session: Session) -> Result:
     if statement.merges:
         return _insert_merge(statement, session)
-    if statement.is_overwrite and session.transaction is not None:
-        raise refused_in_transaction()
     options = _insert_options(session)
     if statement.is_replace:
         options = replace(options, partial=False)
@@ -155,6 +153,7 @@ def _insert(statement: st.Insert, session: Session) -> Result:
         return _run_insert(statement, target, session, options)
     operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
     transaction = session.variables.dml_options(operation, label=statement.label)
+    transaction = replace(transaction, isolation=session.transactions.isolation())
     if _reads_target(statement, session):
         return _insert_of_itself(statement, session, options, transaction)
     options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
@@ -257,6 +256,7 @@ def _run_change(
         return _change_within(session.transaction, table, change, session)
     prefix = f"{operation.lower()}_"
     options = session.variables.dml_options(operation, label=label, label_prefix=prefix)
+    options = replace(options, isolation=session.transactions.isolation())
     done = run_statement(session.table(table), change, options)
     info = write_info(done.label, done.status, done.txn_id)
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
@@ -264,13 +264,16 @@ def _run_change(
 
 def _change_within(transaction: Transaction, table: st.TableName, change: Work, session: Session) -> Result:
     """Runs a statement of the session's transaction, which is invisible before COMMIT (X9)."""
-    opened = transaction.table(session.full_name(table))
+    name = session.full_name(table)
+    session.transactions.lock_first(name, session.variables.lock_seconds)
+    opened = transaction.table(name)
     opened.begin_write()
     info = write_info(transaction.label, "PREPARE")
     if opened.app is not None and opened.is_skipped:
         return Result(info=info, warnings=(opened.app.skipped,))
-    transaction.lock(opened, session.variables.lock_seconds)
-    matched, _ = change(opened)
+    session.transactions.lock(opened, session.variables.lock_seconds)
+    with opened.undoing():
+        matched, _ = change(opened)
     warnings, opened.warnings = tuple(opened.warnings), []
     return Result(affected_rows=matched, info=info, warnings=warnings)
 
