@@ -118,11 +118,11 @@ def vacuum(
 def _held(tx: CatalogTransaction, leases: Leases, table: int, newest: int) -> set[int]:
     """Returns the versions of a table that live processes hold.
 
-    A version has the time at which its commit began, and the commit may have ended after a moment that is later
-    than that time. So a moment holds the version that was the newest some time before it.
+    A version has the time at which its commit began, and the commit may have ended after a moment that is
+    later than that time. So a moment holds the version that was the newest some time before it.
     """
     of_moments = {version_at(tx, table, newest, moment - _COMMIT_MS) for moment in leases.moments()}
-    return leases.held(table) | (of_moments - {0})  # 0: the table is younger
+    return leases.held(table) | {max(version, 1) for version in of_moments}
 
 
 def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
