@@ -1,4 +1,4 @@
-"""The writes of a transaction on one table, laid on the state that it reads: what its next statement sees.
+"""The writes of a transaction on one table, laid on the state that it reads, for its next statement.
 
 Statement after statement, as publishing would do it on that state:
 

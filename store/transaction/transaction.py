@@ -35,10 +35,17 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.lock_queue import LockOwner
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation
-from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
+from seqstore.store.errors import (
+    ClosedError,
+    CommitUnknownError,
+    ConflictError,
+    InvalidInputError,
+    StoreError,
+)
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
@@ -119,6 +126,7 @@ class Transaction:
             self.label = transactions.check_label(options.label)
         else:
             self.label = f"{options.label_prefix}{uuid.uuid4()}"
+        self._owner = LockOwner(self.label)
         self._record: TransactionRecord | None = None
         self._database = 0  # whose label it is until another is written, 0 for that of the first table
         if options.database is not None:
@@ -213,12 +221,13 @@ class Transaction:
 
         Raises:
             UnavailableError: it is not free in time.
+            ConflictError: a deadlock, and this transaction is the youngest in it; it was rolled back.
             ClosedError: the transaction's time was up before.
         """
         table_id = table.base.id
         self._updated.add(table_id)
         if self._modes[table_id] == ConcurrencyMode.SERIAL:
-            self._take_lock(table_id, seconds)
+            self._take_lock(table.base, seconds)
 
     def lock_before_reading(self, name: str, seconds: float | None = None) -> None:
         """Takes the update lock of a table before the snapshot, if updates are serial; no-op once the
@@ -236,22 +245,27 @@ class Transaction:
             table = self._find_table(name)
         mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
         if mode == ConcurrencyMode.SERIAL:
-            self._take_lock(table.id, seconds)
+            self._take_lock(table, seconds)
         with self._guard:
             before, self.moment = self.moment, StoreSnapshot(self._catalog, self._find_table)
             before.close()
 
-    def _take_lock(self, table_id: int, seconds: float | None) -> None:
-        if table_id in self._locked:
+    def _take_lock(self, table: LoadableTable, seconds: float | None) -> None:
+        if table.id in self._locked:
             return
         seconds = self._settings.update_lock_seconds if seconds is None else seconds
-        with ExitStack() as taken:
-            # Without the guard: the time may be over before the lock is free.
-            taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
-            with self._guard:
-                self._check_open()
-                self._locks.enter_context(taken.pop_all())
-                self._locked.add(table_id)
+        directory = lock_directory(self._catalog)
+        try:
+            with ExitStack() as taken:
+                # Without the guard: the time may be over before the lock is free.
+                taken.enter_context(update_lock(directory, table.id, seconds, self._owner, table.name))
+                with self._guard:
+                    self._check_open()
+                    self._locks.enter_context(taken.pop_all())
+                    self._locked.add(table.id)
+        except ConflictError as deadlock:
+            self.rollback(str(deadlock))  # the other one can go on
+            raise
 
     def commit(self, also: Also | None = None) -> TransactionResult:
         """Publishes everything.

@@ -144,3 +144,29 @@ def test_counters_of_clients_without_autocommit_lose_nothing_and_meet_no_conflic
     for thread in threads:
         thread.join()
     assert query(clients[0], "SELECT d FROM t WHERE k = 1") == ((20.0,),)
+
+
+def test_a_deadlock_is_found_at_once_and_the_younger_one_gets_1213(connect: Any, store: Store) -> None:
+    """Both waited for 300 seconds."""
+    older, younger = connect(), connect()
+    query(older, "CREATE TABLE u (k INT NOT NULL, d INT) UNIQUE KEY(k)")
+    query(older, "INSERT INTO u VALUES (1, 1)")
+    older.commit()
+    query(older, "UPDATE t SET d = 1 WHERE k = 1")
+    query(younger, "UPDATE u SET d = 2 WHERE k = 1")
+    done = threading.Thread(target=query, args=[older, "UPDATE u SET d = 1 WHERE k = 1"])
+    done.start()
+    with pytest.raises(pymysql.err.OperationalError) as caught:
+        query(younger, "UPDATE t SET d = 2 WHERE k = 1")
+    done.join()
+    number, message = caught.value.args
+    assert number == 1213
+    assert message.startswith("Deadlock found when trying to get lock; try restarting transaction: ")
+    assert "waits for the update lock of db.t" in message
+    assert "waits for the update lock of db.u" in message
+    assert status(younger) == (False, False), "it was rolled back"
+    query(younger, "INSERT INTO u VALUES (2, 2)")
+    younger.commit()
+    older.commit()
+    assert query(older, "SELECT * FROM u ORDER BY k") == ((1, 1), (2, 2))
+    assert query(older, "SELECT d FROM t WHERE k = 1") == ((1.0,),)
