@@ -19,11 +19,14 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 # Clients of Doris that the tests run. Both are a module pydoris, and both name a MySQL driver that has to be
 # compiled; so each gets a folder, without what it depends on.
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
+# Half as many processes again as there are cores: tests wait for brokers, for servers and for intervals, too.
+WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 3 // 2, 8))')
+PYTEST = $(BIN)/pytest --numprocesses=$(WORKERS)
 LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-lowest lint format docs bench torture clean python java mariadb
+.PHONY: help setup demo test test-all test-lowest lint format docs bench torture mutants clean python java mariadb
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,14 +37,18 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint mariadb ## lint, format, types and all tests
+test: lint mariadb ## lint, format, types and every kind of test in its short form (8 minutes on two cores)
 	@echo '== pytest'
-	@$(BIN)/pytest --numprocesses=logical --maxprocesses=8
+	@$(PYTEST)
+
+test-all: lint mariadb ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
+	@echo '== pytest, full weight'
+	@SEQSTORE_TESTS=all $(PYTEST)
 
 # Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
 test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows
 	@echo '== pytest, lowest versions'
-	@$(LOWEST)/bin/pytest -W default::DeprecationWarning
+	@SEQSTORE_TESTS=all $(LOWEST)/bin/pytest -W default::DeprecationWarning
 
 lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'
@@ -66,9 +73,12 @@ bench: setup ## measure the named workloads on this machine (minutes, gigabytes 
 torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
 
+mutants: setup ## one-line faults of MODULES, and the tests that notice them (hours; goes on where it stopped)
+	@$(BIN)/python -m tests.support.faults.mutants $(MODULES)
+
 clean: ## remove .venv, caches and what demo and bench left
 	@rm -rf $(VENV) $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
-	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .mutants
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml Makefile | python

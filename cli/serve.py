@@ -52,9 +52,10 @@ def serve(
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings, Store
+    from seqstore.store.sql.evaluate import duck
 
     keep_little_freed_memory()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    _begin_log()
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {
         "host": host,
@@ -63,12 +64,41 @@ def serve(
         "tls_key_file": str(tls_key) if tls_key else None,
     }
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    settings = _fitting(settings)
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
+        duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
         asyncio.run(run_services(_services(store, settings, http_port, mysql_port), _say_where))
 
 
+def _begin_log() -> None:
+    from seqstore.cli.server.log_throttle import LogThrottle
+
+    handler = logging.StreamHandler()
+    handler.addFilter(LogThrottle())
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING, handlers=[handler]
+    )
+
+
+def _fitting(settings: ServerSettings) -> ServerSettings:
+    """Raises the limit of open files; returns the settings with as many connections as it allows."""
+    from seqstore.store.runtime.descriptors import raise_limit
+
+    limit = raise_limit()
+    fitting = settings.fitting(limit)
+    if fitting != settings:
+        logging.getLogger("seqstore.serve").warning(
+            "the process may open %d files: at most %d HTTP and %d MySQL connections; raise it by ulimit -n",
+            limit,
+            fitting.http_connections_max,
+            fitting.mysql_connections_max,
+        )
+    return fitting
+
+
 def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
+    from seqstore.cli.login_guard import LoginGuard
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import BackgroundService
@@ -82,15 +112,19 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     # Loads of this process start their own compactions: this serves tables that other processes load.
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
+    guard = LoginGuard()
     services: list[Service] = [
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
-        HttpService(store, settings, http_port),
-        MysqlService(store, settings, mysql_port),
         BackgroundService(runner.start, runner.stop),
     ]
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
-    return services
+    # Statements end at once when the server stops, before services that wait for their work.
+    return [
+        *services,
+        HttpService(store, settings, http_port, guard),
+        MysqlService(store, settings, mysql_port, guard),
+    ]
 
 
 def _need_packages() -> None:

@@ -1,15 +1,16 @@
 """Expressions of load headers, evaluated by DuckDB over the rows of a batch.
 
 The parser of the SQL front reads the text, which is then checked, translated to Doris's meaning and rendered.
-Nothing of it reaches DuckDB as it was written. Fields of CSV and JSON are text, and Doris computes with text
-that looks like numbers. So a text in the place of a number is converted, to NULL when it is none. An
-expression that fails for a row is NULL for that row.
+Nothing of it reaches DuckDB as it was written. Fields of CSV and JSON are text, and are converted where an
+operator or function takes a number or a time (sql.translate.implicit). An expression that fails for a row is
+NULL for that row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 import pyarrow as pa
@@ -19,88 +20,11 @@ from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
+from seqstore.store.sql.translate.conversions import TEXT_NUMBER, as_text
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
+from seqstore.store.sql.translate.value_types import TEXTS, column_value_type, is_time, note, type_of
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
-_NUMBER, _TEXT, _TIME, _STRING = "number", "text", "time", "string"  # a string is a literal, of either kind
-_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow)
-_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
-_OF_NUMBERS: Final = (exp.Abs, exp.Ceil, exp.Exp, exp.Floor, exp.Ln, exp.Neg, exp.Round, exp.Sign, exp.Sqrt)
-_OF_NUMBERS_BY_NAME: Final = frozenset(
-    ["from_unixtime", "log", "mod", "truncate", "dround", "dpow", "fmod", "pmod"]
-)
-_TEXTS: Final = (
-    exp.Concat,
-    exp.ConcatWs,
-    exp.Left,
-    exp.Lower,
-    exp.MD5,
-    exp.Pad,
-    exp.RegexpReplace,
-    exp.Repeat,
-    exp.Replace,
-    exp.Right,
-    exp.SHA,
-    exp.Substring,
-    exp.Trim,
-    exp.Upper,
-)
-_TEXTS_BY_NAME: Final = frozenset(
-    [
-        "concat_ws",
-        "date_format",
-        "from_unixtime",
-        "get_json_string",
-        "hex",
-        "json_unquote",
-        "lcase",
-        "left",
-        "regexp_extract",
-        "regexp_replace",
-        "right",
-        "space",
-        "split_part",
-        "strleft",
-        "strright",
-        "substring_index",
-        "ucase",
-        "unhex",
-    ]
-)
-_NUMBERS_BY_NAME: Final = frozenset(
-    [
-        "char_length",
-        "character_length",
-        "datediff",
-        "day",
-        "dayofmonth",
-        "dayofweek",
-        "dayofyear",
-        "find_in_set",
-        "get_json_bigint",
-        "get_json_double",
-        "get_json_int",
-        "hour",
-        "instr",
-        "length",
-        "locate",
-        "microsecond",
-        "minute",
-        "mod",
-        "month",
-        "pmod",
-        "quarter",
-        "second",
-        "timestampdiff",
-        "to_days",
-        "truncate",
-        "unix_timestamp",
-        "week",
-        "weekday",
-        "weekofyear",
-        "year",
-    ]
-)
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 
 
@@ -152,7 +76,7 @@ def parse(text: str, header: str) -> exp.Expr:
 
 
 def bind(tree: exp.Expr, resolve: Resolve, header: str) -> exp.Expr:
-    """Returns the tree with resolved names, and with texts converted in the places of numbers and times.
+    """Returns the tree with resolved names, and with the types of the fields that they stand for.
 
     Raises:
         InvalidInputError: a name that is not known, or something that is no expression over one row.
@@ -174,16 +98,13 @@ def bind(tree: exp.Expr, resolve: Resolve, header: str) -> exp.Expr:
             )
         found = resolve(column.name)
         column.replace(_reference(found) if isinstance(found, Field) else found.copy())
-    for node in reversed(list(root.walk(bfs=True))):
-        _convert(node)
     return root
 
 
 def _reference(field: Field) -> exp.Expr:
     reference = exp.column(field.column, quoted=True)
-    reference.meta["kind"] = _kind_of_type(field.type) if field.type else _TEXT
-    reference.meta["number"] = _number_type(field.meaning)
-    return reference
+    reference.meta[TEXT_NUMBER] = _number_type(field.meaning)
+    return note(reference, column_value_type(field.type) if field.type else "STRING")
 
 
 class Evaluator:
@@ -192,15 +113,23 @@ class Evaluator:
     Args:
         around: the moment of the load, in its time zone.
         expressions: bound ones.
+        targets: the types of the columns that store their values, None for a condition.
     """
 
-    def __init__(self, around: EvaluationContext, expressions: Sequence[exp.Expr]) -> None:
+    def __init__(
+        self,
+        around: EvaluationContext,
+        expressions: Sequence[exp.Expr],
+        targets: Sequence[ColumnType | None] = (),
+    ) -> None:
         select = exp.select(
             *(exp.alias_(tree.copy(), f"e{i}", quoted=True) for i, tree in enumerate(expressions))
         )
         check(select)
         translate(select, around, _no_variables)
-        for item in select.expressions:
+        for item, target in zip_longest(select.expressions, targets):
+            if target is not None and target.name in TEXTS and is_time(type_of(item.this)):
+                item.set("this", as_text(item.this))
             if item.find(*_VOLATILE) is None:
                 item.set("this", exp.Anonymous(this="try", expressions=[item.this]))
         self._select = select
@@ -261,15 +190,6 @@ def _no_variables(name: str, _scope: str) -> str | None:
     raise InvalidInputError(f"variable {name!r} cannot be used in a load", kind="bad_header")
 
 
-# ---------------------------------------------------------------------------------------------- conversions
-
-
-def _kind_of_type(column_type: ColumnType) -> str:
-    if column_type.name in (*INTEGER_RANGES, "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"):
-        return _NUMBER
-    return _TIME if column_type.name in ("DATE", "DATETIME") else _TEXT
-
-
 def _number_type(meaning: ColumnType | None) -> str:
     """Returns the type that a text is computed with: that of the table's column where there is one."""
     if meaning is None:
@@ -279,110 +199,3 @@ def _number_type(meaning: ColumnType | None) -> str:
     if meaning.name == "DECIMAL" and meaning.params[0] <= 38:
         return f"DECIMAL({meaning.params[0]},{meaning.params[1]})"
     return "DOUBLE"
-
-
-def _kind(node: exp.Expr | None) -> str | None:
-    """Returns the kind of an expression's result, None when it is unknown."""
-    if node is None:
-        return None
-    if "kind" in node.meta:
-        return str(node.meta["kind"])
-    if isinstance(node, exp.Literal):
-        return _STRING if node.is_string else _NUMBER
-    if isinstance(node, exp.Paren):
-        return _kind(node.this)
-    if isinstance(node, _ARITHMETIC):
-        has_interval = isinstance(node.this, exp.Interval) or isinstance(node.expression, exp.Interval)
-        return _TIME if has_interval else _NUMBER
-    if isinstance(node, (*_OF_NUMBERS, exp.Length)):
-        return _NUMBER
-    if isinstance(node, exp.Cast):
-        return _kind_of_cast(node)
-    if isinstance(node, _TEXTS):
-        return _TEXT
-    if isinstance(node, exp.Anonymous):
-        name = str(node.this).lower()
-        return _NUMBER if name in _NUMBERS_BY_NAME else _TEXT if name in _TEXTS_BY_NAME else None
-    return _kind_of_branches(node)
-
-
-def _kind_of_cast(node: exp.Cast) -> str | None:
-    to = node.args["to"]
-    if to.this in (*exp.DataType.NUMERIC_TYPES, exp.DataType.Type.BOOLEAN):
-        return _NUMBER
-    if to.this in exp.DataType.TEXT_TYPES:
-        return _TEXT
-    return _TIME if to.this in exp.DataType.TEMPORAL_TYPES else None
-
-
-def _kind_of_branches(node: exp.Expr) -> str | None:
-    kinds = {_kind(branch) for branch in _branches(node)}
-    return next((kind for kind in (_TEXT, _STRING, _TIME, _NUMBER) if kind in kinds), None)
-
-
-def _branches(node: exp.Expr) -> list[exp.Expr]:
-    """Returns the expressions of which one is the value."""
-    branches: list[exp.Expr | None] = []
-    if isinstance(node, exp.Coalesce):
-        branches = [node.this, *node.expressions]
-    elif isinstance(node, exp.If):
-        branches = [node.args.get("true"), node.args.get("false")]
-    elif isinstance(node, exp.Case):
-        branches = [*(branch.args.get("true") for branch in node.args["ifs"]), node.args.get("default")]
-    return [branch for branch in branches if branch is not None]
-
-
-def _convert(node: exp.Expr) -> None:
-    if isinstance(node, _ARITHMETIC):
-        if not isinstance(node.this, exp.Interval) and not isinstance(node.expression, exp.Interval):
-            _to_number(node.this)
-            _to_number(node.expression)
-    elif isinstance(node, _OF_NUMBERS):
-        _to_number(node.this)
-    elif isinstance(node, _COMPARISONS):
-        _to_common([node.this, node.expression])
-    elif isinstance(node, exp.Between):
-        _to_common([node.this, node.args["low"], node.args["high"]])
-    elif isinstance(node, exp.Nullif):
-        _to_common([node.this, node.expression])
-    elif isinstance(node, exp.In):
-        _to_common([node.this, *node.expressions])
-    elif isinstance(node, exp.Case) and node.this is not None:
-        _to_common([node.this, *(branch.this for branch in node.args["ifs"])])
-        _to_one_type(node)
-    elif isinstance(node, (exp.Coalesce, exp.If, exp.Case)):
-        _to_one_type(node)
-    elif isinstance(node, exp.Anonymous) and str(node.this).lower() in _OF_NUMBERS_BY_NAME:
-        _to_number(node.expressions[0] if node.expressions else None)
-
-
-def _to_number(node: exp.Expr | None) -> None:
-    if node is not None and _kind(node) in (_TEXT, _STRING):
-        _cast(node, str(node.meta.get("number", "DOUBLE")))
-
-
-def _to_common(nodes: list[exp.Expr]) -> None:
-    """Casts compared values to one kind: numbers, or times, when any of them is."""
-    kinds = {_kind(node) for node in nodes}
-    if _NUMBER in kinds:
-        for node in nodes:
-            _to_number(node)
-    elif _TIME in kinds:
-        for node in nodes:
-            if _kind(node) in (_TEXT, _STRING):
-                _cast(node, "TIMESTAMP")
-
-
-def _to_one_type(node: exp.Expr) -> None:
-    """Branches of which one is text are all text."""
-    branches = _branches(node)
-    if _TEXT in {_kind(branch) for branch in branches}:
-        for branch in branches:
-            if _kind(branch) in (_NUMBER, _TIME):
-                _cast(branch, "TEXT")
-
-
-def _cast(node: exp.Expr, to: str) -> None:
-    converted = exp.TryCast(this=node.copy(), to=exp.DataType.build(to))
-    converted.meta["kind"] = {"TIMESTAMP": _TIME, "TEXT": _TEXT}.get(to, _NUMBER)
-    node.replace(converted)

@@ -107,6 +107,7 @@ class JsonOptions:
         paths: one JSON path for each field, empty when keys match by name.
         root: path of the part of each document that holds the rows, or empty (J6).
         strip_outer_array, by_line: J1, J2.
+        delimiter: between the documents of a body read by line.
         num_as_string: J9.
         fuzzy_parse: read and accepted; the answer is the same, for keys are always looked up by name (J10).
     """
@@ -115,6 +116,7 @@ class JsonOptions:
     root: str = ""
     strip_outer_array: bool = False
     by_line: bool = True
+    delimiter: bytes = b"\n"
     num_as_string: bool = False
     fuzzy_parse: bool = False
 
@@ -191,7 +193,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         label=_label(given),
         format=file_format,
         csv=_csv(given, raw, file_format),
-        json=_json(given),
+        json=_json(given, raw),
         compression=_compression(given, file_format),
         columns=given.get("columns", ""),
         where=given.get("where", ""),
@@ -292,8 +294,8 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
     )
     if options.separator == options.delimiter:
         raise _bad("column_separator and line_delimiter must differ", "column_separator")
-    if options.enclose and options.enclose in (options.separator[:1], options.delimiter[:1], options.escape):
-        raise _bad("enclose must differ from escape and from the start of the separators", "enclose")
+    if options.enclose and options.enclose in (options.separator[:1], options.delimiter[:1]):
+        raise _bad("enclose must differ from the start of the separators", "enclose")
     return options
 
 
@@ -328,7 +330,7 @@ def _single(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
     return value or default
 
 
-def _json(given: Mapping[str, str]) -> JsonOptions:
+def _json(given: Mapping[str, str], raw: Mapping[str, str]) -> JsonOptions:
     strip, by_line = given.get("strip_outer_array"), given.get("read_json_by_line")
     neither = strip is None and by_line is None  # J1
     return JsonOptions(
@@ -336,6 +338,7 @@ def _json(given: Mapping[str, str]) -> JsonOptions:
         root=given.get("json_root", ""),
         strip_outer_array=_flag(given, "strip_outer_array"),
         by_line=neither or _flag(given, "read_json_by_line"),
+        delimiter=_separator(raw, "line_delimiter", b"\n"),
         num_as_string=_flag(given, "num_as_string"),
         fuzzy_parse=_flag(given, "fuzzy_parse"),
     )

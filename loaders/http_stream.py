@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
 from seqstore.loaders.compress import open_compressed
@@ -27,13 +28,18 @@ from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.store import Store
 
-_STATEMENT: Final = re.compile(
+# The parts of a statement, read one behind the other: one expression for all of it would try every place of
+# `from http_stream` with every place of `)`, under the interpreter lock.
+_HEAD: Final = re.compile(
     r"\s*insert\s+into\s+(?P<table>[\w`.]+)\s*(?:with\s+label\s+(?P<label>[\w`:-]+)\s*)?"
-    r"(?:\((?P<columns>[^()]*)\)\s*)?select\s+(?P<items>.+?)\s+from\s+http_stream\s*\((?P<properties>.*?)\)\s*"
-    r"(?:where\s+(?P<where>.+?)\s*)?;?\s*",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:\((?P<columns>[^()]*)\)\s*)?select\s",
+    re.IGNORECASE,
 )
-_PROPERTY: Final = re.compile(r"""\s*(["'])([\w.]+)\1\s*=\s*(["'])(.*?)\3\s*(?:,|$)""", re.DOTALL)
+_FROM: Final = re.compile(r"\sfrom\s+http_stream\s*\(", re.IGNORECASE)
+_PROPERTY: Final = re.compile(
+    r"""\s*(["'])(?P<name>[\w.]+)\1\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)')\s*(?:,|(?=\)))"""
+)
+_WHERE: Final = re.compile(r"where\s", re.IGNORECASE)
 _STATEMENT_MAX: Final = 100_000
 _HEAD_BYTES: Final = 1 << 20
 
@@ -44,7 +50,11 @@ def table_of(sql: str) -> tuple[str, str]:
     Raises:
         InvalidInputError: the statement is of another kind.
     """
-    database, dot, table = _taken_apart(sql)["table"].replace("`", "").partition(".")
+    return _table_of(_parse_statement(sql))
+
+
+def _table_of(statement: _Statement) -> tuple[str, str]:
+    database, dot, table = statement.table.replace("`", "").partition(".")
     if not dot:
         raise InvalidInputError("sql: name the table as database.table", kind="bad_header")
     return database, table
@@ -65,55 +75,87 @@ def http_stream(
         turn: see `stream_load`.
     """
     try:
-        database, table = table_of(sql)
-        given = _headers(_taken_apart(sql), headers)
+        statement = _parse_statement(sql)
+        database, table = _table_of(statement)
+        given = _headers(statement, headers)
         options = parse_headers(given)
         plain = open_compressed(body, options.compression)
         given.pop("compress_type", None)
         targets = store.table(f"{database}.{table}").schema.names
-        given["columns"], body = _columns(_taken_apart(sql), options, targets, plain)
+        given["columns"], body = _columns(statement, options, targets, plain)
     except StoreError as error:
         return refusal(headers, error)
     return stream_load(store, database, table, body, given, turn=turn)
 
 
-def _taken_apart(sql: str) -> dict[str, str]:
-    match = _STATEMENT.fullmatch(sql) if len(sql) <= _STATEMENT_MAX else None
-    if match is None:
-        raise InvalidInputError(
-            "sql: expected INSERT INTO db.table [WITH LABEL label] [(columns)] SELECT ... FROM "
-            f'http_stream("format" = "csv", ...) [WHERE ...], found {sql[:200]!r}',
-            kind="bad_header",
-        )
-    return {name: text or "" for name, text in match.groupdict().items()}
+@dataclass(frozen=True)
+class _Statement:
+    """The parts of a statement; those that it does not have are empty."""
+
+    table: str
+    label: str
+    columns: str
+    items: str
+    properties: dict[str, str]
+    where: str
 
 
-def _headers(parts: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
-    given = {name: value for name, value in headers.items() if name not in ("sql", "columns", "where")}
-    text, at = parts["properties"], 0
-    while at < len(text.rstrip()):
-        match = _PROPERTY.match(text, at)
-        if match is None:
-            raise InvalidInputError(
-                f'sql: expected "name" = "value" in http_stream, found {text[at : at + 100]!r}',
-                kind="bad_header",
-            )
-        given[match[2].lower()] = match[4]
+def _parse_statement(sql: str) -> _Statement:
+    head = _HEAD.match(sql) if len(sql) <= _STATEMENT_MAX else None
+    source = _FROM.search(sql, head.end() - 1) if head is not None else None
+    items = sql[head.end() : source.start()].strip() if head is not None and source is not None else ""
+    if head is None or source is None or not items:
+        raise _not_parsed(sql)
+    properties, at = _properties(sql, source.end())
+    rest = sql[at:].strip().removesuffix(";").strip()
+    where = _WHERE.match(rest)
+    if rest and where is None:
+        raise _not_parsed(sql)
+    condition = rest[where.end() :].strip() if where is not None else ""
+    return _Statement(
+        head["table"], (head["label"] or "").strip("`"), head["columns"] or "", items, properties, condition
+    )
+
+
+def _not_parsed(sql: str) -> InvalidInputError:
+    return InvalidInputError(
+        "sql: expected INSERT INTO db.table [WITH LABEL label] [(columns)] SELECT ... FROM "
+        f'http_stream("format" = "csv", ...) [WHERE ...], found {sql[:200]!r}',
+        kind="bad_header",
+    )
+
+
+def _properties(sql: str, at: int) -> tuple[dict[str, str], int]:
+    """Returns the pairs in the parentheses that begin before `at`, and the offset behind them."""
+    found: dict[str, str] = {}
+    while (match := _PROPERTY.match(sql, at)) is not None:
+        found[match["name"].lower()] = match["double"] or match["single"] or ""
         at = match.end()
-    if parts["label"]:
-        given["label"] = parts["label"].strip("`")
-    if parts["where"]:
-        given["where"] = parts["where"]
+    rest = sql[at:].lstrip()
+    if not rest.startswith(")"):
+        raise InvalidInputError(
+            f'sql: expected "name" = "value" in http_stream, found {rest[:100]!r}', kind="bad_header"
+        )
+    return found, len(sql) - len(rest) + 1
+
+
+def _headers(statement: _Statement, headers: Mapping[str, str]) -> dict[str, str]:
+    given = {name: value for name, value in headers.items() if name not in ("sql", "columns", "where")}
+    given |= statement.properties
+    if statement.label:
+        given["label"] = statement.label
+    if statement.where:
+        given["where"] = statement.where
     return given
 
 
 def _columns(
-    parts: Mapping[str, str], options: StreamLoadOptions, targets: list[str], body: BinaryIO
+    statement: _Statement, options: StreamLoadOptions, targets: list[str], body: BinaryIO
 ) -> tuple[str, BinaryIO]:
     """Returns the `columns` header, and the body from its start."""
-    if parts["columns"]:
-        targets = [name.strip().strip("`") for name in parts["columns"].split(",")]
-    items = _split(parts["items"])
+    if statement.columns:
+        targets = [name.strip().strip("`") for name in statement.columns.split(",")]
+    items = _split(statement.items)
     if items == ["*"]:
         return ", ".join(f"`{name}`" for name in targets), body
     if len(items) != len(targets):
@@ -127,7 +169,7 @@ def _columns(
         count, body = _field_count(options, body)
         fields = [f"c{number}" for number in range(1, count + 1)]
     elif options.format == "json":
-        conditions = [parse(parts["where"], "sql")] if parts["where"] else []
+        conditions = [parse(statement.where, "sql")] if statement.where else []
         used = [column.name for tree in [*trees, *conditions] for column in tree.find_all(exp.Column)]
         fields = list(dict.fromkeys(used))
     derived = [f"`{name}` = {item}" for name, item in zip(targets, items, strict=True)]

@@ -1,13 +1,14 @@
 """JSON bodies: one object a line, an array of objects, or one object, cut into text fields by DuckDB.
 
 1. The body is read in blocks of whole lines (J1), or as one document of at most 100 MB (LR5).
-2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6).
+2. `json_root` picks a part of each document, `strip_outer_array` makes its elements the rows (J2, J6). Of a
+   document that is an array itself the elements come first, and `json_root` picks a part of each.
 3. Fields are found by `jsonpaths` in order (J5), or by key without regard to case (J4). A key that is missing
    differs from one that is null (J7).
 
-Scalars become their text, objects and arrays their JSON text (J11). DuckDB reads a number with a point as a
-double, so numbers it would change are put in quotes first; `num_as_string` does that for all with a point or
-an exponent (J9).
+Scalars become their text, true and false become 1 and 0, objects and arrays their JSON text (J11). DuckDB
+reads a number with a point as a double, so numbers it would change are put in quotes first; `num_as_string`
+does that for all with a point or an exponent (J9).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LINE_BYTES_MAX: Final = 100 << 20
 DOCUMENT_BYTES_MAX: Final = 100 << 20
 _STRING: Final = ColumnType("STRING")
 _TOKENS: Final = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
+    rb'"(?:[^"\\]++|\\.)*+"?|([\[{])|([\]}])|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)', re.DOTALL
 )
 _DOUBLE_DIGITS: Final = 15  # more than these may change when a number with a point becomes a double
 _LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][+-]?[0-9]"  # for Arrow, which searches many times faster
@@ -54,6 +55,7 @@ class JsonReader:
             order.
         options: of the headers.
         watched: fields that `SourceBatch.absent` covers.
+        json_names: fields that are stored as JSON, where true and false stay.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class JsonReader:
         options: JsonOptions,
         *,
         watched: Sequence[str] = (),
+        json_names: Sequence[str] = (),
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         if options.paths and len(options.paths) != len(names):
@@ -80,6 +83,7 @@ class JsonReader:
         steps = self._root.count('."') + self._root.count("[")
         self._field_depth = 0 if self._paths else 1 + steps + options.strip_outer_array
         self._watched = {name.lower() for name in watched}
+        self._json_names = {name.lower() for name in json_names}
         self._block_bytes = block_bytes
 
     def batches(self) -> Iterator[SourceBatch]:
@@ -115,7 +119,9 @@ class JsonReader:
             data = rest + piece
             if line == 1:
                 data = data.removeprefix(b"\xef\xbb\xbf")
-            end = data.rfind(b"\n") + 1 if piece else len(data)
+            delimiter = self._options.delimiter
+            last = data.rfind(delimiter)
+            end = len(data) if not piece else last + len(delimiter) if last >= 0 else 0
             block, rest = data[:end], data[end:]
             longer = min(len(rest), LINE_BYTES_MAX - len(rest) + 1)
             wanted = self._block_bytes if end else max(self._block_bytes, longer)
@@ -126,10 +132,10 @@ class JsonReader:
             is_end = not piece
             del piece, data
             if block:
-                texts, numbers = _lines(block)
+                texts, numbers = _lines(block, delimiter)
                 if len(texts):
                     yield texts, numbers + line
-                line += block.count(b"\n")
+                line += block.count(delimiter)
             if is_end:
                 return
 
@@ -226,9 +232,9 @@ class JsonReader:
     def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
         """Returns the JSON text of each row, and its document."""
         texts = documents
-        if self._root:
-            texts = evaluate(texts, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
-            self._check_root(documents, texts)
+        is_array = self._options.strip_outer_array and _are_arrays(documents)
+        if self._root and not is_array:
+            texts = self._root_of(documents)
         origins = np.flatnonzero(_mask(texts.is_valid()))
         texts = texts.drop_null()
         if not self._options.strip_outer_array:
@@ -240,13 +246,19 @@ class JsonReader:
             )
         elements = evaluate(texts, "json_extract(c, '$[*]')::VARCHAR[]")
         parents = pc.list_parent_indices(elements).to_numpy(zero_copy_only=False)
-        return pc.list_flatten(elements), origins[parents]
+        rows = pc.list_flatten(elements)
+        if self._root and is_array:
+            rows = pc.fill_null(self._root_of(rows), "null")  # filtered as a row that is no object
+        return rows, origins[parents]
 
-    def _check_root(self, documents: pa.Array, texts: pa.Array) -> None:
+    def _root_of(self, documents: pa.Array) -> pa.Array:
+        """Returns the part of each document that `json_root` names, NULL where there is none."""
+        texts = evaluate(documents, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
         if len(documents) and texts.null_count == len(texts) and documents.null_count < len(documents):
             raise InvalidInputError(
                 f"json_root {self._options.root!r} names no part of the document", kind="data_quality"
             )
+        return texts
 
     def _check_shape(self, texts: pa.Array, is_object: Mask) -> None:
         if self._options.strip_outer_array or self._paths or is_object.all():
@@ -271,7 +283,11 @@ class JsonReader:
             for name, paths in zip(self._names, spellings, strict=True)
             if name.lower() in self._watched
         }
-        table = pa.table(_extract(texts, spellings), names=self._names)
+        columns = _extract(texts, spellings)
+        for place, (name, paths) in enumerate(zip(self._names, spellings, strict=True)):
+            if name.lower() not in self._json_names:
+                columns[place] = _truth_as_digit(texts, columns[place], paths)
+        table = pa.table(columns, names=self._names)
         return table, absent, _has_any(texts, table, spellings)
 
     def _keys(self, texts: pa.Array) -> dict[str, list[str]]:
@@ -285,8 +301,18 @@ class JsonReader:
         return found
 
 
-def _lines(block: bytes) -> tuple[pa.Array, Positions]:
+def _are_arrays(documents: pa.Array) -> bool:
+    """Returns whether every document is an array."""
+    texts = documents.drop_null()
+    return len(texts) > 0 and bool(pc.all(pc.equal(evaluate(texts, "json_type(c)"), "ARRAY")).as_py())
+
+
+def _lines(block: bytes, delimiter: bytes) -> tuple[pa.Array, Positions]:
     """Returns the lines that are not blank, each with its end, in place; and their numbers from 0."""
+    if delimiter != b"\n":
+        texts = block.split(delimiter)
+        places = [number for number, text in enumerate(texts) if text.strip()]
+        return pa.array([texts[number] for number in places], pa.binary()), np.array(places, np.int64)
     ends = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
@@ -342,6 +368,21 @@ def _extract(texts: pa.Array, spellings: list[list[str]]) -> list[pa.Array]:
         parts = [found[path] if path in found else _extract_many(texts, path) for path in paths]
         columns.append(pc.coalesce(*parts) if parts else pa.nulls(len(texts), pa.string()))
     return columns
+
+
+def _truth_as_digit(texts: pa.Array, column: pa.Array, paths: list[str]) -> pa.Array:
+    """Converts the values true and false to 1 and 0; the texts "true" and "false" stay."""
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    rows = np.flatnonzero(_mask(pc.is_in(column, pa.array(["true", "false"]))))
+    plain = [path for path in paths if "[*]" not in path]
+    if not len(rows) or not plain:
+        return column
+    kinds = ", ".join(f"json_type(c, {text_literal(path)})" for path in plain)
+    found = evaluate(texts.take(pa.array(rows)), f"coalesce({kinds}) = 'BOOLEAN'")
+    is_truth = np.zeros(len(column), dtype=np.bool_)
+    is_truth[rows] = _mask(found.cast(pa.bool_()))
+    digits = pc.if_else(pc.equal(column, "true"), "1", "0")
+    return pc.if_else(pa.array(is_truth), digits, column)
 
 
 def _extract_many(texts: pa.Array, path: str) -> pa.Array:

@@ -125,9 +125,21 @@ class RowMapping:
         else:
             self._check_keys()
         self._conditions = self._bind_conditions()
-        self._compute = Evaluator(around, self._expressions) if self._expressions else None
+        targets = self._computed_types()
+        self._compute = Evaluator(around, self._expressions, targets) if self._expressions else None
         self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
         self._precede = self._bind_preceding(options.preceding_filter)
+
+    def _computed_types(self) -> list[ColumnType | None]:
+        """Returns the type of the column that each expression computes, None for one that is not stored."""
+        names = {place: name for name, place in self._derived.items()}
+        targets = (self._by_name.get(names.get(place, "")) for place in range(len(self._expressions)))
+        return [target.type if target is not None else None for target in targets]
+
+    @property
+    def json_fields(self) -> list[str]:
+        """The fields that are stored as JSON, as they are."""
+        return [target.source for target in self._targets if target.source and target.type.name == "JSON"]
 
     @property
     def watched(self) -> list[str]:
@@ -269,7 +281,7 @@ class RowMapping:
     def _check_keys(self) -> None:
         """Checks that a partial update lists all key columns (P3)."""
         for column in self._schema.key_columns:
-            if column.name.lower() not in self._by_name and column.auto_increment is None:
+            if column.name.lower() not in self._by_name and not column.can_be_omitted:
                 raise InvalidInputError(
                     f"Partial update should include all key columns, missing: {column.name}",
                     kind="missing_column",
@@ -388,7 +400,10 @@ class RowMapping:
             cast = try_cast(source, target.type, zone=zone)
             is_json = self._options.format == "json" and target.source is not None
             if is_json and cast.failed is not None and target.type.name in _NUMERIC:
-                return try_cast(_truth_as_number(source), target.type, zone=zone)
+                cast = try_cast(_truth_as_number(source), target.type, zone=zone)
+            is_strict = self._options.strict_mode and target.source is not None
+            if is_strict and target.type.name in INTEGER_RANGES and pa.types.is_string(source.type):
+                cast = _without_fractions(source, cast)
         except InvalidInputError as error:
             raise InvalidInputError(f"column {target.name!r}: {error.message}", kind="bad_type") from error
         return cast
@@ -442,6 +457,16 @@ class RowMapping:
 def _is_true(answers: pa.ChunkedArray) -> Mask:
     """Returns the mask of a condition; NULL is not true."""
     return np.asarray(pc.fill_null(answers.cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
+
+
+def _without_fractions(source: pa.Array | pa.ChunkedArray, cast: Cast) -> Cast:
+    """Counts a text with a point as one that is no integer: strict mode cuts no fraction off."""
+    has_point = pc.fill_null(pc.match_substring(source, "."), False)
+    if not pc.any(has_point).as_py():
+        return cast
+    flags = has_point.combine_chunks() if isinstance(has_point, pa.ChunkedArray) else has_point
+    values = pc.if_else(flags, pa.scalar(None, cast.values.type), cast.values)
+    return Cast(values, flags if cast.failed is None else pc.or_(cast.failed, flags), cast.out_of_range)
 
 
 def _truth_as_number(text: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -130,7 +130,7 @@ def open_rows(
     if options.is_csv:
         return CsvReader(plain, fields, options.csv), mapping
     watched = [name for name in mapping.watched if name.lower() not in shared]
-    return JsonReader(plain, fields, options.json, watched=watched), mapping
+    return JsonReader(plain, fields, options.json, watched=watched, json_names=mapping.json_fields), mapping
 
 
 def moment_in(zone: str) -> Moment:

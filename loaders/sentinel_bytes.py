@@ -119,6 +119,8 @@ class SentinelBytes:
 
     def _hide_escaped(self, data: bytes) -> bytes:
         escape, enclose = self._options.escape, self._options.enclose
+        if escape == enclose:  # a doubled enclosing character, which `_protect_enclosed` finds
+            return data
         for meaning in (enclose, escape):
             if escape + meaning in data:
                 self._escaped[self._sentinel(escape + meaning)] = meaning
@@ -150,20 +152,38 @@ class SentinelBytes:
                 writable[inside] = sentinel[0]
                 if special == b"\n":
                     self._newline = sentinel
-        return writable.tobytes()
+        return self._with_single(writable, opens, closes)
+
+    def _with_single(self, data: npt.NDArray[np.uint8], opens: Positions, closes: Positions) -> bytes:
+        """Replaces each doubled enclosing character inside a field by a sentinel byte for one."""
+        doubled = closes[:-1][closes[:-1] + 1 == opens[1:]]
+        if not len(doubled):
+            return data.tobytes()
+        enclose = self._options.enclose
+        sentinel = self._sentinel(enclose * 2)
+        self._escaped[sentinel] = enclose
+        data[doubled] = sentinel[0]
+        if self.open_at is not None:
+            self.open_at -= int(np.searchsorted(doubled, self.open_at))
+        return np.delete(data, doubled + 1).tobytes()
 
     def _enclosed(self, view: npt.NDArray[np.uint8]) -> tuple[Positions, Positions]:
-        """Returns both ends of enclosed fields: one at a field's start opens (V7), the next closes."""
+        """Returns both ends of the parts of enclosed fields.
+
+        A character at a field's start opens (V7), the next one closes. One directly behind opens again: the
+        two stand for one.
+        """
         marks = np.flatnonzero(view == self._options.enclose[0])
         before = view[np.maximum(marks - 1, 0)]
         starts = (marks == 0) | (before == self.separator[0]) | (before == ord("\n"))
-        if len(marks) % 2 == 0 and starts[0::2].all():
+        follows = np.append(False, np.diff(marks) == 1)
+        if len(marks) % 2 == 0 and (starts | follows)[0::2].all() and starts[:1].all():
             return marks[0::2], marks[1::2]
         opening: list[int] = []
         at = 0
-        candidates = np.flatnonzero(starts)
+        candidates = np.flatnonzero(starts | follows)
         for i in candidates.tolist():
-            if i >= at:
+            if i >= at and (starts[i] or (i == at and opening)):
                 opening.append(i)
                 at = i + 2
         chosen = np.array(opening, dtype=np.int64)

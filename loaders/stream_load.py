@@ -15,7 +15,7 @@ reply reports it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -35,6 +35,7 @@ from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
 from seqstore.store.load.load import Load
+from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -199,7 +200,7 @@ class StreamLoad:
     # ------------------------------------------------------------------------------------------ rows
 
     def _read_and_write(self, load: Load | GroupedLoad, body: BinaryIO, log: ErrorLog) -> None:
-        with ExitStack() as opened:
+        with watched(Cancellation(self._look(current()))), ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
                 table = Target(self._table.schema, self._table.name)
                 reader, mapping = open_rows(
@@ -278,13 +279,27 @@ class StreamLoad:
             kind="too_many_filtered",
         )
 
+    def _look(self, server: Cancellation | None) -> Callable[[Cancellation], None]:
+        """Returns the call that ends an expression at the timeout, or with the server's work."""
+
+        def look(running: Cancellation) -> None:
+            if server is not None and server.error is not None:
+                running.cancel(server.error)
+            elif time.monotonic() > self._deadline:
+                running.cancel(self._late())
+
+        return look
+
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
-            raise UnavailableError(
-                f"the load ran longer than its timeout of {self._options.timeout_seconds} s; raise the "
-                "header timeout or send less at once",
-                kind="timeout",
-            )
+            raise self._late()
+
+    def _late(self) -> UnavailableError:
+        return UnavailableError(
+            f"the load ran longer than its timeout of {self._options.timeout_seconds} s; raise the "
+            "header timeout or send less at once",
+            kind="timeout",
+        )
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -48,6 +48,8 @@ class Settings:
         update_lock_seconds: how long an UPDATE waits for another one on its table.
         enable_concurrent_update: False: updates of a table run one after the other; True: they run
             concurrently, and those that conflict fail (U2, U3). ADMIN SET FRONTEND CONFIG overrides it.
+        columns_not_null_by_default: True: SQL declares a column with neither NULL nor NOT NULL as NOT NULL,
+            as Doris did before 1.2. False: it may be NULL, key columns too.
     """
 
     catalog_bytes_max: int = 64 * _GIB
@@ -74,6 +76,7 @@ class Settings:
     conflict_check_seconds: int = 30
     update_lock_seconds: int = 300
     enable_concurrent_update: bool = False
+    columns_not_null_by_default: bool = False
 
     @classmethod
     def load(cls, path: Path) -> Settings:

@@ -22,6 +22,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     abandoned_reason,
@@ -29,6 +30,7 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
@@ -162,16 +164,22 @@ class Store:
         Raises:
             NotFoundError: no such database.
             AlreadyExistsError: the table exists, and `if_not_exists` is False.
+            ProtocolChangedException: another transaction created it during the call, and `if_not_exists` is
+                False.
         """
         database_name, table_name = split_name(name)
         check_name(table_name, "table")
+        with self._read() as tx:
+            database = records.require_database(tx, database_name)
+            if not if_not_exists and records.find_table(tx, database, table_name) is not None:
+                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
         with self._write() as tx:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
                 table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
-                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
+                raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
             record = tx.get("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)
 
@@ -332,6 +340,15 @@ class Store:
             return found
         with self._write() as tx:
             return abort_abandoned(tx, read_transaction(tx, found.id) or found)
+
+    def clean_labels(self, database: str, label: str | None = None) -> int:
+        """Removes the label of a database, or all its labels, whose loads have ended; returns how many.
+
+        Raises:
+            NotFoundError: no such database.
+        """
+        with self._write() as tx:
+            return clean_labels(tx, records.require_database(tx, database), label)
 
     def set_config(self, name: str, value: str) -> None:
         """Changes a setting for all processes that use the directory, from their next statement on."""

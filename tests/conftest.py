@@ -6,6 +6,7 @@ may stand on a test or, as `pytestmark`, on a module; a folder's conftest builds
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,17 @@ from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.rows import MakeTable, schema_of
-from tests.support.spark_cluster import CLUSTERS, spark_master
+from tests.support.spark_cluster import CLUSTERS, QUICK_JVM, spark_master
 from tests.support.statements import last_result
+from tests.weight import ALL, form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytest_plugins = ["tests.distribution"]
+
+# Most JVMs of the tests live for seconds: without this they spend their time compiling.
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
 
 # How long an example takes says nothing on a machine that does other things too.
 hypothesis_settings.register_profile(
@@ -32,15 +39,11 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("seqstore")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-    unfit = [item for item in items if not _fits_master(item)]
-    if unfit:  # no master is at fault for what it is not
+    unfit = [item for item in items if not _is_asked_for(item)]
+    if unfit:
         config.hook.pytest_deselected(items=unfit)
-        items[:] = [item for item in items if _fits_master(item)]
+        items[:] = [item for item in items if _is_asked_for(item)]
     marked = [item for item in items if item.get_closest_marker("spark")]
     missing = missing_requirement() if marked else None
     if missing is not None:
@@ -48,22 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
-def _group_of(item: pytest.Item) -> str:
-    """The name of the tests that one process runs: those of a module, or all that share a server.
-
-    A Spark session, a Kafka broker or an object store in each process would cost more than it saves. Tests
-    that kill processes run one after another, so that they do not starve each other.
-    """
-    if item.get_closest_marker("spark"):
-        return "spark"
-    if "bucket" in getattr(item, "fixturenames", ()):
-        return "object store"
-    if item.get_closest_marker("crash"):
-        return "crash"
-    return item.nodeid.partition("::")[0]
-
-
-def _fits_master(item: pytest.Item) -> bool:
+def _is_asked_for(item: pytest.Item) -> bool:
+    """Whether the form and the master of Spark have this test; neither is at fault for what it is not."""
+    if item.get_closest_marker("long") and form() != ALL:
+        return False
     marker = item.get_closest_marker("executors")
     return marker is None or spark_master() in (marker.args or CLUSTERS)
 

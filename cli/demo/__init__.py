@@ -26,7 +26,7 @@ from seqstore.cli.demo.routine_run import run_routine
 from seqstore.cli.demo.screen import Screen
 from seqstore.cli.demo.spark_run import run_spark
 from seqstore.cli.demo.worked_example import run_worked_example
-from seqstore.store import AlreadyExistsError, CorruptionError, Store
+from seqstore.store import AlreadyExistsError, CorruptionError, Settings, Store
 
 __all__ = ["run"]
 
@@ -47,7 +47,8 @@ def run(
     """
     screen = screen or Screen()
     started = time.perf_counter()
-    with Store.open(data_dir) as store:
+    settings = Settings(columns_not_null_by_default=True)  # as the worked example of Doris's manual prints
+    with Store.open(data_dir, settings=settings) as store:
         present = store.databases()
         if present:
             raise AlreadyExistsError(

@@ -5,6 +5,7 @@ rows.py          answers: column definitions, and rows encoded a batch at a time
 prepared.py      prepared statements: parameters in, their values put into the text
 refusal.py       which error number and state an error of the store has
 connection.py    one client: handshake, password, commands
+admission.py     the places of connections: logins in progress, users
 server.py        accepts clients, a thread for each
 """
 

@@ -15,6 +15,7 @@ import secrets
 import socket
 import ssl
 import string
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +23,9 @@ import pyarrow as pa
 
 from seqstore.cli.mysql import wire
 from seqstore.cli.mysql.prepared import Prepared
-from seqstore.cli.mysql.refusal import number_and_state
+from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError
+from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError, is_gone
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.sql import Session, parse
@@ -38,10 +39,12 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _PLUGIN: Final = b"mysql_native_password"
 _NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
+_SCRAMBLE_BYTES: Final = 20
 _UTF8: Final = 45
 _PAYLOAD_BYTES_MAX: Final = 1 << 30
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
+_UNREAD_SECONDS_MAX: Final = 2.0
 
 
 @dataclass
@@ -60,7 +63,8 @@ class Connection:
 
     Args:
         make_session: a new session for a user and a connection number.
-        find_account: as `Accounts.find`.
+        log_in: decides on the login of a user; called with the connection, the name and the check of its
+            password. Returns whether it matches, and raises what else refuses it.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
     """
@@ -71,7 +75,7 @@ class Connection:
         number: int,
         *,
         make_session: Callable[[str, int], Session],
-        find_account: Callable[[str], Account | None],
+        log_in: Callable[[Connection, str, Callable[[Account], bool]], bool],
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
@@ -79,7 +83,8 @@ class Connection:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
         self._make_session = make_session
-        self._find_account = find_account
+        self._log_in = log_in
+        self.address = connection.getpeername()[0]
         self._tls = tls
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
@@ -104,10 +109,26 @@ class Connection:
                 self._session.close()
             self._channel.socket.close()  # with TLS it is another than was accepted
 
-    def stop(self) -> None:
-        """Interrupts the running statement and closes the connection; another thread calls this."""
+    def interrupt(self) -> None:
+        """Ends the running statement; another thread calls this."""
         if self._session is not None:
             self._session.interrupt()
+
+    def has_client(self, is_cancelled: bool) -> bool:
+        """Returns whether the client is still connected; another thread calls this.
+
+        Args:
+            is_cancelled: the statement should have ended. If the client reads nothing of its rows, the
+                connection is closed, because a packet that was sent in part has no other end.
+        """
+        since = self._channel.sending_since
+        if is_cancelled and since is not None and time.monotonic() - since > _UNREAD_SECONDS_MAX:
+            self.stop()
+        return not is_gone(self._channel.socket)
+
+    def stop(self) -> None:
+        """Interrupts the running statement and closes the connection; another thread calls this."""
+        self.interrupt()
         with contextlib.suppress(OSError):
             self._channel.socket.shutdown(socket.SHUT_RDWR)
 
@@ -159,16 +180,14 @@ class Connection:
         if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
             self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
             scramble = self._channel.read()
-        account = self._find_account(client.name)
-        if account is None or not matches_scramble(account, scramble.rstrip(b"\0")[:20], self._nonce):
-            using = "YES" if scramble else "NO"
-            return self._refused(
-                AccessDeniedError(
+        scramble = _without_end(scramble)
+        try:
+            if not self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce)):
+                using = "YES" if scramble else "NO"
+                raise AccessDeniedError(
                     f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
                 )
-            )
-        self._user = client.name
-        try:
+            self._user = client.name
             self._renew(client.database)
         except StoreError as error:
             return self._refused(error)
@@ -259,6 +278,9 @@ class Connection:
     def _ping(self, _data: bytes) -> None:
         self._ok(Result())
 
+    def _kill(self, data: bytes) -> None:
+        self._run(f"KILL {int.from_bytes(data[:4], 'little')}", is_binary=False)
+
     def _statistics(self, _data: bytes) -> None:
         self._channel.write(f"Uptime: 0  Version: {SERVER_VERSION}".encode())
 
@@ -268,7 +290,9 @@ class Connection:
     def _field_list(self, data: bytes) -> None:
         payload = Payload(data)
         name = payload.zero_ended().decode()
-        schema = self.session.table(TableName(None, name)).schema
+        table = TableName(None, name)
+        self.session.require("SELECT", self.session.full_name(table))
+        schema = self.session.table(table).schema
         for field in schema.arrow:
             self._channel.write(column_definition(field, table=name) + b"\xfb")
         self._eof()
@@ -369,7 +393,7 @@ class Connection:
 
     def _error(self, error: StoreError) -> None:
         number, state = number_and_state(error)
-        message = " ".join(str(error).split()) if "\n" in str(error) else str(error)
+        message = message_of(error)
         self._channel.write(
             b"\xff"
             + number.to_bytes(2, "little")
@@ -383,6 +407,7 @@ class Connection:
         0x03: _query,
         0x04: _field_list,
         0x09: _statistics,
+        0x0C: _kill,
         0x0E: _ping,
         0x11: _change_user,
         0x16: _prepare,
@@ -398,6 +423,11 @@ class Connection:
 def _resized(channel: Channel) -> Channel:
     """Returns the connection with the packet limit of logged-in clients."""
     return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
+
+
+def _without_end(scramble: bytes) -> bytes:
+    """Drops the zero byte that some clients send behind a scramble; a scramble itself may end in zeros."""
+    return b"" if scramble == b"\0" else scramble[:_SCRAMBLE_BYTES]
 
 
 def _parse_client(data: bytes) -> _Client:

@@ -1,4 +1,4 @@
-"""The MySQL error number and SQL state of each error; clients and drivers branch on them."""
+"""The MySQL error number, SQL state and message of each error; clients and drivers branch on them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ _BY_KIND: Final = {
     "interrupted": (1317, "70100"),
     "characteristics": (1568, "25001"),
     "read_only_transaction": (1792, "25006"),
+    "login_blocked": (1129, "HY000"),
+    "too_many_connections": (1040, "08004"),
+    "too_many_user_connections": (1203, "42000"),
+    "query_timeout": (3024, "HY000"),
+    "unknown_process": (1094, "HY000"),
 }
 _BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
     (AccessDeniedError, 1227, "42000"),
@@ -47,3 +52,13 @@ def number_and_state(error: StoreError) -> tuple[int, str]:
     if known is not None:
         return known
     return next(((n, state) for kind, n, state in _BY_CLASS if isinstance(error, kind)), (1105, "HY000"))
+
+
+def message_of(error: StoreError) -> str:
+    """Returns the message of an error on one line.
+
+    All conflicts have one number and state. So their message begins with the name of the exception.
+    """
+    text = str(error)
+    line = " ".join(text.split()) if "\n" in text else text
+    return f"{type(error).__name__}: {line}" if isinstance(error, ConflictError) else line

@@ -11,6 +11,7 @@ A batch becomes one buffer of packets:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from seqstore.cli.mysql import wire
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
+from seqstore.store.types.fraction_digits import datetime_texts, fraction_digits_of
 
 _BATCH_BYTES: Final = 1 << 24
 _BINARY_CHARSET: Final = 63
@@ -54,6 +56,9 @@ _DECIMAL_TYPE, _DATE_TYPE, _DATETIME_TYPE, _TEXT_TYPE, _BLOB_TYPE = 0xF6, 0x0A, 
 def column_definition(field: pa.Field, database: str = "", table: str = "") -> bytes:
     """Returns the packet that describes one column."""
     kind, width, decimals, flags, charset = _described(field.type)
+    digits = fraction_digits_of(field)
+    if digits is not None:
+        width, decimals = 19 + (digits + 1 if digits else 0), digits
     if not field.nullable:
         flags |= _NOT_NULL_FLAG
     names = (wire.text(part) for part in ("def", database, table, table, field.name, field.name))
@@ -107,7 +112,13 @@ def send_rows(channel: wire.Channel, batch: pa.RecordBatch, *, is_binary: bool) 
 
 
 def _text_payloads(batch: pa.RecordBatch) -> pa.Array:
-    return _joined([part for column in batch.columns for part in _measured(_text(column))])
+    return _joined([part for column in _texts(batch) for part in _measured(column)])
+
+
+def _texts(batch: pa.RecordBatch) -> Iterator[pa.Array]:
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        digits = fraction_digits_of(field)
+        yield _text(column) if digits is None else datetime_texts(column, digits).cast(pa.binary())
 
 
 def _text(column: pa.Array) -> pa.Array:

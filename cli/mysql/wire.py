@@ -6,12 +6,15 @@ bytes; a length-encoded string is such a length and the bytes.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
+import time
 from typing import Final
 
 PAYLOAD_MAX: Final = 0xFFFFFF
 _BUFFER_BYTES: Final = 1 << 16
+_CLOSED: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 # Capabilities that this server has, and those it looks at.
 CONNECT_WITH_DB: Final = 0x8
@@ -49,13 +52,19 @@ class ProtocolError(Exception):
 
 
 class Channel:
-    """Packets over a socket. `sequence` is the number of the next packet in either direction."""
+    """Packets over a socket.
+
+    Attributes:
+        sequence: the number of the next packet in either direction.
+        sending_since: `time.monotonic()` when a send began that still waits for the client, else None.
+    """
 
     def __init__(self, connection: socket.socket, payload_bytes_max: int) -> None:
         self.socket = connection
         self.sequence = 0
         self._payload_bytes_max = payload_bytes_max
         self._pending = bytearray()
+        self.sending_since: float | None = None
 
     def read(self) -> bytes:
         """Returns the next payload, after a flush of the written bytes.
@@ -104,13 +113,28 @@ class Channel:
     def write_packets(self, packets: bytes | memoryview, count: int) -> None:
         """Sends packets that carry their headers already, numbered from `sequence` on."""
         self.flush()
-        self.socket.sendall(packets)
+        self._send(packets)
         self.sequence = (self.sequence + count) & 0xFF
 
     def flush(self) -> None:
         if self._pending:
-            self.socket.sendall(self._pending)
+            self._send(self._pending)
             self._pending.clear()
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        self.sending_since = time.monotonic()
+        self.socket.sendall(data)
+        self.sending_since = None
+
+
+def is_gone(connection: socket.socket) -> bool:
+    """Returns whether the other side has closed its end, also while unread bytes of it lie here."""
+    try:
+        events = select.poll()
+        events.register(connection, _CLOSED)
+        return bool(events.poll(0))
+    except (OSError, ValueError):  # closed here
+        return True
 
 
 def lenenc(number: int) -> bytes:

@@ -27,9 +27,15 @@ class BodyPipe:
         announced: the Content-Length, None without one.
         bytes_max: reading fails beyond these.
         idle_seconds: reading fails when nothing arrives for so long.
+        bytes_per_second_min: reading fails when less arrives while it waits, once it has waited
+            `idle_seconds` in all.
     """
 
-    def __init__(self, *, announced: int | None, bytes_max: int, idle_seconds: float) -> None:
+    def __init__(
+        self, *, announced: int | None, bytes_max: int, idle_seconds: float, bytes_per_second_min: float = 0
+    ) -> None:
+        self._bytes_per_second_min = bytes_per_second_min
+        self._waited = 0.0
         self._loop = asyncio.get_running_loop()
         self._announced = announced
         self._bytes_max = bytes_max
@@ -126,7 +132,8 @@ class BodyPipe:
         return b"".join(taken)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self._idle_seconds
+        started = time.monotonic()
+        deadline = started + self._idle_seconds
         while not self._pieces and not self._is_ended and self._error is None:
             if not self._changed.wait(deadline - time.monotonic()):
                 self._error = UnavailableError(
@@ -134,6 +141,14 @@ class BodyPipe:
                     "send the body without a pause",
                     kind="timeout",
                 )
+        self._waited += time.monotonic() - started
+        enough = self._waited * self._bytes_per_second_min
+        if self._waited > self._idle_seconds and self._received < enough and not self._is_ended:
+            self._error = self._error or UnavailableError(
+                f"the client sent {self._received} bytes in {self._waited:.0f} s; send at least "
+                f"{self._bytes_per_second_min:g} a second",
+                kind="timeout",
+            )
         if self._error is not None:
             raise self._error
 

@@ -25,12 +25,34 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
         payload: the body of the newest request.
     """
 
-    __slots__ = ("is_cut", "payload")
+    __slots__ = ("is_cut", "payload", "server")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, server: Server, **options: Any) -> None:
+        super().__init__(server, **options)
+        self.server = server
         self.is_cut = False
         self.payload: Any = None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server has closed it."""
+        return bool(self._force_close)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self._current_request is None and not self._messages
+
+    def connection_made(self, transport: Any) -> None:
+        """Begins to serve, or refuses a connection beyond the limit with 503."""
+        if self.server.make_room():
+            super().connection_made(transport)
+            return
+        logger.warning("refused a connection: all %d are in use", len(self.server.connections))
+        body = b'{"Status": "Fail", "Message": "[TOO_MANY_TASKS]too many connections; try again later"}'
+        head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Length: {len(body)}\r\nConnection: close"
+        transport.write(head.encode() + b"\r\nContent-Type: application/json\r\n\r\n" + body)
+        transport.close()
 
     def eof_received(self) -> bool | None:
         """Ends the bodies that are being read; True keeps our side open for the answer."""
@@ -68,9 +90,20 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
 class Server(web.Server):  # type: ignore[misc]
     """Makes a `Connection` for each client."""
 
-    def __init__(self, handler: Any, **options: Any) -> None:
+    def __init__(self, handler: Any, *, connections_max: int, **options: Any) -> None:
         super().__init__(handler, request_factory=self._make_known)
+        self._connections_max = connections_max
         self._options = options
+
+    def make_room(self) -> bool:
+        """Returns whether one more connection is allowed; closes the oldest idle one if there is no room."""
+        found = [each for each in self.connections if not each.is_closing]
+        if len(found) < self._connections_max:
+            return True
+        idle = next((each for each in found if each.is_idle), None)
+        if idle is not None:
+            idle.force_close()
+        return idle is not None
 
     def _make_known(
         self, message: Any, payload: Any, protocol: Connection, writer: Any, task: Any

@@ -19,14 +19,17 @@ import base64
 import binascii
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
+from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure
@@ -39,6 +42,7 @@ from seqstore.store import AccessDeniedError, Store, StoreError, UnavailableErro
 logger = logging.getLogger("seqstore.http")
 _IDLE_CONNECTION_SECONDS: Final = 75
 _BACKLOG: Final = 1024
+_ACCEPTED_AT_ONCE: Final = 32
 _LOG_IN_THREADS: Final = 4
 _CLEANUP_SECONDS: Final = 5.0
 
@@ -72,10 +76,15 @@ class HttpService:
 
     Args:
         port: 0 means a free one.
+        guard: counts failed logins; the MySQL service has the same.
     """
 
-    def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, port: int, guard: LoginGuard | None = None
+    ) -> None:
         self._store = store
+        self._guard = guard if guard is not None else LoginGuard()
+        self._logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._settings = settings
         self._port = port
         self._metrics = Metrics(store)
@@ -127,14 +136,13 @@ class HttpService:
             auto_decompress=False,
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
+            connections_max=self._settings.http_connections_max,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_CLEANUP_SECONDS)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self._settings.host, self._port, ssl_context=self._tls, backlog=_BACKLOG
-        )
+        family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
         try:
-            await site.start()
+            listener = socket.create_server((self._settings.host, self._port), family=family)
         except OSError as error:
             await self._runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
@@ -142,6 +150,10 @@ class HttpService:
                 f"cannot listen on {self._settings.host}:{self._port}: {reason}; choose another --http-port",
                 kind="port_taken",
             ) from error
+        # asyncio accepts as many clients at once as the backlog says, and logs each that it cannot accept.
+        site = web.SockSite(self._runner, listener, ssl_context=self._tls, backlog=_ACCEPTED_AT_ONCE)
+        await site.start()
+        listener.listen(_BACKLOG)
         self._status.address = self.address
 
     async def stop(self) -> None:
@@ -179,11 +191,13 @@ class HttpService:
             response.headers["Allow"] = allowed
             return response
         each, names = chosen
-        if each.is_open:
+        if each.is_open and (each.handler != self._status.metrics or "Authorization" not in request.headers):
             return await each.handler(request, names, "")
         try:
             user = await self._log_in(request)
         except AccessDeniedError as error:
+            if error.kind == "login_blocked":
+                return failure(f"[TOO_MANY_TASKS]{error.message}", status=429)
             response = failure(f"[NOT_AUTHORIZED]{error.message}", status=401)
             response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
             return response
@@ -193,7 +207,7 @@ class HttpService:
         """Returns the user of a request (LR1).
 
         Raises:
-            AccessDeniedError: no credentials, or wrong ones.
+            AccessDeniedError: no credentials, wrong ones, or too many failures of the address before.
         """
         scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
         try:
@@ -202,10 +216,20 @@ class HttpService:
             name = colon = password = ""
         if scheme.lower() != "basic" or not colon:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
-        try:
-            account = await asyncio.get_running_loop().run_in_executor(
-                self._log_in_threads, self._store.accounts.log_in, name, password
-            )
-        except RuntimeError as error:  # the threads have ended
-            raise UnavailableError("the server is stopping", kind="stopping") from error
+        if self._store.accounts.known(name, password) is not None:
+            return name
+        address = str(request.remote)
+        # One comparison of an address at a time: the next one knows the failures before it.
+        async with self._logging_in.setdefault(address, asyncio.Lock()):
+            self._guard.check(address, name)
+            try:
+                account = await asyncio.get_running_loop().run_in_executor(
+                    self._log_in_threads, self._store.accounts.log_in, name, password
+                )
+            except RuntimeError as error:  # the threads have ended
+                raise UnavailableError("the server is stopping", kind="stopping") from error
+            except AccessDeniedError:
+                self._guard.failed(address, name)
+                raise
+            self._guard.succeeded(address, name)
         return account.name

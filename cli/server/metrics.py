@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,8 +42,6 @@ class Metrics:
         for outcome in _ROWS:
             self._rows.labels(outcome)
         self._store = store
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def begin_load(self) -> None:
         self._running.inc()
@@ -58,17 +57,20 @@ class Metrics:
             self._rows.labels(outcome).inc(reply[field])
         self._seconds.observe(seconds)
 
-    def scrape(self, accept: str) -> tuple[bytes, str]:
+    def scrape(self, accept: str, sees: Callable[[str], bool]) -> tuple[bytes, str]:
         """Returns the metrics and their content type. It reads the catalog.
 
         Args:
             accept: the scraper's header of that name.
+            sees: whether the scraper may read the names of the jobs of a database.
         """
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        registry = CollectorRegistry()
+        registry.register(_Scrape(self, sees))
+        return encode(registry), content_type
 
-    def collect(self) -> Iterable[Metric]:
-        """Yields every metric of a scrape; the registry calls it."""
+    def collect(self, sees: Callable[[str], bool]) -> Iterable[Metric]:
+        """Yields every metric of a scrape."""
         for each in (self._loads, self._rows, self._bytes, self._running, self._seconds, self._started):
             for metric in each.collect():
                 # `start_time_seconds` is the creation time of every counter.
@@ -77,7 +79,18 @@ class Metrics:
         yield from _groups()
         if (resident := _resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
-        yield from routine_metrics(self._store)
+        yield from routine_metrics(self._store, sees)
+
+
+@dataclass(frozen=True)
+class _Scrape:
+    """One scrape, as the registry calls it."""
+
+    metrics: Metrics
+    sees: Callable[[str], bool]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics.collect(self.sees)
 
 
 def _groups() -> Iterable[Metric]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.mysql.admission import ConnectionLimits
 from seqstore.cli.mysql.server import MysqlServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
@@ -15,9 +17,12 @@ class MysqlService:
 
     Args:
         port: 0 means a free one.
+        guard: counts failed logins; the HTTP service has the same.
     """
 
-    def __init__(self, store: Store, settings: ServerSettings, port: int) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, port: int, guard: LoginGuard | None = None
+    ) -> None:
         self._store = store
         self._host = settings.host
         self._wanted_port = port
@@ -27,8 +32,13 @@ class MysqlService:
             port=port,
             tls=settings.tls_context(),
             tls_required=settings.mysql_tls_required,
-            connections_max=settings.mysql_connections_max,
-            idle_seconds_max=settings.mysql_idle_seconds,
+            limits=ConnectionLimits(
+                connections_max=settings.mysql_connections_max,
+                user_connections_max=settings.mysql_user_connections_max,
+                login_seconds_max=settings.mysql_login_seconds,
+                idle_seconds_max=settings.mysql_idle_seconds,
+            ),
+            guard=guard,
         )
 
     @property

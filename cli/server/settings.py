@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
+_OTHER_FILES = 256  # of the store, of loads and of DuckDB
 _MAY_BE_ZERO = frozenset(["maintenance_seconds"])
 
 
@@ -24,11 +25,16 @@ class ServerSettings:
             the request.
         tls_certificate_file, tls_key_file: PEM files; both or none.
         concurrent_loads_max: loads that run at a time; the others wait.
+        user_loads_max: loads of one user that run at a time; the others wait.
+        body_bytes_per_second_min: the server ends an upload that is slower, after `body_idle_seconds`.
         body_idle_seconds: the server ends an upload whose client sends nothing for this long.
         upload_bytes_max: of one body, compressed or not (LR5).
         header_bytes_max: of one header; lists of columns can be long.
         stop_seconds: time for running loads after a stop signal.
+        http_connections_max: HTTP connections at a time; the oldest idle one makes room for a new one.
         mysql_connections_max: MySQL clients at a time; more are refused.
+        mysql_user_connections_max: of one user without ADMIN.
+        mysql_login_seconds: the server disconnects a client that has not logged in by then.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
@@ -39,11 +45,16 @@ class ServerSettings:
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     concurrent_loads_max: int = 64
+    user_loads_max: int = 48
+    body_bytes_per_second_min: int = 1024
     body_idle_seconds: int = 60
     upload_bytes_max: int = 10 * _GIB
     header_bytes_max: int = _MIB
     stop_seconds: int = 30
+    http_connections_max: int = 1024
     mysql_connections_max: int = 256
+    mysql_user_connections_max: int = 200
+    mysql_login_seconds: int = 10
     mysql_idle_seconds: int = 28_800
     mysql_tls_required: bool = False
     maintenance_seconds: int = 30
@@ -70,6 +81,16 @@ class ServerSettings:
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )
         return cls(**given)
+
+    def fitting(self, descriptors: int) -> ServerSettings:
+        """Returns the settings with fewer connections if the process may not open so many files."""
+        wanted = self.http_connections_max + self.mysql_connections_max
+        share = min(max(descriptors - _OTHER_FILES, descriptors // 4) / wanted, 1.0)
+        return replace(
+            self,
+            http_connections_max=max(int(self.http_connections_max * share), 1),
+            mysql_connections_max=max(int(self.mysql_connections_max * share), 1),
+        )
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Returns the certificate, None when none is set.

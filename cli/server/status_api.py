@@ -100,9 +100,11 @@ class StatusApi:
         return manager_reply({"online_backend_num": 1, "total_backend_num": 1})
 
     async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """Serves GET /metrics."""
+        """Serves GET /metrics; the jobs of a database are shown to users that see it."""
         accept = request.headers.get("Accept", "")
-        body, content_type = await asyncio.to_thread(self._metrics.scrape, accept)
+        account = self._store.accounts.find(user) if user else None
+        sees = account.sees if account is not None else lambda _database: False
+        body, content_type = await asyncio.to_thread(self._metrics.scrape, accept, sees)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def bootstrap(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:

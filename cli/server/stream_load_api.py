@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
+from weakref import WeakValueDictionary
 
 from aiohttp import HttpVersion11, web
 
@@ -33,6 +34,7 @@ from seqstore.loaders.http_stream import http_stream, table_of
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store import InvalidInputError, Store, StoreError, UnavailableError
+from seqstore.store.runtime.cancellation import Cancellation, within
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
@@ -40,6 +42,9 @@ _SMALL_BYTES: Final = 256 << 10
 # second one only takes it from the first, and from the one that commits: a quarter more loads a second than
 # with two, on two cores. Those that wait for the commit do not count.
 _AT_WORK_MAX: Final = 1
+
+_ENDING_THREADS: Final = 4
+_ADMINISTRATORS_THREADS: Final = 4
 
 Turn = threading.Semaphore | None
 
@@ -52,9 +57,16 @@ class StreamLoadApi:
         self._settings = settings
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(settings.concurrent_loads_max, thread_name_prefix="stream-load")
+        # Loads that wait for their clients hold all of the others at times.
+        self._ending_threads = ThreadPoolExecutor(_ENDING_THREADS, thread_name_prefix="end-load")
+        self._administrators_threads = ThreadPoolExecutor(
+            _ADMINISTRATORS_THREADS, thread_name_prefix="admin-load"
+        )
+        self._of_users: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._turns = threading.Semaphore(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
+        self._cancellations: set[Cancellation] = set()
         self._is_stopping = False
 
     async def finish(self, seconds: float) -> None:
@@ -66,9 +78,12 @@ class StreamLoadApi:
         finally:
             for pipe in self._pipes:
                 pipe.fail(_stopping())
+            for cancellation in self._cancellations:
+                cancellation.cancel(_stopping())
             if self._running:
                 await asyncio.wait(set(self._running))
-            self._threads.shutdown(wait=False)
+            for threads in (self._threads, self._ending_threads, self._administrators_threads):
+                threads.shutdown(wait=False)
 
     async def stream_load(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """Serves PUT /api/{db}/{table}/_stream_load."""
@@ -99,7 +114,7 @@ class StreamLoadApi:
             self._store.accounts.require(user, "LOAD", names[0])
             return end_transaction(self._store, names[0], headers)
 
-        running = asyncio.get_running_loop().run_in_executor(self._threads, end)
+        running = asyncio.get_running_loop().run_in_executor(self._ending_threads, end)
         self._running.add(running)
         try:
             return json_reply(await asyncio.shield(running), indent=4)
@@ -132,17 +147,39 @@ class StreamLoadApi:
                 return refusal(headers, error)
             return load(body, headers, turn=self._turn(body))
 
-        return json_reply(await self._run(request, body, run), indent=4)
+        waiting = self._of_users.setdefault(user, asyncio.Semaphore(self._settings.user_loads_max))
+        async with waiting:
+            if self._is_stopping:
+                return json_reply(refusal(headers, _stopping()), indent=4)
+            return json_reply(await self._run(request, body, run, await self._threads_for(user)), indent=4)
 
-    async def _run(self, request: web.BaseRequest, body: Any, load: Any) -> StreamLoadReply:
+    async def _threads_for(self, user: str) -> ThreadPoolExecutor:
+        """Returns the threads for a load; administrators have a few more when all are in use."""
+        if len(self._running) < self._settings.concurrent_loads_max:
+            return self._threads
+        account = await asyncio.to_thread(self._store.accounts.find, user)
+        is_administrator = account is not None and account.may("ADMIN")
+        return self._administrators_threads if is_administrator else self._threads
+
+    async def _run(
+        self, request: web.BaseRequest, body: Any, load: Any, threads: ThreadPoolExecutor
+    ) -> StreamLoadReply:
         """Runs a load in a thread while the body is fed to it; counts it."""
         started = time.monotonic()
         self._metrics.begin_load()
         feeder = asyncio.create_task(_feed(request, body)) if isinstance(body, BodyPipe) else None
         if feeder is not None:
             self._pipes.add(body)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, load)
+        cancellation = Cancellation()
+
+        def run() -> StreamLoadReply:
+            with within(cancellation):
+                reply: StreamLoadReply = load()
+            return reply
+
+        running = asyncio.get_running_loop().run_in_executor(threads, run)
         self._running.add(running)
+        self._cancellations.add(cancellation)
         try:
             reply: StreamLoadReply = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -151,6 +188,7 @@ class StreamLoadApi:
             raise
         finally:
             self._running.discard(running)
+            self._cancellations.discard(cancellation)
             if feeder is not None:
                 self._pipes.discard(body)
                 feeder.cancel()
@@ -193,7 +231,10 @@ class StreamLoadApi:
         idle = self._settings.body_idle_seconds
         if announced is None or announced > _SMALL_BYTES or _expects_continue(request):
             return BodyPipe(
-                announced=announced, bytes_max=self._settings.upload_bytes_max, idle_seconds=float(idle)
+                announced=announced,
+                bytes_max=self._settings.upload_bytes_max,
+                idle_seconds=float(idle),
+                bytes_per_second_min=self._settings.body_bytes_per_second_min,
             )
         try:
             async with asyncio.timeout(idle):

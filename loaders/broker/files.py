@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import takewhile
 from typing import BinaryIO, Final, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -27,6 +28,7 @@ _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does
 _BRACES: Final = re.compile(r"(?<!\[)\{([^{}]*)\}")
 _SET: Final = re.compile(r"\[\^?\]?[^\]/]*\]")
 _ANY_DEPTH: Final = "**"
+_ALTERNATIVES_MAX: Final = 1000
 _DEPTHS: Final = re.compile(r"(?<![^/])\*\*(/\*\*)+(?![^/])")
 _LOGIN: Final = re.compile(r"(?<=://)[^/@]*@")
 # Only characters with one meaning in every library that opens the URI: a `#` would end it in some.
@@ -254,14 +256,19 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
     As on the local disk, `**` leaves out folders whose name begins with a dot.
     """
-    if not patterns or not parts:
-        return not patterns and not parts
-    first, *rest = patterns
-    if first != _ANY_DEPTH:
-        return fnmatch.fnmatchcase(parts[0], first) and _matches(parts[1:], rest)
-    if _matches(parts, rest or ["*"]):
-        return True
-    return not parts[0].startswith(".") and _matches(parts[1:], patterns)
+
+    @cache  # several `**` meet the same rest of the path again and again
+    def matches(at: int, pattern: int) -> bool:
+        if pattern == len(patterns) or at == len(parts):
+            return pattern == len(patterns) and at == len(parts)
+        wanted = patterns[pattern]
+        if wanted != _ANY_DEPTH:
+            return fnmatch.fnmatchcase(parts[at], wanted) and matches(at + 1, pattern + 1)
+        if matches(at, pattern + 1) or (pattern + 1 == len(patterns) and at + 1 == len(parts)):
+            return True
+        return not parts[at].startswith(".") and matches(at + 1, pattern)
+
+    return matches(0, 0)
 
 
 def _globs(pattern: str) -> list[str]:
@@ -274,12 +281,29 @@ def _negated(found: re.Match[str]) -> str:
 
 
 def _braces(pattern: str) -> list[str]:
-    """Expands `a{b,c}` to `ab` and `ac`."""
+    """Expands `a{b,c}` to `ab` and `ac`.
+
+    Raises:
+        InvalidInputError: every further pair of braces may double the number of patterns.
+    """
+    found = [pattern]
+    while match := next(filter(None, map(_BRACES.search, found)), None):
+        found = [changed for each in found for changed in _first_braces(each)]
+        if len(found) > _ALTERNATIVES_MAX:
+            raise InvalidInputError(
+                f"{match.string[:100]!r}: expected at most {_ALTERNATIVES_MAX:,} paths from the braces of a "
+                "pattern; use fewer, or '*'",
+                kind="bad_uri",
+            )
+    return found
+
+
+def _first_braces(pattern: str) -> list[str]:
     match = _BRACES.search(pattern)
     if match is None:
         return [pattern]
     head, tail = pattern[: match.start()], pattern[match.end() :]
-    return [each for choice in match.group(1).split(",") for each in _braces(head + choice + tail)]
+    return [head + choice + tail for choice in match.group(1).split(",")]
 
 
 def check_pattern(pattern: str, allowed: Sequence[str]) -> None:

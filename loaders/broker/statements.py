@@ -13,7 +13,7 @@ from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import submit
 from seqstore.loaders.jobs.rows_spec import lower_names
-from seqstore.loaders.jobs.statements import JobStatements, Line, matches_like, spec_fields
+from seqstore.loaders.jobs.statements import JobStatements, Line, spec_fields
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.result import Result, text_rows
@@ -38,11 +38,11 @@ class BrokerStatements(JobStatements):
 
     def show(self, statement: sql.ShowLoad, database: str) -> Result:
         """Runs SHOW LOAD (B12)."""
-        wanted = statement.filter
+        wanted, matches = statement.filter, statement.filter.label_matcher()
         lines = [
             job_line(job_id, job)
             for job_id, job in LoadJobs(self._store.catalog).all(database).items()
-            if _matches(wanted, job.name) and (wanted.state is None or job.state == wanted.state.upper())
+            if matches(job.name) and (wanted.state is None or job.state == wanted.state.upper())
         ]
         for column, largest_first in reversed(statement.order):
             lines.sort(key=_order_key(column), reverse=largest_first)
@@ -59,8 +59,10 @@ class BrokerStatements(JobStatements):
         if wanted.label is None:
             raise InvalidInputError("CANCEL LOAD needs WHERE LABEL = '...'", kind="bad_load")
 
+        matches = wanted.label_matcher()
+
         def is_meant(job: LoadJob) -> bool:
-            return _matches(wanted, job.name) and wanted.state in (None, job.state)
+            return matches(job.name) and wanted.state in (None, job.state)
 
         jobs = LoadJobs(self._store.catalog)
         return Result(affected_rows=jobs.cancel(database, wanted.label, is_meant))
@@ -87,12 +89,6 @@ def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:
         return True, int(value) if value.isdigit() else 0, value
 
     return key
-
-
-def _matches(wanted: sql.LabelFilter, label: str) -> bool:
-    if wanted.label is None:
-        return True
-    return matches_like(wanted.label, label) if wanted.is_pattern else label == wanted.label
 
 
 def spec_of(statement: sql.LoadLabel, database: str) -> LoadSpec:

@@ -41,12 +41,6 @@ def spec_fields(clauses: LoadClauses) -> dict[str, Any]:
     }
 
 
-def matches_like(pattern: str, text: str) -> bool:
-    """Returns whether a text matches a LIKE pattern, with the same case."""
-    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
-
-
 def format_time(unix_ms: int) -> str | None:
     """Returns a time as SHOW prints it, NULL for 0."""
     return datetime.fromtimestamp(unix_ms / 1000).strftime("%Y-%m-%d %H:%M:%S") if unix_ms else None

@@ -139,9 +139,9 @@ class ManyTables:
                 f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets after the message",
                 kind="unknown_table",
             ) from error
-        if not self._opened:
-            self._on_begun(self._transaction.txn_id)
         target = Target(table.schema, table.name)
         target.check_partitions(self._spec.partitions)
         load = begin(table, self._spec.options(""), self._now, operation="ROUTINE LOAD", label=None)
+        if not self._opened:  # the first write takes the label
+            self._on_begun(self._transaction.txn_id)
         return target, load

@@ -171,25 +171,44 @@ class JobRunner:
         return self._change(lambda job: replace(job, latest=latest) if job.state == RUNNING else job)
 
     def _with_valid_offsets(self, job: RoutineJob, bounds: Mapping[str, Bounds], identity: str) -> RoutineJob:
-        """Moves offsets that the source does not have, or pauses the job."""
+        """Moves offsets that the source does not have, or pauses the job.
+
+        A change is made only to the job that was judged. A job that was altered since is judged again.
+        """
         is_recreated = bool(job.source_id and identity) and identity != job.source_id
         trouble = recreated_trouble(job, bounds) if is_recreated else offset_trouble(job, bounds)
         if not trouble.reason:
             return job
         if not trouble.moved:
-            return self._pause(CANNOT_RESUME, trouble.reason)
-        _log.warning("routine load %s: %s", job.spec.name, trouble.reason)
+            paused = self._pause(CANNOT_RESUME, trouble.reason, judged=job)
+            return (
+                paused if _is_as_judged(paused, job) else self._with_valid_offsets(paused, bounds, identity)
+            )
         progress = {**({} if is_recreated else job.progress), **trouble.moved}
-        return self._change(
-            lambda job: replace(job, source_id=identity, progress=progress, other_message=trouble.reason)
+        moved = self._change(
+            lambda now: (
+                replace(now, source_id=identity, progress=progress, other_message=trouble.reason)
+                if _is_as_judged(now, job)
+                else now
+            )
         )
+        if moved.progress != progress:
+            return self._with_valid_offsets(moved, bounds, identity)
+        _log.warning("routine load %s: %s", job.spec.name, trouble.reason)
+        return moved
 
-    def _pause(self, kind: str, reason: str, error: BaseException | None = None) -> RoutineJob:
+    def _pause(
+        self, kind: str, reason: str, error: BaseException | None = None, judged: RoutineJob | None = None
+    ) -> RoutineJob:
         _log.warning("routine load job %d is paused: %s", self._job_id, reason)
         if error is not None and not isinstance(error, (StoreError, OSError)):
             _log.warning("from there", exc_info=error)
         return self._change(
-            lambda job: job.paused(kind, reason) if job.state in (NEED_SCHEDULE, RUNNING) else job
+            lambda job: (
+                job.paused(kind, reason)
+                if job.state in (NEED_SCHEDULE, RUNNING) and (judged is None or _is_as_judged(job, judged))
+                else job
+            )
         )
 
     # ------------------------------------------------------------------------------------------ tasks
@@ -241,6 +260,10 @@ class JobRunner:
     def _abort(self, task_id: str, reason: str, *, timed_out: bool = False) -> None:
         _log.warning("a task of routine load job %d was aborted: %s", self._job_id, reason)
         self._change(lambda job: job if job.has_ended else job.aborted(task_id, reason, timed_out=timed_out))
+
+
+def _is_as_judged(now: RoutineJob, judged: RoutineJob) -> bool:
+    return (now.spec, now.progress) == (judged.spec, judged.progress)
 
 
 def _text(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqstore.loaders.jobs.rows_spec import lower_names
-from seqstore.loaders.jobs.statements import JobStatements, matches_like, spec_fields
+from seqstore.loaders.jobs.statements import JobStatements, spec_fields
 from seqstore.loaders.routine import manage
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -18,6 +18,7 @@ from seqstore.loaders.routine.show import (
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import load_jobs as sql
+from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.result import Result, text_rows
 
 
@@ -76,11 +77,11 @@ class RoutineStatements(JobStatements):
         name = statement.job.name if statement.job is not None else None
         if name is not None:
             self._routine.find(database, name)
+        pattern = LikePattern(statement.like if statement.like is not None else "%")
         found = {
             job_id: job
             for job_id, job in self._routine.all(database, name).items()
-            if (statement.is_all or not job.has_ended)
-            and (statement.like is None or matches_like(statement.like, job.name))
+            if (statement.is_all or not job.has_ended) and pattern.matches(job.name)
         }
         if statement.what == "TASKS":
             return text_rows(TASK_COLUMNS, [line for i, job in found.items() for line in task_lines(i, job)])

@@ -59,6 +59,10 @@ class Account:
         held = {*self.grants.get(ALL_DATABASES, ()), *self.grants.get(database, ())}
         return privilege in held or "ADMIN" in held
 
+    def sees(self, database: str) -> bool:
+        """Returns whether the user holds any privilege on a database; others do not exist for the user."""
+        return any(self.may(privilege, database) for privilege in PRIVILEGES)
+
     def to_record(self) -> dict[str, Any]:
         """Returns the catalog record; `from_record` reads it."""
         return {key: value for key, value in self.__dict__.items() if key != "name"}
@@ -190,6 +194,15 @@ class Accounts:
         assert account is not None
         return account
 
+    def known(self, name: str, password: str) -> Account | None:
+        """Returns the user if the password needs no slow comparison, since it matched before; else None."""
+        account = self.find(name)
+        if account is None:
+            return None
+        if not account.has_password:
+            return account if not password else None
+        return account if self._is_known(account, _secret(password)) else None
+
     def require(self, name: str, privilege: str, database: str = ALL_DATABASES) -> None:
         """Checks a privilege as of now.
 
@@ -210,26 +223,33 @@ class Accounts:
         """Compares with scrypt once, and later with the passwords that this process saw match before."""
         if account is not None and not account.has_password:
             return not password
-        secret = password.encode("utf-8", "surrogateescape")
+        secret = _secret(password)
         if len(secret) > _PASSWORD_BYTES_MAX:
             return False
         if account is None:
             self._slowly(secret, b"nobody")  # so that the response time does not reveal users
             return False
-        seen = hmac.digest(self._pepper, secret, "sha256")
-        known_hash, known_secret = self._known.get(account.name, (b"", b""))
-        if known_hash == account.slow_hash and hmac.compare_digest(known_secret, seen):
+        if self._is_known(account, secret):
             return True
         if not hmac.compare_digest(self._slowly(secret, account.salt), account.slow_hash):
             return False
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
-        self._known[account.name] = account.slow_hash, seen
+        self._known[account.name] = account.slow_hash, hmac.digest(self._pepper, secret, "sha256")
         return True
+
+    def _is_known(self, account: Account, secret: bytes) -> bool:
+        known_hash, known_secret = self._known.get(account.name, (b"", b""))
+        seen = hmac.digest(self._pepper, secret, "sha256")
+        return known_hash == account.slow_hash and hmac.compare_digest(known_secret, seen)
 
     def _slowly(self, secret: bytes, salt: bytes) -> bytes:
         with self._one_at_a_time:
             return hashlib.scrypt(secret, salt=salt, **_SCRYPT)
+
+
+def _secret(password: str) -> bytes:
+    return password.encode("utf-8", "surrogateescape")
 
 
 def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:

@@ -65,3 +65,19 @@ def _end(tx: CatalogTransaction, record: TransactionRecord, before_ms: int) -> N
         key = catalog.label_key(record.database, record.label)
         if tx.get("labels", key) == record.id:
             tx.delete("labels", key)
+
+
+def clean_labels(tx: CatalogTransaction, database: int, label: str | None) -> int:
+    """Removes the label of a database, or all, whose transactions have ended; returns how many.
+
+    The transactions stay in the lists, and a load may use the label again.
+    """
+    prefix = catalog.label_key(database, label or "")
+    found = [(key, txn_id) for key, txn_id in tx.records("labels", prefix) if label is None or key == prefix]
+    removed = 0
+    for key, txn_id in found:
+        record = read_transaction(tx, txn_id)
+        if record is None or record.status in (TransactionStatus.VISIBLE, TransactionStatus.ABORTED):
+            tx.delete("labels", key)
+            removed += 1
+    return removed

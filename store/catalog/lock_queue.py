@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from seqstore.store.errors import ConflictError, UnavailableError
+from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
@@ -105,6 +106,7 @@ class LockQueue:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise UnavailableError("its turn did not come in time", kind="update_in_progress")
+                cancellation.check()
                 is_turn = _sleep(handle, left) == _YOUR_TURN or self._is_turn(request)
             yield
         finally:

@@ -27,6 +27,7 @@ from typing import Final
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.lock_queue import LockOwner, LockQueue
 from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 
 CONFIG_NAME: Final = "enable_concurrent_update"
@@ -151,6 +152,7 @@ def _acquire(handle: int, deadline: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise
+            cancellation.check()
             time.sleep(_POLL_SECONDS)
         else:
             return

@@ -40,12 +40,12 @@ class GroupChecker(PartialChecker):
 
     whole_rows: bool = False
 
-    def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
+    def _require_keys(self, given: dict[str, pa.ChunkedArray]) -> None:
         if not self.whole_rows:
             super()._require_keys(given)
         for name in self.schema.key:
             if name not in given:
-                self._omitted(self.schema.column(name), Batch(given, 0))
+                self._omitted(self.schema.column(name), Batch(dict(given), 0))
 
     def _finished(
         self, batch: Batch, cells: dict[str, pa.Array], masks: dict[str, Mask]

@@ -1,9 +1,10 @@
 """From a caller's rows to a delta: the checks of `row_checker` for rows that supply some of their cells.
 
 Three ways define which cells a row supplies: fixed (all rows supply the columns the data has, P4), flexible
-(a mask a column, F9), and "NULL means keep" (a value cell that is NULL is not supplied). Rules that differ
-from whole rows: key columns must be there (P3) or, in flexible updates, a row without one is rejected (F7);
-nothing else is missing; the sequence may be left out (SL11); a rejected cell is one that is supplied.
+(a mask a column, F9), and "NULL means keep" (a value cell that is NULL is not supplied). The rules differ
+from those of whole rows. A key column must be there, unless it has a default or may be NULL (P3). In
+flexible updates a row without one is rejected (F7). Nothing else is missing; the sequence may be left out
+(SL11). A rejected cell is one that is supplied.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from seqstore.store.check.delta import Delta
 from seqstore.store.check.row_checker import Batch, Mask, RejectedRow, RowChecker
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.schema.column import SEQUENCE_COL, Column
+from seqstore.store.schema.column import SEQUENCE_COL, Column, default_scalar
 from seqstore.store.schema.properties import SKIP_BITMAP
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -55,11 +56,10 @@ class PartialChecker(RowChecker):
         masks = {role: mask for name, mask in (supplied or {}).items() for role in self._roles(name)}
         batch = Batch(given, len(data), masks)
         self._read_signs(batch)
-        for name in self.schema.key:
-            if name in batch.supplied:
-                batch.reject(~batch.supplied[name], name, f"the row has no key column {name}")
-        columns = [column for column in self.schema.columns if column.name in given or self._is_made(column)]
-        self.makes_keys = any(column.name not in given for column in columns)
+        self._complete_keys(batch)
+        key = self.schema.key
+        columns = [column for column in self.schema.columns if column.name in given or column.name in key]
+        self.makes_keys = any(column.name not in given and self._is_made(column) for column in columns)
         cells = {column.name: self._column(column, batch) for column in columns}
         self._check_partitions(cells, batch)
         sequence, sequence_supplied = self._given_sequence(batch, cells)
@@ -81,9 +81,27 @@ class PartialChecker(RowChecker):
         """Returns the cells after the checks of a subclass, which may change the masks."""
         return cells
 
-    def _require_keys(self, given: Mapping[str, pa.ChunkedArray]) -> None:
+    def _complete_keys(self, batch: Batch) -> None:
+        """Gives the rows of a flexible update that lack a key column its default, or rejects them (F7).
+
+        The NULLs of an AUTO_INCREMENT column become new values later (A6).
+        """
+        for column in self.schema.key_columns:
+            mask = batch.supplied.get(column.name)
+            if mask is None:
+                continue
+            if column.auto_increment is None and column.default is None:
+                batch.reject(~mask, column.name, f"the row has no key column {column.name}")
+                continue
+            del batch.supplied[column.name]
+            if column.default is not None:
+                values = batch.given[column.name].combine_chunks()
+                default = default_scalar(column, self.now).cast(values.type)
+                batch.given[column.name] = pa.chunked_array([pc.if_else(pa.array(mask), values, default)])
+
+    def _require_keys(self, given: dict[str, pa.ChunkedArray]) -> None:
         keys = self.schema.key_columns
-        missing = [column.name for column in keys if column.name not in given and not self._is_made(column)]
+        missing = [column.name for column in keys if column.name not in given and not column.can_be_omitted]
         if missing:
             raise InvalidInputError(
                 f"Partial update should include all key columns, missing: {missing[0]}",

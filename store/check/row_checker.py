@@ -71,7 +71,7 @@ class Batch:
         rejected: the first reason of each rejected row.
     """
 
-    given: Mapping[str, pa.ChunkedArray]
+    given: dict[str, pa.ChunkedArray]
     rows: int
     supplied: dict[str, Mask] = field(default_factory=dict)
     signs: pa.Array | None = None
@@ -303,7 +303,7 @@ class RowChecker:
         rows, is_tombstone = batch.rows, batch.is_tombstone
         if column.auto_increment is not None:
             return self._new_ids(rows)
-        if column.name in self.schema.key:
+        if column.name in self.schema.key and not column.can_be_omitted:
             raise InvalidInputError(
                 f"{self.table}: key column {column.name!r} is missing; "
                 f"the data has {', '.join(batch.given) or 'no columns'}",

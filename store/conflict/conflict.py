@@ -5,7 +5,8 @@ Given an `Attempt` and the window, its committed transactions in ascending order
 1. A blind attempt has no data conflict. (Publishing checks schema, protocol and application ids.)
 2. For each key that a committed transaction changed, applied rows only:
    ISO1 *seen*: the row before or after matches a predicate of the attempt, its key was looked up, or the
-   whole table was read; and the row appeared, vanished, or one of its changed columns was looked at.
+   whole table was read; and the row appeared, vanished, or one of its changed columns was looked at, its
+   version among them.
    ISO2 *overwritten*: the attempt writes the key, and the row appeared or vanished, a side writes whole rows,
    or both write one column.
    ISO3 *exemption*, WriteSerializable only: the committed transaction is blind, the key had no row in the
@@ -39,6 +40,7 @@ from seqstore.store.conflict.read_set import (
     ReadLog,
     RecordedReads,
 )
+from seqstore.store.schema.column import VERSION_ID
 from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.segment.key_codes import Codes
 
@@ -189,7 +191,7 @@ class Attempt:
         came_or_went = changes.was_live != changes.is_live
         seen, matched_before = self._seen(changes)
         columns = other.info.columns
-        looked_at = columns is None or not columns.isdisjoint(self.reads.columns)
+        looked_at = columns is None or not (columns | {VERSION_ID}).isdisjoint(self.reads.columns)
         seen &= came_or_went | (looked_at & changes.was_live)
         overwritten = self._overwritten(other, changes, came_or_went)
         left, voided_by = seen | overwritten, 0

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +23,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.expressions.predicate import evaluated, pack, text_of, unpack
-from seqstore.store.schema.column import SEQUENCE_ID
+from seqstore.store.expressions.predicate import evaluated, named_in, pack, text_of, unpack
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    HIDDEN_COLUMNS,
+    SEQUENCE_COL,
+    SEQUENCE_ID,
+    VERSION_COL,
+    VERSION_ID,
+    hidden_name,
+)
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes, encode_keys
 
 Mask = npt.NDArray[np.bool_]
 _KEYS_RECORDED_MAX: Final = 65_536
+_PARTITIONS_MAX: Final = 100  # keys of more partitions count as a read of the table
 NO_CODES: Final = np.empty(0, dtype=np.uint64)
 
 # Why rows could not be looked at (ISO11); empty while they can.
@@ -51,7 +63,7 @@ class Predicate:
     """A condition by which a transaction read rows.
 
     Attributes:
-        expression: over visible columns; None where only `evaluate` can test rows.
+        expression: over visible and hidden columns; None where only `evaluate` can test rows.
         evaluate: rows with the table's visible columns to a mask.
         partition: the part over partition columns alone, None when there is none.
     """
@@ -59,6 +71,11 @@ class Predicate:
     expression: pc.Expression | None = None
     evaluate: Callable[[pa.Table], Mask] | None = None
     partition: pc.Expression | None = None
+
+    @property
+    def hidden(self) -> list[str]:
+        """The hidden columns that it may look at, never too few."""
+        return [] if self.expression is None else named_in(self.expression, HIDDEN_COLUMNS)
 
     def matches(self, rows: pa.Table) -> Mask:
         """Returns which rows satisfy it; NULL is no."""
@@ -110,7 +127,13 @@ class ReadLog:
     fallback: str = ""
 
     def read_keys(self, arrays: Sequence[pa.Array], columns: Iterable[str]) -> None:
-        """Records that rows of some keys were looked up, found or not."""
+        """Records that rows of some keys were looked up, found or not.
+
+        Without row-level checks the partitions of the keys count as read, or the table (ISO11).
+        """
+        if not self.schema.row_level:
+            self.read_where(self._partitions_of(arrays), columns)
+            return
         self.keys.append(np.unique(encode_keys(arrays, self.schema.key_columns)))
         self.read_columns(columns)
 
@@ -122,9 +145,36 @@ class ReadLog:
             self.predicates.append(predicate)
         self.read_columns(columns)
 
+    def _partitions_of(self, arrays: Sequence[pa.Array]) -> Predicate | None:
+        """Returns the condition of the partitions that hold some keys; None where keys do not tell them."""
+        names, key = list(self.schema.partition_columns), list(self.schema.key)
+        if not names or not {*names} <= {*key}:
+            return None
+        partitions = pa.table(list(arrays), names=key).group_by(names).aggregate([])
+        if not 0 < len(partitions) <= _PARTITIONS_MAX:
+            return None
+        conditions = [
+            reduce(and_, [_equals(name, value) for name, value in row.items()])
+            for row in partitions.select(names).to_pylist()
+        ]
+        condition = reduce(or_, conditions)
+        return Predicate(condition, partition=condition)
+
     def read_columns(self, columns: Iterable[str]) -> None:
+        """Records that columns were looked at, hidden ones by their canonical names.
+
+        Any write of a row gives it another `__VERSION_COL__`, and may change its groups. The sign is 0 in
+        every row that a reader sees.
+        """
         ids = {column.name.lower(): column.id for column in self.schema.columns}
-        self.columns |= {ids.get(name.lower(), SEQUENCE_ID) for name in columns}
+        ids |= {VERSION_COL: VERSION_ID, GROUPS_COL: VERSION_ID, SEQUENCE_COL: SEQUENCE_ID}
+        named = (hidden_name(name) or name.lower() for name in columns)
+        self.columns |= {ids[name] for name in named if name != DELETE_SIGN}
+
+    def read_sequence(self) -> None:
+        """Records that the sequence of the rows was looked at: it decides whether an update takes effect."""
+        if self.schema.has_sequence:
+            self.read_columns([self.schema.sequence_column or SEQUENCE_COL])
 
     def fall_back(self, reason: str) -> None:
         """Counts the whole table as read, because rows cannot be looked at."""
@@ -150,6 +200,10 @@ class ReadLog:
         }
 
 
+def _equals(name: str, value: Any) -> pc.Expression:
+    return pc.field(name).is_null() if value is None else pc.field(name) == value
+
+
 @dataclass(frozen=True)
 class RecordedReads:
     """The reads of a committed transaction, as its version record holds them."""
@@ -166,7 +220,10 @@ class RecordedReads:
         if record.get("whole"):
             return cls(whole_table=True)
         keys = np.frombuffer(record["keys"], dtype="<u8").astype(np.uint64)
-        return cls(False, keys, tuple(Predicate(unpack(data)) for data in record["predicates"]))
+        predicates = tuple(Predicate(unpack(data)) for data in record["predicates"])
+        if any(predicate.hidden for predicate in predicates):  # later transactions compare visible columns
+            return None
+        return cls(False, keys, predicates)
 
 
 def packed(expression: pc.Expression | None) -> bytes | None:

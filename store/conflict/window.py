@@ -61,8 +61,11 @@ class Window:
         self._reads = reads
         self._seconds = seconds
         self._wanted: Codes | None = None  # None means all keys
-        if not (reads.predicates or reads.whole_table or reads.fallback):
+        if base.schema.row_level and not (reads.predicates or reads.whole_table or reads.fallback):
             self._wanted = np.concatenate([NO_CODES, *reads.keys, *(part.codes for part in written)])
+        hidden = {name for predicate in reads.predicates for name in predicate.hidden}
+        fields = base.schema.hidden_fields() if hidden else []
+        self._tested = [*base.schema.names, *(field.name for field in fields if field.name in hidden)]
         self.committed: list[CommittedTransaction] = []
 
     def extend(self, tx: CatalogTransaction, head: int) -> list[CommittedTransaction]:
@@ -122,7 +125,8 @@ class Window:
             np.concatenate([positions, old.positions]),
             None,
         )
-        read = [*(names if self._reads.predicates else key), *([DELETE_SIGN] if has_tombstones else [])]
+        read = [*(self._tested if self._reads.predicates else key)]
+        read += [DELETE_SIGN] if has_tombstones and DELETE_SIGN not in read else []
         taken = after.take(both, read)
         if not is_exact(after.schema.key_columns):
             keys = taken.select(key).columns
@@ -138,7 +142,7 @@ class Window:
 
         @cache
         def rows() -> pa.Table:
-            return taken.select(names) if self._reads.predicates else after.take(both, names)
+            return taken.select(self._tested) if self._reads.predicates else after.take(both, names)
 
         return Changes(codes, was_live, alive[:count], in_snapshot, keys, rows, entries)
 

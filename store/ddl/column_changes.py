@@ -101,6 +101,12 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
             f"Can not drop sequence mapping column[{column.name}] in Unique data model table",
             kind="sequence_column",
         )
+    if column.name in schema.cluster_columns:
+        raise InvalidInputError(
+            f"column {column.name!r} is in CLUSTER BY ({', '.join(schema.cluster_columns)}) and cannot be "
+            "dropped",
+            kind="cluster_column",
+        )
     columns = tuple(c for c in schema.columns if c.id != column.id)
     groups = without_column(schema.groups, column.name)
     plain = {k: v for k, v in schema.properties.items() if k not in group_properties(schema.groups)}
@@ -136,6 +142,9 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
         raise InvalidInputError(
             f"column {column.name!r} partitions the table and keeps its name", kind="partition_column"
         )
+    if column.name in schema.cluster_columns:
+        clustered = (new_name if part == column.name else part for part in schema.cluster_columns)
+        properties[props.CLUSTER_BY] = ",".join(clustered)
     if column.name in schema.partition_columns:
         named = (new_name if part == column.name else part for part in schema.partition_columns)
         properties[props.PARTITION_COLUMNS] = ",".join(named)

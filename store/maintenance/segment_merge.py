@@ -9,8 +9,9 @@ Given segments as one version sees them:
    key, so no keys are compared: only the codes are sorted.
 3. Rows are copied with all columns that a reader may request, each with its own `__VERSION_COL__`: that keeps
    the results at later versions the same (K1). Removable tombstones are left out (publish.tombstones).
-4. Stored order is by code, by key where the part is large enough for zone maps to pay, or along a Z-order
-   curve of some columns. Data and key index are written as files, never into the catalog.
+4. Stored order is by code, by key where the part is large enough for zone maps to pay, by the columns of
+   CLUSTER BY, or along a Z-order curve of some columns. Data and key index are written as files, never into
+   the catalog.
 
 The result maps every row of the inputs to its new place. By that map, rows that are hidden while the merge
 runs are hidden in the outputs, without a look-up by key (K5).
@@ -31,13 +32,14 @@ from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.segment.stager import Stager, key_order
+from seqstore.store.segment.stager import Stager, stored_order
 from seqstore.store.types.column_types import empty_values
 
 _GONE: Final = -1
@@ -118,6 +120,7 @@ def merge(
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
                 raise MergeCancelled
+            cancellation.check()
             merging.merge_part(low, high)
         if merging.merged.outputs:
             stager.sync()
@@ -262,7 +265,4 @@ class _Merging:
         """Runs step 4; returns None for the order of codes."""
         if self.order_by:
             return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
-        if len(part.codes) < self.stager.settings.clustered_rows_min:
-            return None
-        keys = [part.rows.column(column.name).combine_chunks() for column in self.schema.key_columns]
-        return key_order(keys, self.schema)
+        return stored_order(part.rows, None, self.schema, self.stager.settings)

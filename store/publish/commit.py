@@ -22,7 +22,7 @@ from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.errors import CorruptionError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from seqstore.store.publish.table_writer import TableWriter
-from seqstore.store.runtime import failpoint
+from seqstore.store.runtime import cancellation, failpoint
 
 Also = Callable[[CatalogTransaction, TransactionRecord], None]
 
@@ -74,6 +74,7 @@ def _commit(
     for tries_left in reversed(range(_prepare(writers) + 1)):
         is_last = not tries_left
         writes: list[TableWrite] = []
+        cancellation.check()  # the last moment: what follows is published
         try:
             with catalog.write(catch_up if is_last else None) as tx:
                 milliseconds = round((time.monotonic() - started) * 1000)

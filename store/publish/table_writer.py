@@ -24,7 +24,13 @@ from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
-from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
+from seqstore.store.conflict.conflict_errors import (
+    CurrentTransaction,
+    creation,
+    recreated_error,
+    schema_conflicts,
+    schema_error,
+)
 from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
@@ -363,25 +369,50 @@ class TableWriter:
         )
 
     def _check(self, state: TableState, tx: CatalogTransaction | None) -> None:
-        isolation, operation = self.target.isolation, self.target.operation
-        if isolation is None or state.version <= isolation.base.version:
+        """Checks the schema of the write and the reads of its transaction, up to a state.
+
+        Rows cannot be filled or compared under another schema. So versions that have the schema of the write
+        are compared first, and the version that changed it is an error (ISO7, ISO10).
+        """
+        target, isolation = self.target, self.target.isolation
+        is_altered = state.schema.revision != target.schema.revision
+        if not is_altered and (isolation is None or state.version <= isolation.base.version):
             return
-        written = self.pending.written()
+        written = self.pending.written() if isolation is not None else []
         with nullcontext(tx) if tx is not None else self.table.catalog.read() as reading:
-            isolation.check(reading, state.version, written, operation)
+            last = state.version
+            if is_altered:
+                last = schema_conflicts(reading, self.table.id, state.version, target.schema.revision)[1]
+            if isolation is not None:
+                isolation.check(reading, last, written, target.operation)
+            if is_altered:
+                raise schema_error(
+                    reading,
+                    self.table.id,
+                    name=self.table.name,
+                    operation=target.operation,
+                    revision=target.schema.revision,
+                    commit_info=self._claim(),
+                )
+
+    def _claim(self) -> CommitInfo:
+        """Returns the version that its transaction has read, and the level."""
+        isolation = self.target.isolation
+        info = CommitInfo(is_blind=self.target.is_blind)
+        if isolation is None:
+            return info
+        return replace(info, read_version=isolation.base.version, level=isolation.level)
 
     def _commit_info(self, prepared: PreparedWrite, columns: frozenset[int] | None) -> CommitInfo:
         target, pending, isolation = self.target, prepared.filled.pending, self.target.isolation
         if isolation is None and pending.replace_where is not None:
             return CommitInfo(is_blind=False, read_version=prepared.state.version)
         app = (target.app.app_id, target.app.version) if target.app is not None else None
-        info = CommitInfo(is_blind=target.is_blind, columns=columns, app=app)
+        info = replace(self._claim(), columns=columns, app=app)
         if isolation is None:
             return info
         return replace(
             info,
-            read_version=isolation.base.version,
-            level=isolation.level,
             reads=isolation.reads.to_record() if not target.is_blind else None,
             tables=isolation.tables,
             is_unchecked=isolation.is_unchecked,

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from seqstore.store.runtime.cancellation import Cancellation, current
 from seqstore.store.runtime.workers import THREADS, pool
 
 _AHEAD: Final = THREADS
@@ -25,11 +26,25 @@ def read_ahead(
     read: Callable[[_Task], pa.RecordBatch],
     takes_work: Callable[[_Task], bool],
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the result of `read` for each task, without empty batches."""
+    """Yields the result of `read` for each task, without empty batches.
+
+    The rows belong to the statement of the calling thread, and end with it wherever they are read.
+    """
+    return _read_ahead(tasks, read, takes_work, current())
+
+
+def _read_ahead(
+    tasks: Sequence[_Task],
+    read: Callable[[_Task], pa.RecordBatch],
+    takes_work: Callable[[_Task], bool],
+    statement: Cancellation | None,
+) -> Iterator[pa.RecordBatch]:
     pending: deque[Callable[[], pa.RecordBatch]] = deque()
     futures: deque[Future[pa.RecordBatch]] = deque(maxlen=_AHEAD)
     try:
         for number, task in enumerate(tasks):
+            if statement is not None:
+                statement.check()
             if number and takes_work(task):
                 futures.append(pool().submit(read, task))
                 pending.append(futures[-1].result)

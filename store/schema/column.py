@@ -26,6 +26,7 @@ _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HI
 
 # The id of the hidden sequence in stored files; visible columns count from 1, -1 and -2 are reserved.
 SEQUENCE_ID: Final = -3
+VERSION_ID: Final = -4  # no file has it: as a column that was read, any write of the row changes it
 
 
 @lru_cache(maxsize=4096)

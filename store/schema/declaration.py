@@ -76,6 +76,30 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
     return tuple(column.name for column in columns[: len(key)])
 
 
+def check_cluster_columns(columns: Sequence[Column], properties: dict[str, str]) -> None:
+    """Checks the columns of CLUSTER BY, and spells them as they are declared.
+
+    Raises:
+        InvalidInputError: an unknown column, one that is named twice, or one whose values have no order.
+    """
+    if props.CLUSTER_BY not in properties:
+        return
+    known = {column.name.lower(): column for column in columns}
+    found: list[str] = []
+    for name in map(str.strip, properties[props.CLUSTER_BY].split(",")):
+        column = known.get(name.lower())
+        if column is None:
+            raise InvalidInputError(f"CLUSTER BY names an unknown column {name!r}", kind="unknown_column")
+        if column.name in found or column.type.is_nested or column.type.name == "JSON":
+            raise InvalidInputError(
+                f"CLUSTER BY column {column.name!r} is {column.type}; expected a column of a type with an "
+                "order, named once",
+                kind="cluster_column",
+            )
+        found.append(column.name)
+    properties[props.CLUSTER_BY] = ",".join(found)
+
+
 def check_sequence(
     columns: Sequence[Column], key: Sequence[str], properties: dict[str, str]
 ) -> tuple[str | None, ColumnType | None]:

@@ -102,11 +102,24 @@ def matching(schema: TableSchema, predicate: pc.Expression | None) -> list[Parti
         return list(partitions)
     file_format, filesystem = ds.IpcFileFormat(), fs.LocalFileSystem()
     fragments = [
-        file_format.make_fragment(str(i), filesystem, partition_expression=bounds_filter(columns, partition))
+        file_format.make_fragment(str(i), filesystem, partition_expression=known)
         for i, partition in enumerate(partitions)
+        for known in _guarantees(columns, partition)
     ]
     dataset = ds.FileSystemDataset(fragments, schema.arrow, file_format, filesystem)
-    return [partitions[int(fragment.path)] for fragment in dataset.get_fragments(filter=predicate)]
+    found = {int(fragment.path) for fragment in dataset.get_fragments(filter=predicate)}
+    return [partitions[place] for place in sorted(found)]
+
+
+def _guarantees(columns: Sequence[Column], partition: Partition) -> Iterator[pc.Expression]:
+    """Yields what is true of all rows without NULL, and of the rows with NULL in each column.
+
+    Arrow draws no conclusion from the one expression "NULL or less than the bound".
+    """
+    yield bounds_filter([replace(column, nullable=False) for column in columns], partition)
+    for column in columns:
+        if column.nullable:
+            yield bounds_filter(columns, partition) & pc.field(column.name).is_null()
 
 
 def rows_outside(

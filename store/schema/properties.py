@@ -19,6 +19,7 @@ from seqstore.store.schema import column_groups as groups
 SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
 STORAGE_FORMAT: Final = "storage_format"
+CLUSTER_BY: Final = "cluster_by"  # column names, separated by commas
 COMPRESSION: Final = "compression"
 NO_AUTO_COMPACTION: Final = "disable_auto_compaction"
 COMPACTION_SEGMENTS: Final = "compaction_segments_max"
@@ -161,6 +162,7 @@ _OURS: Final[dict[str, _Parser]] = {
     ROW_LEVEL: _boolean,
     APPEND_ONLY: _boolean,
     PARTITION_COLUMNS: _text,
+    CLUSTER_BY: _text,
     "enable_unique_key_merge_on_write": _merge_on_write,
     SKIP_BITMAP: _boolean,
 }

@@ -26,6 +26,7 @@ from seqstore.store.schema.column_groups import (
 from seqstore.store.schema.constraints import Constraint
 from seqstore.store.schema.declaration import (
     check_auto_increment,
+    check_cluster_columns,
     check_default,
     check_key,
     check_names,
@@ -100,6 +101,7 @@ class TableSchema:
         for column in numbered:
             check_default(column)
             check_on_update(column)
+        check_cluster_columns(numbered, checked)
         groups = parse_groups(numbered, key, checked)
         check_auto_increment(numbered, has_groups=bool(groups))
         made = cls(
@@ -167,6 +169,11 @@ class TableSchema:
     def column_groups(self) -> dict[int, ColumnGroup]:
         """The existing column groups, by number."""
         return {number: group for number, group in enumerate(self.groups) if group is not None}
+
+    @cached_property
+    def cluster_columns(self) -> tuple[str, ...]:
+        """The columns of CLUSTER BY, by which the rows of a segment are sorted; none means by key."""
+        return tuple(filter(None, self.properties.get(props.CLUSTER_BY, "").split(",")))
 
     @property
     def storage_format(self) -> str:

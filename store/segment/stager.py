@@ -117,8 +117,8 @@ class Stager:
         sequence = SequenceVector.of_rows(batch, self.schema)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin, positions = chosen, None
-        if len(chosen) >= self.settings.clustered_rows_min:
-            order = key_order([key.take(pa.array(chosen)) for key in keys], self.schema)
+        order = stored_order(batch, chosen, self.schema, self.settings)
+        if order is not None:
             origin, positions = chosen[order], places_in(order)
         index_sequence = sequence.take(chosen) if sequence is not None else None
         index = KeyIndex(codes[chosen], positions, index_sequence, repeats)
@@ -200,6 +200,30 @@ def _part_rows(pieces: Sequence[_Coded], part: int) -> tuple[pa.RecordBatch, Cod
     schema = pieces[0].batch.schema
     columns = [column(i) for i in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema), np.concatenate(codes)
+
+
+def stored_order(
+    rows: pa.RecordBatch | pa.Table, chosen: Rows | None, schema: TableSchema, settings: Settings
+) -> Rows | None:
+    """Returns the order in which rows are stored: by the columns of CLUSTER BY, or by key in a large segment.
+
+    Args:
+        chosen: the rows to order; None means all.
+
+    Returns:
+        None for the order of key codes.
+    """
+    names = schema.cluster_columns
+    count = len(chosen) if chosen is not None else rows.num_rows
+    if not names and count < settings.clustered_rows_min:
+        return None
+    wanted = [rows.column(name) for name in names or schema.key]
+    columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in wanted]
+    if chosen is not None:
+        columns = [column.take(pa.array(chosen)) for column in columns]
+    if not names:
+        return key_order(columns, schema)
+    return np.asarray(sorted_nulls_first(pa.table(columns, names=list(names)), names)).astype(np.intp)
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:

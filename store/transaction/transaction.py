@@ -128,7 +128,8 @@ class Transaction:
             self.label = f"{options.label_prefix}{uuid.uuid4()}"
         self._owner = LockOwner(self.label)
         self._record: TransactionRecord | None = None
-        self._database = 0  # whose label it is until another is written, 0 for that of the first table
+        self._database = 0  # whose label it is until another is written, 0 for that of the first write
+        self._has_write = False  # a statement began to write, whatever rows it found
         if options.database is not None:
             with catalog.read() as tx:
                 self._database = records.require_database(tx, options.database)
@@ -198,6 +199,9 @@ class Transaction:
             assert self._record is not None
             if self._record.database != database:
                 self._move(database)
+            if self._options.label is not None and not self._record.id:
+                self._store_record(database, self._record.table)
+            self._has_write = True
 
     def _move(self, database: int) -> None:
         assert self._record is not None
@@ -289,13 +293,15 @@ class Transaction:
             return self._result(done.id, {name: done.versions[name] for name in written}, writes)
 
     def _commit_nothing(self) -> None:
-        """Keeps the label used as any commit does (X16), unless an earlier run has stored the rows."""
+        """Keeps the label if a statement wrote and found no rows (X16), unless an earlier run stored them.
+
+        A transaction without such a statement leaves no label: reading must not take one.
+        """
         if skipped := self._skipped():
             self._end(f"skipped: {', '.join(skipped)} had everything already (txnAppId, txnVersion)")
-            return
-        if self._record is None and self._database:
-            self._begin(self._database, "")
-        if self._record is None or not self._record.id:
+        elif not self._has_write:
+            self._end("no statement wrote")
+        elif self._record is None or not self._record.id:
             self._close()
         else:
             self._publish(self._record, [], None)
@@ -443,7 +449,8 @@ class Transaction:
                 self._give_up(EXPIRED)
 
     def _begin(self, database: int, table: str) -> None:
-        if self._options.label is not None:
+        """Takes the label in the database that the caller named, else when a statement writes."""
+        if self._options.label is not None and self._database:
             self._store_record(database, table)
             return
         self._record = TransactionRecord(

@@ -30,7 +30,7 @@ from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import Snapshot, as_table
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.internal import internal
-from seqstore.store.schema.column import SEQUENCE_COL, hidden_name
+from seqstore.store.schema.column import HIDDEN_COLUMNS, SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes, encode_keys
@@ -248,13 +248,13 @@ class TransactionTable:
         hidden: bool = False,
     ) -> pa.RecordBatchReader:
         """Returns the rows as the transaction sees them; see `Snapshot.scan`."""
-        self.log_scan(columns, filter)
+        self.log_scan(columns, filter, hidden=hidden)
         return self.snapshot().scan(columns, filter, hidden=hidden)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
         """Returns the rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
         keys = as_table(keys)
-        self.log_keys(keys, columns)
+        self.log_keys(keys, columns, hidden=hidden)
         return self.snapshot().get(keys, columns, hidden=hidden)
 
     def count(self, filter: pc.Expression | None = None) -> int:
@@ -262,7 +262,7 @@ class TransactionTable:
         with self.scan([*self.schema.key], filter) as reader:
             return sum(batch.num_rows for batch in reader)
 
-    def log_keys(self, keys: pa.Table, columns: Sequence[str] | None) -> None:
+    def log_keys(self, keys: pa.Table, columns: Sequence[str] | None, *, hidden: bool = False) -> None:
         """Remembers that rows of some keys were read, but for rows that the transaction itself wrote whole.
 
         Such a row is the same whatever others commit, unless a sequence decides: another row of the key may
@@ -278,21 +278,20 @@ class TransactionTable:
             arrays = [array.filter(others) for array in arrays]
             if not len(arrays[0]):
                 return
-        self.isolation.reads.read_keys(arrays, self._looked_at(columns))
+        names = Projection.of(self.schema, columns, hidden=hidden).names
+        self.isolation.reads.read_keys(arrays, names)
 
-    def log_scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> None:
+    def log_scan(
+        self, columns: Sequence[str] | None, filter: pc.Expression | None, *, hidden: bool = False
+    ) -> None:
         """Remembers that rows satisfying a filter were read."""
         if not self.is_muted:
-            self._log_where(filter, self._looked_at(columns))
-
-    def _looked_at(self, columns: Sequence[str] | None) -> list[str]:
-        """Returns columns without the hidden ones but the sequence: version and sign follow from the row."""
-        names = Projection.of(self.schema, columns, hidden=False).names
-        return [name for name in names if hidden_name(name) in (None, SEQUENCE_COL)]
+            self._log_where(filter, Projection.of(self.schema, columns, hidden=hidden).names)
 
     def _log_where(self, filter: pc.Expression | None, columns: Iterable[str]) -> list[str]:
         """Logs a read by a filter of some columns; returns these and those that the filter looks at."""
         used = expression_columns(self.schema, filter)
+        used += [] if filter is None else named_in(filter, HIDDEN_COLUMNS)
         is_of_partitions = bool(self.schema.partition_columns) and {*used} <= {*self.schema.partition_columns}
         # A filter over other columns reads all partitions.
         partition = filter if is_of_partitions else None
@@ -369,6 +368,7 @@ class TransactionTable:
             return 0, None
         names = check_assigned(self.schema, assignments)
         self.log_constraints(names)
+        self.isolation.reads.read_sequence()
         # A column group is written whole: of equal sequences the later version wins.
         names |= {name: pc.field(name) for name in replaced_with(self.schema.groups, names)}
         # In the table's order: an assigned expression may count the columns.
@@ -413,14 +413,11 @@ class TransactionTable:
                 self.isolation.reads.read_columns(constraint.columns(self.schema.names))
 
     def _read_by(self, assignments: Mapping[str, Any]) -> list[str]:
-        """Returns the columns that assignments look at, the sequence among them: it decides whether they take
-        effect."""
+        """Returns the columns that assignments look at."""
         used: list[str] = []
         for value in assignments.values():
             if isinstance(value, pc.Expression):
                 used += expression_columns(self.schema, value)
-        if self.schema.sequence_column is not None:
-            used.append(self.schema.sequence_column)
         return used
 
 

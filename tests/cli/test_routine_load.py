@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from seqstore import Store
+from seqstore.cli.main import app
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
 from tests.support.http_server import ServerProcess
+from tests.weight import by_form
 
 ROOT = Path(__file__).parents[2]
 CLICKS = ROOT / "conf" / "routine" / "clicks.toml"
@@ -30,11 +33,16 @@ name = "events"
 table = "events"
 order_by = "s"
 [properties]
-max_batch_interval = 1
+max_batch_interval = {}
 max_error_number = 1000
 [files]
 path = "in/*.json"
 """
+
+
+def managed(data: Path, action: str, *arguments: str) -> Result:
+    """Runs a `routine-load` command that ends by itself, in this process: it takes a second to start one."""
+    return CliRunner().invoke(app, ["--data-dir", str(data), "routine-load", action, *arguments])
 
 
 def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -79,12 +87,12 @@ def test_the_example_job_runs(tmp_path: Path) -> None:
     }
     assert ask(data, "SELECT click_id, page FROM shop.clicks ORDER BY click_id") == [(1, "/"), (4, "/pay")]
     for action, state in (("pause", "PAUSED"), ("resume", "NEED_SCHEDULE"), ("stop", "STOPPED")):
-        done = seqstore(data, "routine-load", action, "shop.clicks")
-        assert done.returncode == 0, done.stderr
-        shown = seqstore(data, "routine-load", "show", "shop.clicks", "--all", "--format", "json")
+        done = managed(data, action, "shop.clicks")
+        assert done.exit_code == 0, done.stderr
+        shown = managed(data, "show", "shop.clicks", "--all", "--format", "json")
         assert f'"{state}"' in shown.stdout
-    refused = seqstore(data, "routine-load", "resume", "shop.clicks")
-    assert (refused.returncode, "Could not transform STOPPED" in refused.stderr) == (1, True)
+    refused = managed(data, "resume", "shop.clicks")
+    assert (refused.exit_code, "Could not transform STOPPED" in refused.stderr) == (1, True)
 
 
 def test_the_example_of_many_tables_runs(tmp_path: Path) -> None:
@@ -94,8 +102,8 @@ def test_the_example_of_many_tables_runs(tmp_path: Path) -> None:
     columns = "k BIGINT, customer BIGINT, total DECIMAL(10, 2)"
     with Store.open(data) as store, Session(store) as session:
         list(session.execute(f"CREATE TABLE shop.orders ({columns}) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"))
-    made = seqstore(data, "routine-load", "create", str(CLICKS.with_name("feed.toml")))
-    assert made.returncode == 0, made.stderr
+    made = managed(data, "create", str(CLICKS.with_name("feed.toml")))
+    assert made.exit_code == 0, made.stderr
     run = seqstore(data, "routine-load", "start", "--once")
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout)
@@ -146,7 +154,8 @@ class Feed:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A store with the job; its interval is a second, or the parameter."""
     path = tmp_path / "data"
     create(
         path,
@@ -154,8 +163,8 @@ def data(tmp_path: Path) -> Path:
         "'function_column.sequence_col' = 's'",
     )
     (tmp_path / "in").mkdir()
-    (tmp_path / "job.toml").write_text(JOB)
-    assert seqstore(path, "routine-load", "create", str(tmp_path / "job.toml")).returncode == 0
+    (tmp_path / "job.toml").write_text(JOB.format(getattr(request, "param", 1)))
+    assert managed(path, "create", str(tmp_path / "job.toml")).exit_code == 0
     return path
 
 
@@ -184,6 +193,7 @@ def wait_for_metric(server: ServerProcess, wanted: str) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("data", [60], indirect=True)  # a slow machine reads all files in one batch
 @pytest.mark.parametrize("point", POINTS)
 def test_rows_and_offsets_survive_a_kill_together(data: Path, tmp_path: Path, point: str) -> None:
     """R11, R12: killed at a point of the commit, then run again: each file is loaded once."""
@@ -210,14 +220,14 @@ def wait_for_commit(data: Path, before: int) -> None:
 
 @pytest.mark.crash
 def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path, tmp_path: Path) -> None:
-    """R11, R12, R13: five kills -9 of a running `routine-load start` while files keep coming: at any moment
+    """R11, R12, R13: kills -9 of a running `routine-load start` while files keep coming: at any moment
     from its start on, or soon after a commit."""
     seed = random.randrange(10**9)
     print(f"seed {seed}")
     random_moment = random.Random(seed)
     feed = Feed(tmp_path / "in", seed)
     command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), "routine-load", "start"]
-    for number in range(5):
+    for number in range(by_form(3, 6)):
         feed.put(3)
         before = job_of(data).statistic.committed_tasks
         runner = subprocess.Popen(

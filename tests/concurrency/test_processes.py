@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support import contention
 from tests.support.rows import rows_of, schema_of
+from tests.weight import torture_minutes
 
 PROCESSES = 4
 
@@ -126,7 +126,7 @@ def test_making_and_dropping_a_table_under_loads_leaves_a_sound_store(
 
 @pytest.mark.torture
 def test_processes_agree_with_a_replay_at_length(tmp_path: Path) -> None:
-    until = time.monotonic() + 60 * float(os.environ.get("TORTURE_MINUTES", "30")) / 4
+    until = time.monotonic() + 60 * torture_minutes() / 4
     with processes(8) as started:
         number = 0
         while time.monotonic() < until:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import pytest
 
 from seqstore import Store
 from tests.support import contention
+from tests.weight import torture_minutes
 
 WRITERS = 4
 READERS = 2
@@ -46,7 +46,7 @@ def test_writers_of_the_same_keys_agree_with_a_replay(tmp_path: Path, handles: i
 
 @pytest.mark.torture
 def test_threads_agree_with_a_replay_at_length(tmp_path: Path) -> None:
-    until = time.monotonic() + 60 * float(os.environ.get("TORTURE_MINUTES", "30")) / 8
+    until = time.monotonic() + 60 * torture_minutes() / 8
     number = 0
     while time.monotonic() < until:
         number += 1

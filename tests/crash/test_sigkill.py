@@ -16,6 +16,7 @@ import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
 from tests.support.dying_child import run_until_dead
+from tests.weight import by_form
 
 KEYS = 1_500
 FAILPOINTS = ["disk.written", "load.staged", "publish.before_commit", "publish.after_commit"]
@@ -100,7 +101,7 @@ def test_kill_at_random_moments_loses_and_halves_nothing(directory: Path) -> Non
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0
-    for _ in range(34):
+    for _ in range(by_form(8, 40)):
         acknowledged = run_child(directory, held + 1, kill_after=chosen.randint(0, 3))
         held = assert_sound(directory, max(acknowledged, held))
 
@@ -109,7 +110,7 @@ def test_kill_at_random_moments_loses_and_halves_nothing(directory: Path) -> Non
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
 def test_kill_at_every_step_of_a_commit_loses_and_halves_nothing(directory: Path, failpoint: str) -> None:
     held = 0
-    for passes in (1, 2, 3, 5):
+    for passes in (1, 2, 3, 5)[:: by_form(2, 1)]:
         acknowledged = run_child(directory, held + 1, failpoint=f"{failpoint}:{passes}")
         held = assert_sound(directory, max(acknowledged, held))
         if failpoint == "publish.after_commit":
@@ -128,13 +129,15 @@ def test_a_label_of_a_killed_load_is_free_again(directory: Path) -> None:
 def test_killing_one_of_two_writers_does_not_disturb_the_other(directory: Path) -> None:
     with open_store(str(directory)) as store:
         table = store.table("db.t")
-        done = 0
-        for number in range(1, 7):
+        done, kills = 0, by_form(3, 6)
+        for number in range(1, kills + 1):
             run_child(directory, 100 * number, kill_after=2)
             table.upsert(batch(number), label=f"mine-{number}")
             done += 1
-        assert done == 6
+        assert done == kills
         assert table.check() == []
         labels = [info.label for info in table.history()]
-        assert [label for label in labels if label.startswith("mine-")] == [f"mine-{n}" for n in range(1, 7)]
+        assert [label for label in labels if label.startswith("mine-")] == [
+            f"mine-{n}" for n in range(1, kills + 1)
+        ]
         assert len(set(labels)) == len(labels)

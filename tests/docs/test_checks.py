@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.support.documents import ROOT
+from tests.weight import ALL, VARIABLE, form
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
@@ -36,6 +43,45 @@ def test_workflow_runs_the_whole_check_from_the_oldest_python() -> None:
     versions = re.findall(r'"3\.(\d+)"', found[1])
     oldest = PROJECT["requires-python"].removeprefix(">=3.")
     assert versions == [str(minor) for minor in range(int(oldest), int(versions[-1]) + 1)]
+
+
+def test_the_whole_check_runs_the_tests_at_their_full_weight() -> None:
+    assert (ROOT / ".ci" / "run").read_text().endswith("exec make test-all\n")
+    makefile = (ROOT / "Makefile").read_text()
+    (short,) = re.findall(r"^test: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    (full,) = re.findall(r"^test-all: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "$(PYTEST)" in short
+    assert f"{VARIABLE}={ALL} $(PYTEST)" in full
+
+
+def test_an_unknown_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "full")
+    with pytest.raises(ValueError, match="SEQSTORE_TESTS is 'full'; expected one of short, all"):
+        form()
+
+
+def test_tests_of_a_group_share_a_process(tmp_path: Path) -> None:
+    """pytest 9.2 ignored the groups of pytest-xdist, and every process started servers of its own."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.distribution"]\n')
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --dist=loadgroup\n")
+    module = "import pytest\n{}\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n): pass\n"
+    for name, mark in [("a", ""), ("b", ""), ("c", "xdist_group('one')"), ("d", "xdist_group('one')")]:
+        marked = f"pytestmark = pytest.mark.{mark}" if mark else ""
+        (tmp_path / f"test_{name}.py").write_text(module.format(marked))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", "-v", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    ran = re.findall(r"\[(gw\d)\] .* PASSED test_(\w)\.py", done.stdout)
+    assert len(ran) == 24, done.stdout + done.stderr
+    processes = {name: {worker for worker, of in ran if of == name} for name in "abcd"}
+    assert all(len(found) == 1 for found in processes.values()), processes
+    assert processes["c"] == processes["d"]
 
 
 def test_workflow_tests_the_lowest_versions_and_builds_the_manual() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from seqstore import Store, Table
 from seqstore.loaders.columnar import _spoiled
+from seqstore.loaders.http_stream import http_stream
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
 from tests.support.rows import rows_of, schema_of
@@ -266,3 +267,25 @@ def test_an_unknown_header_is_named_with_a_similar_one(store: Store) -> None:
     assert reply["Message"] == (
         "OK; header 'max-filter-ratio' is not known and was ignored, did you mean max_filter_ratio?"
     )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "insert into d.t select " + "x from http_stream (" * 4_900,
+        "insert into d.t select x from http_stream(" + "a from http_stream() where b " * 3_300,
+        "insert into d.t select x from http_stream() where " + "where x " * 12_000 + ";;!",
+    ],
+)
+def test_a_statement_of_http_stream_is_read_from_left_to_right(store: Store, sql: str) -> None:
+    """One expression for the whole statement tried every place of every clause, for seconds."""
+    reply = http_stream(store, sql, io.BytesIO(b"1\n"), {})
+    assert reply["Status"] == "Fail"
+
+
+def test_a_string_of_json_that_does_not_end_is_read_once(store: Store) -> None:
+    """Every escaped quote was tried as the start of a string up to the end of the document."""
+    store.create_table("db.j", schema_of("k bigint", "v string"))
+    body = b'{"k": 12345678901234567.5, "v": "' + b'\\"' * 1_000_000
+    reply = stream_load(store, "db", "j", io.BytesIO(body), {"format": "json"})
+    assert reply["Status"] == "Fail"

@@ -14,6 +14,7 @@ from seqstore.loaders import csv
 from seqstore.loaders.csv import CsvReader
 from seqstore.loaders.headers import CsvOptions
 from seqstore.store.errors import InvalidInputError
+from tests.weight import by_form
 
 Row = tuple[str | None, ...]
 
@@ -200,9 +201,10 @@ class Reference:
         is_enclosed = self.next_is(self.o.enclose)
         if is_enclosed:
             self.at += 1
-            while not self.next_is(self.o.enclose):
+            while self.next_is(self.o.enclose * 2) or not self.next_is(self.o.enclose):
                 if self.at >= len(self.data):
                     raise NeverClosedError
+                self.at += 1 if self.next_is(self.o.enclose) else 0  # two stand for one
                 meant += self.unescaped()
             self.at += 1
             meant = self.o.enclose + meant + self.o.enclose
@@ -271,7 +273,7 @@ def texts(draw: st.DrawFn) -> tuple[bytes, CsvOptions]:
 
 
 @given(texts(), st.integers(1, 30))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=by_form(500, 2000), deadline=None)
 def test_any_text_is_read_as_the_rules_say(case: tuple[bytes, CsvOptions], block_bytes: int) -> None:
     data, options = case
     try:
@@ -299,7 +301,7 @@ def tables(draw: st.DrawFn) -> tuple[list[tuple[str, str]], CsvOptions]:
 
 
 @given(tables(), st.integers(1, 50))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_form(150, 400), deadline=None)
 def test_enclosed_and_escaped_text_comes_back_as_it_was(
     case: tuple[list[tuple[str, str]], CsvOptions], block_bytes: int
 ) -> None:

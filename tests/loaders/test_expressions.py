@@ -13,6 +13,7 @@ from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.types.column_types import ColumnType, parse_type
+from tests.support.casts import COLUMNS, comparisons
 
 AROUND = EvaluationContext(Moment(datetime(2024, 1, 1, 8), datetime(2024, 1, 1), "Asia/Shanghai"), "db")
 ROWS = pa.table(
@@ -85,7 +86,7 @@ def test_a_row_that_overflows_is_null_and_its_neighbours_are_not() -> None:
         ("if(a > 6, a, 0)", ["0", "0", "7.5", "0"]),
         ("case a when 5 then 'five' else b end", ["five", "d,e", "F", ""]),
         ("coalesce(a, b)", ["5", "x", "7.5", ""]),
-        ("nullif(a, 5)", [None, None, "7.5", None]),
+        ("nullif(a, 5)", [None, "x", "7.5", None]),
         ("concat(b, k)", ["abc1", "d,e2", "F3", None]),
         ("concat(b, null)", [None] * 4),
         ("split_part(b, ',', 1)", ["abc", "d", "F", ""]),
@@ -104,7 +105,7 @@ def test_text_functions(text: str, expected: list[Any]) -> None:
         ("year(ts)", [2024, None, 2024, None]),
         ("date_format(ts, '%Y%m')", ["202401", None, "202401", None]),
         ("unix_timestamp(ts)", [1704135845, None, 1704124800, None]),
-        ("from_unixtime(a)", ["1970-01-01 08:00:05", None, "1970-01-01 08:00:08", None]),
+        ("from_unixtime(a)", ["1970-01-01 08:00:05", None, "1970-01-01 08:00:07", None]),
         ("str_to_date(ts, '%Y%m%d') is null", [True, True, False, True]),
         (
             "date_add(ts, interval 1 day)",
@@ -151,3 +152,42 @@ def test_what_is_no_expression_over_one_row_is_refused(text: str) -> None:
 def test_a_type_error_names_the_headers() -> None:
     with pytest.raises(InvalidInputError, match="expressions of columns, where and delete"):
         evaluate("array_contains(k, 1)")
+
+
+def test_every_pair_of_types_is_compared_as_in_a_query() -> None:
+    """A field of a Parquet file has a type; a field of a CSV file is text."""
+    rows = pa.table(
+        {name: pa.array(values, parse_type(kind).arrow) for name, (kind, values) in COLUMNS.items()}
+    )
+    expected = dict(comparisons())
+    trees = [
+        bind(parse(text, "where"), lambda name: Field(name, parse_type(COLUMNS[name][0])), "where")
+        for text in expected
+    ]
+    wrong = {}
+    for start in range(0, len(trees), 200):
+        texts = list(expected)[start : start + 200]
+        evaluator = Evaluator(AROUND, trees[start : start + 200])
+        try:
+            for text, answers in zip(texts, evaluator(rows), strict=True):
+                if answers.to_pylist() != expected[text]:
+                    wrong[text] = (answers.to_pylist(), expected[text])
+        finally:
+            evaluator.close()
+    assert not wrong
+
+
+def test_a_datetime_stored_as_text_keeps_its_scale() -> None:
+    texts = ["date_add(ts, interval 1 day)", "now()", "now(3)", "cast(ts as datetime(2))"]
+    trees = [bind(parse(text, "columns"), field, "columns") for text in texts]
+    evaluator = Evaluator(AROUND, trees, [parse_type("VARCHAR(30)")] * len(texts))
+    try:
+        found = [column.to_pylist()[0] for column in evaluator(ROWS)]
+    finally:
+        evaluator.close()
+    assert found == [
+        "2024-01-03 03:04:05",
+        "2024-01-01 08:00:00",
+        "2024-01-01 08:00:00.000",
+        "2024-01-02 03:04:05.00",
+    ]

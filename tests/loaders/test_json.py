@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_one_object_a_line_with_keys_in_any_case(block_bytes: int) -> None:
     """J1, J4, J11."""
     data = b'{"a":1,"b":"x"}\n{"A":2,"B":null}\n\n{"aa":0,"b":{"k":[1, 2]}}\r\n{"a":true}'
     outcome = read(data, block_bytes=block_bytes)
-    assert outcome.rows == [("1", "x"), ("2", None), (None, '{"k":[1,2]}'), ("true", None)]
+    assert outcome.rows == [("1", "x"), ("2", None), (None, '{"k":[1,2]}'), ("1", None)]
     assert [line for line, _ in outcome.places] == [1, 2, 4, 5]
     assert outcome.places[0][1] == '{"a":1,"b":"x"}'
 
@@ -77,6 +78,34 @@ def test_numbers_keep_the_digits_that_a_double_would_lose() -> None:
     data = b'{"a":12345678901234567890123,"b":0.12345678901234567890}\n{"a":1.10,"b":1e2}\n'
     assert read(data).rows[0] == ("12345678901234567890123", "0.12345678901234567890")
     assert read(data, num_as_string=True).rows[1] == ("1.10", "1e2")
+
+
+@pytest.mark.parametrize("as_string", [False, True])
+@pytest.mark.parametrize("fraction", ["5", "25", "125", "0", "000001"])
+@pytest.mark.parametrize("whole", [2**53 - 1, 2**53 + 1, 2**63 - 1, 2**63 + 1, 10**15 - 1, 10**30 + 1])
+def test_numbers_beyond_the_digits_of_a_double_keep_their_fraction(
+    whole: int, fraction: str, as_string: bool
+) -> None:
+    for sign in ("", "-"):
+        number = f"{sign}{whole}.{fraction}"
+        found = read(f'{{"a": {number}, "b": 1}}\n'.encode(), num_as_string=as_string).rows
+        assert [(Decimal(a or ""), b) for a, b in found] == [(Decimal(number), "1")]
+
+
+@pytest.mark.parametrize("digits", range(12, 22))
+def test_numbers_with_a_fraction_are_exact_at_every_length(digits: int) -> None:
+    """The readers differ for 15 digits and more: a double has no room for all of them."""
+    numbers = [f"{'9' * cut}.{'8' * (digits - cut - 1)}7" for cut in range(1, digits)]
+    text = "".join(f'{{"a": {number}}}\n' for number in numbers)
+    assert [Decimal(a or "") for a, _ in read(text.encode()).rows] == [*map(Decimal, numbers)]
+
+
+@pytest.mark.parametrize(
+    "number", ["1e16", "123456789012345678e-3", "1.2345678901234567e2", "9e-20", "1E+2", "1e400", "5e-400"]
+)
+def test_numbers_with_an_exponent_keep_their_digits(number: str) -> None:
+    ((found, _),) = read(f'{{"a": {number}}}\n'.encode()).rows
+    assert Decimal(found or "") == Decimal(number)
 
 
 def test_numbers_inside_of_nested_values_stay_numbers() -> None:

@@ -15,6 +15,7 @@ from seqstore import Store
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql.session.session import Session
 from tests.support.rows import schema_of
+from tests.weight import by_form
 
 _TEXT = st.text(alphabet="abk1v,;='\"()$.[]{}\\x01 \n-*@`", max_size=20)
 _HEADERS = {
@@ -87,7 +88,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @given(requests())
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=by_form(250, 800), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_any_request_is_answered(store: Store, case: tuple[dict[str, str], bytes]) -> None:
     """LR2, LS2, LS7."""
     headers, body = case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from typing import Any
@@ -131,3 +132,98 @@ def test_replies_are_json_with_one_field_a_line(store: Store) -> None:
     text = reply.to_json()
     assert json.loads(text) == dict(reply)
     assert len(text.splitlines()) == len(reply) + 2
+
+
+WIDE = pytest.mark.sql(
+    "CREATE TABLE w (k INT, a INT NULL, s VARCHAR(50) NULL, j JSON NULL, b BOOLEAN NULL, n BIGINT NULL) "
+    "UNIQUE KEY(k)"
+)
+
+
+@WIDE
+def test_strict_mode_refuses_a_text_with_a_point_for_an_integer(store: Store) -> None:
+    """Without it the fraction is cut off."""
+    body = "1,3.12\n2,.5\n3,7\n4,-8.0\n"
+    for kind in ("a", "n"):
+        given = {"columns": f"k,{kind}", "max_filter_ratio": "1"}
+        reply = load(store, body, "w", strict_mode="true", **given)
+        assert (reply["NumberFilteredRows"], reply["NumberLoadedRows"]) == (3, 1)
+        assert load(store, body, "w", **given)["NumberFilteredRows"] == 0
+        found = [(row[0], row[1] if kind == "a" else row[5]) for row in rows(store, "w")]
+        assert found == [(1, 3), (2, 0), (3, 7), (4, -8)]
+
+
+@WIDE
+def test_true_and_false_of_json_are_1_and_0_in_a_text(store: Store) -> None:
+    """In a column of JSON they stay; the texts "true" and "false" do."""
+    body = (
+        '{"k":1,"s":true,"j":true,"b":true,"a":true}\n{"k":2,"s":"true","j":false,"b":false,"a":false}\n'
+        '{"k":3,"s":false,"j":[true],"b":null}\n{"k":4,"s":[true],"j":"x","b":"true"}\n'
+    )
+    assert load(store, body, "w", format="json")["Status"] == "Success"
+    found = [row[:5] for row in rows(store, "w")]
+    assert found[:2] == [(1, 1, "1", "true", True), (2, 0, "true", "false", False)]
+    assert [(row[2], row[4]) for row in found[2:]] == [("0", None), ("[true]", True)]
+    paths = {"format": "json", "jsonpaths": '["$.k", "$.s"]', "columns": "k, x, s = concat(x, '!')"}
+    assert load(store, '{"k":1,"s":true}', "w", **paths)["Status"] == "Success"
+    assert rows(store, "w")[0][2] == "1!"
+
+
+@WIDE
+@pytest.mark.parametrize("delimiter", ["|", "||", "\\x1e", "\\r\\n"])
+def test_json_documents_are_split_at_the_line_delimiter(store: Store, delimiter: str) -> None:
+    mark = {"\\x1e": "\x1e", "\\r\\n": "\r\n"}.get(delimiter, delimiter)
+    documents = [f'{{"k":{k},\n"s":"x\\ny"}}' for k in range(5)]
+    given = {"format": "json", "line_delimiter": delimiter}
+    for body in (mark.join(documents), mark.join([*documents, "", " ", ""])):
+        reply = load(store, body, "w", **given)
+        assert (reply["Status"], reply["NumberLoadedRows"]) == ("Success", 5)
+    bad = load(store, mark.join([documents[0], "nope", documents[1]]), "w", **given)
+    assert "first: line 2" in bad["Message"]
+
+
+@WIDE
+def test_json_root_is_applied_to_each_element_of_an_array(store: Store) -> None:
+    given = {"format": "json", "json_root": "$.d", "strip_outer_array": "true", "max_filter_ratio": "1"}
+    body = '[{"d":{"k":1,"s":"a"}},{"d":{"k":2,"s":"b"}},{"e":{"k":3}}]'
+    reply = load(store, body, "w", **given)
+    assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (2, 1)
+    assert load(store, '{"d":[{"k":4,"s":"c"},{"k":5,"s":"d"}]}', "w", **given)["NumberLoadedRows"] == 2
+    assert [(row[0], row[2]) for row in rows(store, "w")] == [(1, "a"), (2, "b"), (4, "c"), (5, "d")]
+    assert "names no part" in load(store, '[{"e":1}]', "w", **given)["Message"]
+
+
+@WIDE
+def test_names_of_json_paths_are_case_sensitive(store: Store) -> None:
+    """Keys without paths are not."""
+    body = '{"k":1,"K":7,"s":"a","S":"B"}'
+    given = {"format": "json", "jsonpaths": '["$.K", "$.S"]', "columns": "k, s"}
+    assert load(store, body, "w", **given)["Status"] == "Success"
+    missing = given | {"jsonpaths": '["$.k", "$.X"]', "columns": "k, s"}
+    assert load(store, '{"k":2,"x":"lower"}', "w", **missing)["Status"] == "Success"
+    assert [(row[0], row[2]) for row in rows(store, "w")] == [(2, None), (7, "B")]
+
+
+@WIDE
+@pytest.mark.parametrize("escape", ["", '"', "\\"])
+def test_a_doubled_enclosing_character_is_one(store: Store, escape: str) -> None:
+    """RFC 4180; escape may name the same character."""
+    body = '1,"a ""q"", b"\n2,"x,\n""y"\n3,""\n4,""""\n5,""","","""\n6,pl""ain\n'
+    given = {"columns": "k,s", "enclose": '"', "trim_double_quotes": "true"}
+    given |= {"escape": escape} if escape else {}
+    assert load(store, body, "w", **given)["Status"] == "Success"
+    expected = ['a "q", b', 'x,\n"y', "", '"', '",","', 'pl""ain']
+    assert [row[2] for row in rows(store, "w")] == expected
+
+
+@WIDE
+@pytest.mark.parametrize("enclose", ['"', "'"])
+def test_what_csv_of_python_writes_is_read_back(store: Store, enclose: str) -> None:
+    values = ["", enclose, enclose * 2, f"a{enclose}b", f"{enclose},{enclose}", "x\ny", "a,b"]
+    values.append(f",{enclose}\n{enclose},")
+    written = io.StringIO()
+    writer = csv.writer(written, quotechar=enclose, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows(enumerate(values))
+    given = {"columns": "k,s", "enclose": enclose, "trim_double_quotes": "true"}
+    assert load(store, written.getvalue(), "w", **given)["Status"] == "Success"
+    assert [row[2] for row in rows(store, "w")] == values

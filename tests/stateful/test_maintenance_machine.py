@@ -6,7 +6,6 @@ what the model has for it.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 from unittest import mock
 
@@ -19,6 +18,7 @@ from seqstore.store.maintenance.compaction import Compaction
 from tests.stateful.test_table_machine import ROWS, Rows, TableMachine, run_machine
 from tests.support.compare import assert_version, expected_rows, key_table, seen_rows
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES
+from tests.weight import by_form, torture_minutes
 
 
 class MaintenanceMachine(TableMachine):
@@ -199,12 +199,11 @@ MACHINES = [MaintainedExactKeys, MaintainedHashedKeys]
 @pytest.mark.parametrize("machine", MACHINES)
 def test_maintenance_changes_no_answer_at_any_version(machine: type[TableMachine]) -> None:
     """K1, K5, scenarios 39 and 41."""
-    run_machine(machine, examples=150, steps=8)
+    run_machine(machine, examples=by_form(40, 150), steps=12)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("machine", MACHINES)
 def test_maintenance_changes_no_answer_at_length(machine: type[TableMachine]) -> None:
     """A thousand examples of each machine or more, 60 for each of TORTURE_MINUTES."""
-    minutes = float(os.environ.get("TORTURE_MINUTES", "30"))
-    run_machine(machine, examples=max(1_000, int(minutes * 60)), steps=30)
+    run_machine(machine, examples=max(1_000, int(torture_minutes() * 60)), steps=30)

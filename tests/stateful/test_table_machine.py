@@ -45,6 +45,7 @@ from seqstore.store.segment.key_codes import Codes
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
+from tests.weight import by_form, torture_minutes
 
 TABLES_PER_STORE = 20  # opening a store looks at every table's files
 ROOT = Path(__file__).parents[2]
@@ -189,8 +190,7 @@ class TableMachine(RuleBasedStateMachine):
     def begin(self, drawn: Rows, own_handle: bool) -> None:
         """Another handle is what another process has: its own states, its own numbers for segments."""
         table = Store.open(self.path, settings=self.sizes).table(self.name) if own_handle else self.table
-        load = table.begin_load(label=self.label())
-        self.open_loads.append((load, self.write(load, drawn)))
+        self.open_load(table, drawn)
 
     @precondition(lambda self: self.open_loads)
     @rule(data=st.data(), drawn=ROWS)
@@ -206,17 +206,23 @@ class TableMachine(RuleBasedStateMachine):
         self.used_labels.append(load.label)
         self.agree()
 
-    @precondition(lambda self: len(self.open_loads) >= 2)
-    @rule(data=st.data(), between=st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3))
-    def commit_overtaken(self, data: st.DataObject, between: list[list[Rows]]) -> None:
+    @rule(
+        data=st.data(),
+        drawn=ROWS,
+        between=st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3),
+    )
+    def commit_overtaken(self, data: st.DataObject, drawn: Rows, between: list[list[Rows]]) -> None:
         """C1: others commit between this load's plan and its commit point, once or before each of its tries;
         when its turn has come it is brought up to date beside the lock or under it."""
+        if not self.open_loads:
+            self.open_load(self.table, drawn)
         load, rows = self.take_load(data)
         load.prepare()
         self.overtake(between[0])
-        other, other_rows = self.take_load(data)
-        self.expect(other.commit(), self.model.load(other_rows))
-        self.used_labels.append(other.label)
+        if self.open_loads:
+            other, other_rows = self.take_load(data)
+            self.expect(other.commit(), self.model.load(other_rows))
+            self.used_labels.append(other.label)
         later = iter(between[1:])
         align, catch_up = load._writer.align, load._writer.catch_up
         catches_up = data.draw(st.booleans(), "catches up beside the lock")
@@ -239,7 +245,7 @@ class TableMachine(RuleBasedStateMachine):
         with (
             mock.patch.object(load._writer, "align", overtaken),
             mock.patch.object(load._writer, "catch_up", turn_has_come),
-            mock.patch.object(TableWriter, "is_small", property(lambda _: at_once)),
+            mock.patch.object(TableWriter, "is_small", return_value=at_once),
         ):
             result = load.commit()
         self.expect(result, self.model.load(rows))
@@ -312,6 +318,10 @@ class TableMachine(RuleBasedStateMachine):
 
     def live(self) -> list[ModelRow]:
         return list(self.model.live(self.model.version).values())
+
+    def open_load(self, table: Table, drawn: Rows) -> None:
+        load = table.begin_load(label=self.label())
+        self.open_loads.append((load, self.write(load, drawn)))
 
     def write(self, load: Load, drawn: Rows) -> list[ModelRow]:
         rows = self.rows(drawn)
@@ -424,15 +434,16 @@ def run_machine(machine: type[TableMachine], examples: int, steps: int) -> None:
 
 
 MACHINES = (HashedKeys, CollidingKeys, ExactKeys)
-RUNS = 2  # of each machine, side by side
-EXAMPLES = 350  # of a run: 2,100 tables in all
+RUNS = by_form(1, 2)  # of each machine, side by side
+# Many steps for few tables: what goes wrong needs several operations on one table.
+EXAMPLES, STEPS = by_form(12, 80), 20
 
 
 @pytest.mark.timeout(1200)  # a busy machine takes its time
 def test_tables_agree_with_a_dictionary_per_version() -> None:
     """T1, T3, X3, X4, SO1-SO12, D1-D9, C1."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        runs = [pool.submit(run_machine, machine, EXAMPLES, 6) for machine in MACHINES for _ in range(RUNS)]
+        runs = [pool.submit(run_machine, machine, EXAMPLES, STEPS) for machine in MACHINES * RUNS]
         for run in runs:
             run.result()  # of a failure: its history, and how to repeat it
 
@@ -440,5 +451,4 @@ def test_tables_agree_with_a_dictionary_per_version() -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("machine", MACHINES)
 def test_table_agrees_with_a_dictionary_per_version_at_length(machine: type[TableMachine]) -> None:
-    minutes = float(os.environ.get("TORTURE_MINUTES", "30"))
-    run_machine(machine, examples=int(minutes * 60), steps=40)
+    run_machine(machine, examples=int(torture_minutes() * 60), steps=40)

@@ -7,7 +7,6 @@ PC9).
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 from seqstore import Column, Default, Settings, Store, Table, TableSchema, parse_type
 from tests.support.partial_model import DELETE_SIGN, FIXED, FLEXIBLE, ROWS, SEQUENCE_COL, PartialModel
+from tests.weight import by_form, torture_minutes
 
 Row = dict[str, Any]
 VALUES = ("a", "b", "s")
@@ -147,7 +147,7 @@ TABLES = st.sampled_from(sorted(SEQUENCES))
 SIZES = st.sampled_from([1, 2**18])
 
 
-@settings(max_examples=60, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=by_form(60, 180), suppress_health_check=list(HealthCheck))
 @given(sequence=TABLES, inline_bytes=SIZES, steps=STEPS)
 def test_any_order_of_two_phase_loads_is_the_order_of_their_commits(
     sequence: str, inline_bytes: int, steps: list[Any]
@@ -158,9 +158,8 @@ def test_any_order_of_two_phase_loads_is_the_order_of_their_commits(
 
 @pytest.mark.torture
 def test_any_order_of_two_phase_loads_is_the_order_of_their_commits_at_length() -> None:
-    minutes = float(os.environ.get("TORTURE_MINUTES", "30"))
     chosen = settings(
-        max_examples=int(minutes * 300),
+        max_examples=int(torture_minutes() * 300),
         deadline=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),

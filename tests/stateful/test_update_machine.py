@@ -8,7 +8,6 @@ of the loads in the order of their versions.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -43,6 +42,7 @@ from tests.support.partial_model import (
     assert_partial,
 )
 from tests.support.rows import column
+from tests.weight import by_form, torture_minutes
 
 Row = dict[str, Any]
 KEEP = "keep nulls"  # a fixed update in which NULL means keep
@@ -384,11 +384,10 @@ def run_machine(machine: type[UpdateMachine], examples: int, steps: int) -> None
 @pytest.mark.parametrize("machine", [Updates, GroupUpdates])
 def test_updates_agree_with_dictionaries(machine: type[UpdateMachine]) -> None:
     """P5-P7, P19-P28, F9-F23, C1-C18, SM4-SM6."""
-    run_machine(machine, examples=int(os.environ.get("UPDATE_EXAMPLES", "80")), steps=8)
+    run_machine(machine, examples=by_form(60, 160), steps=12)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("machine", [Updates, GroupUpdates])
 def test_updates_agree_with_dictionaries_at_length(machine: type[UpdateMachine]) -> None:
-    minutes = float(os.environ.get("TORTURE_MINUTES", "30"))
-    run_machine(machine, examples=int(minutes * 60), steps=40)
+    run_machine(machine, examples=int(torture_minutes() * 60), steps=40)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 from seqstore import Store
+from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
 
@@ -111,9 +114,9 @@ def basic(user: str) -> str:
 
 
 @contextmanager
-def serving(store: Store, **settings: Any) -> Iterator[Client]:
+def serving(store: Store, guard: LoginGuard | None = None, **settings: Any) -> Iterator[Client]:
     """The HTTP service of a store on a free port, in a thread."""
-    service = HttpService(store, ServerSettings(**settings), 0)
+    service = HttpService(store, ServerSettings(**settings), 0, guard)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -127,6 +130,11 @@ def serving(store: Store, **settings: Any) -> Iterator[Client]:
         loop.close()
 
 
+def limit_files(count: int) -> None:
+    """Limits the files that this process and its children may open."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
 class ServerProcess:
     """`seqstore serve` as a process of its own.
 
@@ -136,10 +144,10 @@ class ServerProcess:
         mysql_port: of the MySQL protocol.
     """
 
-    def __init__(self, data_dir: Path, *options: str) -> None:
+    def __init__(self, data_dir: Path, *options: str, open_files_max: int | None = None) -> None:
         root = str(Path(__file__).parents[2])
         ports = ("--http-port", "0", "--mysql-port", "0")
-        environment = {**os.environ, "PYTHONPATH": root}
+        environment = {**os.environ, "PYTHONPATH": f"{root}/.package:{root}"}
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -156,6 +164,7 @@ class ServerProcess:
             text=True,
             cwd=root,
             env=environment,
+            preexec_fn=None if open_files_max is None else partial(limit_files, open_files_max),
         )
         self.lines: list[str] = []
         assert self.process.stdout is not None
@@ -166,8 +175,9 @@ class ServerProcess:
         else:
             self._close()
             raise RuntimeError(f"the server ended with {self.process.wait()}: {self.lines}")
-        found = next(line for line in self.lines if "http" in line)
-        self.mysql_port = int(self.lines[1].rpartition(":")[2])
+        found = next(line for line in self.lines if "listening on http" in line)
+        mysql = next(line for line in self.lines if "mysql://" in line)
+        self.mysql_port = int(mysql.rpartition(":")[2])
         self.client = Client(found.rpartition(" ")[2])
 
     def stop(self, timeout: float = 60) -> int:

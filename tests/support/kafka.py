@@ -99,6 +99,7 @@ class Server:
         self.data = data
         self._log = data.parent / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._connected: Any = None
         self.start()
 
     def start(self) -> None:
@@ -129,6 +130,9 @@ class Server:
             self.process.kill()
             self.process.wait()
             self.process = None
+        if self._connected is not None:
+            self._connected.close()
+            self._connected = None
 
     def kill_driver(self) -> bool:
         """kill -9 of Spark's JVM, which the server started; whether there is one."""
@@ -140,20 +144,24 @@ class Server:
                     return True
         return False
 
-    def ask(self, statement: str, database: str | None = None) -> list[dict[str, Any]]:
-        with (
-            pymysql.connect(
+    def ask(self, statement: str, database: str = "") -> list[dict[str, Any]]:
+        with self._connection().cursor() as cursor:
+            if database:
+                cursor.execute(f"USE {database}")
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def _connection(self) -> Any:
+        """One for all statements between two starts: tests ask many times a second."""
+        if self._connected is None:
+            self._connected = pymysql.connect(
                 host="127.0.0.1",
                 port=self.port,
                 user="root",
-                database=database,
-                autocommit=True,
+                autocommit=True,  # each statement sees what is there
                 cursorclass=pymysql.cursors.DictCursor,
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+            )
+        return self._connected
 
     def show(self, job: str) -> dict[str, Any]:
         (line,) = self.ask(f"SHOW ALL ROUTINE LOAD FOR {job}")
@@ -186,4 +194,4 @@ def wait_until(is_so: Callable[[], bool], what: str, told: Callable[[], str] = s
     deadline = time.monotonic() + WAIT_SECONDS
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain for {what}: {told()}"
-        time.sleep(0.05)
+        time.sleep(0.1)

@@ -37,7 +37,7 @@ _CLUSTER: Final = {
     "spark.speculation.minTaskRuntime": "1s",
 }
 # Short-lived JVMs spend most of their time compiling and starting collectors.
-_QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _HOSTS: Final = ("127.0.0.1", "127.0.0.2")  # Spark speculates on other hosts only; both are this one
 
 
@@ -58,10 +58,10 @@ def session_on(master: str, directory: Path) -> Iterator[SparkSession]:
             url = started.enter_context(standalone_cluster(directory / "cluster"))
         else:
             url = master
-        more = {"spark.driver.extraJavaOptions": _QUICK_JVM}
+        more = {"spark.driver.extraJavaOptions": QUICK_JVM, "spark.sql.shuffle.partitions": "2"}
         if master != LOCAL:
             more |= _CLUSTER
-            more["spark.executor.extraJavaOptions"] = _QUICK_JVM
+            more["spark.executor.extraJavaOptions"] = QUICK_JVM
         if master == LOCAL_CLUSTER:
             more["spark.executor.memory"] = "1024m"
         session = started.enter_context(spark_session(directory, url, more))
@@ -92,7 +92,7 @@ def _daemon(directory: Path, arguments: list[str], ready: str) -> Iterator[str]:
 
     environment = os.environ | {
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK_JVM,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -24,8 +24,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.runtime.cancellation import Cancellation, check, current, within
+from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
+from seqstore.store.sql.translate.value_types import fraction_digits, is_time
+from seqstore.store.types.fraction_digits import with_fraction_digits
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
@@ -88,13 +92,6 @@ class QueryConnection:
             self._connection = connect()
         return self._connection
 
-    def interrupt(self) -> None:
-        """Ends the running query; called from another thread."""
-        connection = self._connection
-        if connection is not None:
-            with suppress(duckdb.ConnectionException):  # the connection is being closed
-                connection.interrupt()
-
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -115,6 +112,7 @@ def _forget_ended() -> None:
 
 
 def _new_database() -> duckdb.DuckDBPyConnection:
+    require_for_duckdb()
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
     known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
     if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris
@@ -137,6 +135,8 @@ class Source:
     schema: pa.Schema
     open: Callable[[], pa.RecordBatchReader]
     error: BaseException | None = field(default=None, init=False)
+    # DuckDB reads on threads of its own, which know nothing of the statement.
+    statement: Cancellation | None = field(default_factory=current, init=False)
 
     @property
     def largeint_columns(self) -> frozenset[str]:
@@ -152,21 +152,66 @@ class Source:
 
     def _batches(self, carried: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
-            with self.open() as reader:
-                for batch in reader:
+            with within(self.statement):
+                opened = self.open()
+            with opened as reader:
+                while (batch := self._next(reader)) is not None:
                     yield _carried_batch(batch, carried)
         except BaseException as error:
             self.error = error
             raise
 
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        with within(self.statement):
+            check()
+            return next(reader, None)
+
+
+@dataclass(eq=False)
+class _Work:
+    """A statement of DuckDB, which ends when the statement of the session is cancelled."""
+
+    cursor: duckdb.DuckDBPyConnection
+    sources: dict[str, Source]
+    statement: Cancellation | None = field(default_factory=current)
+
+    def __post_init__(self) -> None:
+        if self.statement is not None:
+            self.statement.add(self._interrupt)
+
+    def _interrupt(self) -> None:
+        with suppress(duckdb.ConnectionException):  # the cursor is being closed
+            self.cursor.interrupt()
+
+    def check(self) -> None:
+        if self.statement is not None:
+            self.statement.check()
+
+    def reason(self, error: BaseException) -> BaseException:
+        """Returns the error to raise for one of DuckDB's."""
+        if self.statement is not None and self.statement.error is not None:
+            return self.statement.error
+        return translated(error, self.sources.values())
+
+    def close(self) -> None:
+        if self.statement is not None:
+            self.statement.remove(self._interrupt)
+        self.cursor.close()
+
 
 def run(
-    connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str, Source], *, has_largeint: bool
+    connection: duckdb.DuckDBPyConnection,
+    sql: str,
+    sources: dict[str, Source],
+    *,
+    has_largeint: bool,
+    kinds: Sequence[str | None] = (),
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
     """Starts a rendered statement.
 
     Args:
         sources: by the name under which the statement reads them, in the schema `temp.main`.
+        kinds: the types of the answer's columns, for the fraction digits of DATETIME; none if not known.
         has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
 
     Returns:
@@ -176,6 +221,7 @@ def run(
         InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
     cursor = connection.cursor()
+    work = _Work(cursor, sources)
     try:
         for name, source in sources.items():
             cursor.register(name, source if _READS_STREAMS_AGAIN else _RepeatedScanner(source))
@@ -184,22 +230,23 @@ def run(
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
     except BaseException as error:
-        cursor.close()
-        raise translated(error, sources.values()) from error
-    schema = _answer_schema(reader.schema, wide, has_largeint=has_largeint)
+        work.close()
+        raise work.reason(error) from error
+    schema = _answer_schema(reader.schema, wide, kinds, has_largeint=has_largeint)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for batch in reader:
+                work.check()
                 yield _answer_batch(batch, schema)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
                 raise
-            raise translated(error, sources.values()) from error
+            raise work.reason(error) from error
         finally:
             reader.close()
 
-    return pa.RecordBatchReader.from_batches(schema, batches()), cursor.close
+    return pa.RecordBatchReader.from_batches(schema, batches()), work.close
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
@@ -207,11 +254,11 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     for source in sources:
         if isinstance(source.error, StoreError):
             return source.error
-    if isinstance(error, StoreError) or not isinstance(
-        error, (duckdb.Error, pa.ArrowException, RuntimeError)
+    text = str(error)
+    if isinstance(error, StoreError) or not (
+        isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or text.startswith("INTERRUPT ")
     ):
         return error
-    text = str(error)
     if "INTERRUPT" in text.upper()[:60]:
         return KeyboardInterrupt()
     if _INTERNAL.search(text[:200]):
@@ -283,9 +330,13 @@ def _low_half(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(_CARRIER, len(array), [validity, pa.py_buffer(lower)])
 
 
-def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: bool) -> pa.Schema:
+def _answer_schema(
+    schema: pa.Schema, wide: Sequence[bool], kinds: Sequence[str | None], *, has_largeint: bool
+) -> pa.Schema:
     fields = []
-    for column, is_wide in zip(schema, wide, strict=True):
+    if len(kinds) != len(wide):  # `*` hid the columns, or showed hidden ones
+        kinds = [None] * len(wide)
+    for column, is_wide, declared in zip(schema, wide, kinds, strict=True):
         kind = column.type
         if is_wide:
             kind = LARGEINT_ARROW if has_largeint else pa.int64()
@@ -293,7 +344,8 @@ def _answer_schema(schema: pa.Schema, wide: Sequence[bool], *, has_largeint: boo
             kind = kind.storage_type
         elif pa.types.is_timestamp(kind):
             kind = pa.timestamp("us")
-        fields.append(pa.field(column.name, kind))
+        digits = fraction_digits(declared) if declared is not None and is_time(declared) else None
+        fields.append(with_fraction_digits(pa.field(column.name, kind), digits))
     return pa.schema(fields)
 
 

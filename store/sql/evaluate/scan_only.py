@@ -19,6 +19,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+from seqstore.store.types.fraction_digits import with_fraction_digits
 
 _ORDERED: Final = frozenset([*INTEGER_RANGES, "DECIMAL", "DATE", "DATETIME", "CHAR", "VARCHAR", "STRING"])
 _CLAUSES: Final = frozenset(["expressions", "from_", "where", "limit", "offset"])
@@ -100,7 +101,7 @@ def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None
 def _projected(
     relation: Relation, items: list[_Item], bounds: _Bounds, *, deleted: bool
 ) -> pa.RecordBatchReader:
-    schema = pa.schema([pa.field(heading, kind.arrow) for _, kind, heading in items])
+    schema = pa.schema([_field(heading, kind) for _, kind, heading in items])
     skip, limit = bounds
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -120,6 +121,11 @@ def _projected(
                         return
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _field(heading: str, kind: ColumnType) -> pa.Field:
+    digits = kind.params[0] if kind.name == "DATETIME" else None
+    return with_fraction_digits(pa.field(heading, kind.arrow), digits)
 
 
 def open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:

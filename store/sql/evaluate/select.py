@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -104,22 +105,25 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         relation.is_unfiltered = _is_cheap_to_hand_over(relation, grouped)
     if drop_decided(relations):
         choose_columns(tree, relations, show_hidden=context.show_hidden)
-    _translate(tree, relations, context)
-    with _evaluated(tree, relations, grouped, context) as reader:
+    kinds = _translate(tree, relations, context)
+    with _evaluated(tree, relations, grouped, context, kinds) as reader:
         yield reader
 
 
-def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> None:
-    columns = frozenset(name.lower() for relation in relations for name in relation.schema.names)
+def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> list[str | None]:
     evaluation = context.evaluation()
     name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
-    translate(tree, evaluation, context.variables, columns)
+    return translate(tree, evaluation, context.variables, relations)
 
 
 @contextmanager
 def _evaluated(
-    tree: exp.Query, relations: list[Relation], grouped: Set[str], context: QueryContext
+    tree: exp.Query,
+    relations: list[Relation],
+    grouped: Set[str],
+    context: QueryContext,
+    kinds: Sequence[str | None],
 ) -> Iterator[pa.RecordBatchReader]:
     has_largeint = _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
@@ -128,13 +132,14 @@ def _evaluated(
         largeint = source.largeint_columns
         has_largeint = has_largeint or bool(largeint)
         sources[place_source(relation, number, largeint=largeint, is_marked=is_marked)] = source
+    run = functools.partial(duck.run, context.connect(), sources=sources, kinds=kinds)
     try:
-        reader, close = duck.run(context.connect(), render(tree), sources, has_largeint=has_largeint)
+        reader, close = run(render(tree), has_largeint=has_largeint)
     except InvalidInputError as error:
         if error.kind != duck.OVERLOADS:
             raise
         settle(tree, all_calls=True)  # the type of an operand is not known where its macro is bound
-        reader, close = duck.run(context.connect(), render(tree), sources, has_largeint=has_largeint)
+        reader, close = run(render(tree), has_largeint=has_largeint)
     try:
         with reader:
             yield reader

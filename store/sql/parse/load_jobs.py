@@ -6,10 +6,12 @@ the same code evaluates both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from seqstore.store.errors import UnavailableError
+from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.result import Result
 
@@ -71,6 +73,12 @@ class LabelFilter:
     label: str | None = None
     is_pattern: bool = False
     state: str | None = None
+
+    def label_matcher(self) -> Callable[[str], bool]:
+        """Returns a function that checks labels; the case of letters counts."""
+        if self.label is None:
+            return lambda _label: True
+        return LikePattern(self.label).matches if self.is_pattern else self.label.__eq__
 
 
 @dataclass(frozen=True)

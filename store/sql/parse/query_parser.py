@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Final
+from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 
+_SET_VAR: Final = re.compile(r"\bSET_VAR\s*\(((?:[^()'\"]|'[^']*'|\"[^\"]*\")*)\)", re.IGNORECASE)
+_PAIR: Final = re.compile(r"`?([\w.]+)`?\s*=\s*(?:('[^']*'|\"[^\"]*\")|([^\s,'\"]+))")
 QUERY_STARTS: Final = frozenset(["SELECT", "WITH", "("])
 _LIST_ENDS: Final = re.findall(
     r"\w+", "FROM WHERE GROUP HAVING ORDER LIMIT UNION INTERSECT EXCEPT MINUS QUALIFY WINDOW FOR INTO LATERAL"
 )
 
 
-def parse_select(stream: TokenStream) -> st.Query:
-    """Parses a statement that is a query; its first word is part of the query."""
+def parse_select(stream: TokenStream) -> Any:
+    """Parses a statement that is a query; its first word is part of the query.
+
+    WITH may precede UPDATE and DELETE too.
+    """
     stream.at = 0
+    if stream.word() == "WITH" and (change := _change_behind_with(stream)) is not None:
+        return change
     return parse_query(stream)
+
+
+def _change_behind_with(stream: TokenStream) -> st.UpdateStatement | st.DeleteStatement | None:
+    depth = 0
+    for ahead in range(len(stream.tokens)):
+        word = stream.word(ahead)
+        depth += (word == "(") - (word == ")")
+        if depth == 0 and word in ("SELECT", "UPDATE", "DELETE"):
+            if word == "SELECT":
+                return None
+            return parse_update(stream) if word == "UPDATE" else _delete(_change_tree(stream))
+    return None
 
 
 def parse_query(stream: TokenStream) -> st.Query:
@@ -30,7 +49,43 @@ def parse_query(stream: TokenStream) -> st.Query:
     if not isinstance(tree, exp.Query) or not isinstance(tree.unnest(), exp.Query):
         stream.at = first
         stream.fail("a query")
-    return st.Query(tree, _headings(stream, first))
+    headings = _headings(stream, first)
+    for table in list(tree.find_all(exp.Table)):
+        _drop_dual(table)
+    return st.Query(tree, headings, _hinted(tree))
+
+
+def _drop_dual(table: exp.Table) -> None:
+    """Removes FROM DUAL, which stands for no table."""
+    source, select = table.parent, table.parent_select
+    is_dual = isinstance(table.this, exp.Identifier) and not table.this.quoted and not table.db
+    if not isinstance(source, exp.From) or not isinstance(select, exp.Select) or select.args.get("joins"):
+        return
+    if is_dual and table.name.upper() == "DUAL":
+        select.set("from_", None)
+
+
+def _hinted(tree: exp.Expr) -> tuple[tuple[str, str], ...]:
+    """Removes the hints of a query's outermost SELECT and returns the variables that SET_VAR sets.
+
+    Other hints say how Doris plans a query, and are of no effect here.
+    """
+    first: exp.Expr = tree
+    while not isinstance(first, exp.Select) and isinstance(first.this, exp.Expr):
+        first = first.this
+    hint = first.args.get("hint")
+    for select in tree.find_all(exp.Select):
+        select.set("hint", None)
+    return hinted_variables(hint.sql("doris")) if hint is not None else ()
+
+
+def hinted_variables(text: str) -> tuple[tuple[str, str], ...]:
+    """Returns names and values of the SET_VAR hints in `/*+ SET_VAR(name = value, ..) */`."""
+    pairs = []
+    for inner in _SET_VAR.findall(text):
+        for name, quoted, plain in _PAIR.findall(inner):
+            pairs.append((name, quoted[1:-1] if quoted else plain))
+    return tuple(pairs)
 
 
 def _headings(stream: TokenStream, first: int) -> tuple[str, ...] | None:
@@ -39,6 +94,8 @@ def _headings(stream: TokenStream, first: int) -> tuple[str, ...] | None:
     if begin is None:
         return None
     stream.at = begin
+    if stream.kind() is TokenType.HINT:
+        stream.at += 1
     while stream.take_one_of("DISTINCT", "ALL"):
         pass
     found: list[str] = []
@@ -66,16 +123,28 @@ def _select_list(stream: TokenStream, first: int) -> int | None:
 def parse_update(stream: TokenStream) -> st.UpdateStatement:
     """Parses `UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
     tree = _change_tree(stream)
-    if not isinstance(tree, exp.Update) or tree.args.get("limit") or tree.args.get("order"):
-        raise InvalidInputError("UPDATE takes SET, FROM and WHERE", kind="not_supported")
+    if not isinstance(tree, exp.Update) or _is_cut(tree, "from_"):
+        raise InvalidInputError(
+            "UPDATE takes SET, FROM and WHERE, without FROM also ORDER BY and LIMIT", kind="not_supported"
+        )
     return st.UpdateStatement(_target(tree), tree)
+
+
+def _is_cut(tree: exp.Expr, sources: str) -> bool:
+    """Returns whether a statement on several tables has ORDER BY or LIMIT, as MySQL allows for one only."""
+    return bool(tree.args.get(sources) and (tree.args.get("limit") or tree.args.get("order")))
 
 
 def parse_delete(stream: TokenStream) -> st.DeleteStatement:
     """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
-    tree = _change_tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM")
-    if not isinstance(tree, exp.Delete) or tree.args.get("limit") or tree.args.get("order"):
-        raise InvalidInputError("DELETE FROM takes USING and WHERE", kind="not_supported")
+    return _delete(_change_tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM"))
+
+
+def _delete(tree: exp.Expr) -> st.DeleteStatement:
+    if not isinstance(tree, exp.Delete) or _is_cut(tree, "using"):
+        raise InvalidInputError(
+            "DELETE FROM takes USING and WHERE, without USING also ORDER BY and LIMIT", kind="not_supported"
+        )
     return st.DeleteStatement(_target(tree), tree)
 
 

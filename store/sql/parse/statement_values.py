@@ -48,10 +48,18 @@ class UseDatabase:
 
 
 @dataclass(frozen=True)
+class ShowCreateDatabase:
+    name: str
+
+
+@dataclass(frozen=True)
 class CreateTable:
+    """CREATE TABLE; `bare` are the columns declared with neither NULL nor NOT NULL."""
+
     table: TableName
     schema: TableSchema
     if_not_exists: bool = False
+    bare: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,10 +129,12 @@ class Query:
     Attributes:
         tree: sqlglot's tree.
         headings: the text of each item of the outermost select list as written, None where it is not known.
+        settings: the session variables that a hint sets for this query, names and values.
     """
 
     tree: exp.Query
     headings: tuple[str, ...] | None
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 # A literal, `Word.DEFAULT`, or an expression to be evaluated.

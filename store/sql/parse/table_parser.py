@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.partitioning import Partitioning
+from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
 from seqstore.store.sql.parse.query_parser import parse_query
@@ -34,6 +35,7 @@ class TableOptions:
     distribution: str = ""
     partitioning: Partitioning | None = None
     hash_columns: list[str] = field(default_factory=list)
+    cluster_columns: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
 
     def schema(self, columns: list[Column]) -> TableSchema:
@@ -43,10 +45,13 @@ class TableOptions:
             InvalidInputError: the clauses do not fit the columns.
         """
         _check_distribution(columns, self)
+        properties = dict(self.properties)
+        if self.cluster_columns:
+            properties[CLUSTER_BY] = ",".join(self.cluster_columns)
         return TableSchema.create(
             columns,
             self.key,
-            properties=self.properties,
+            properties=properties,
             distribution=self.distribution,
             comment=self.comment,
             partitioning=self.partitioning,
@@ -82,12 +87,25 @@ def parse_create_table(stream: TokenStream) -> Any:
     table = parse_table_name(stream)
     if stream.word() != "(" or stream.word(2) in (",", ")"):
         return _parse_as(stream, table, if_not_exists)
-    columns = stream.enclosed(parse_column, " behind a column")
+    declared = _parse_columns(stream)
     options = _parse_options(stream)
     stream.need_end()
     if not options.key:
         stream.fail("UNIQUE KEY (columns): every table here has one")
-    return CreateTable(table, options.schema(columns), if_not_exists)
+    schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
+    bare = frozenset(column.name for column, nullable in declared if nullable is None)
+    return CreateTable(table, schema, if_not_exists, bare)
+
+
+def _parse_columns(stream: TokenStream) -> list[tuple[Column, bool | None]]:
+    """Reads `(column, .. [,])`; Doris takes a comma behind the last column."""
+    stream.need("(")
+    found = [parse_declaration(stream)]
+    while stream.take(",") and stream.word() != ")":
+        found.append(parse_declaration(stream))
+    if not stream.take(")"):
+        stream.fail("',' or ')' behind a column")
+    return found
 
 
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
@@ -101,15 +119,17 @@ def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> Cre
     return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
-def parse_column(stream: TokenStream, *, bare_is_null: bool = False) -> Column:
-    """Parses one column as CREATE TABLE and ALTER TABLE declare it.
+def with_nullability(column: Column, nullable: bool | None, *, not_null: bool) -> Column:
+    """Decides whether a declared column may be NULL.
 
     Args:
-        bare_is_null: a column with neither NULL nor NOT NULL may be NULL.
+        nullable: None for a column declared with neither NULL nor NOT NULL.
+        not_null: such a column is NOT NULL unless its default is NULL; otherwise it may be NULL, unless it is
+            AUTO_INCREMENT.
     """
-    column, nullable = parse_declaration(stream)
-    if nullable is None:  # a bare column is NOT NULL, unless its default says otherwise
-        nullable = bare_is_null or (column.default is not None and column.default.kind == "null")
+    if nullable is None:
+        is_null = column.default is not None and column.default.kind == "null"
+        nullable = column.auto_increment is None and (is_null or not not_null)
     return replace(column, nullable=nullable)
 
 
@@ -248,6 +268,8 @@ def _parse_options(stream: TokenStream) -> TableOptions:
             options.comment = stream.string("a comment")
         elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
             options.partitioning = partitioning
+        elif stream.take("CLUSTER", "BY"):
+            options.cluster_columns = stream.names("a column")
         elif stream.take("DISTRIBUTED", "BY"):
             _parse_distribution(stream, options)
         elif stream.take("PROPERTIES"):
@@ -261,7 +283,7 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
     word = stream.word()
     if word in _MODELS and stream.word(1) == "KEY":
         stream.refuse(_MODELS[word])
-    if word in ("ROLLUP", "CLUSTER", "BROKER"):
+    if word in ("ROLLUP", "BROKER"):
         stream.refuse(f"{word} is not supported; leave it out")
     stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
 

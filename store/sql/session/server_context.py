@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.load_jobs import LoadJobs
 
 
@@ -17,12 +16,14 @@ class Process:
 
     Attributes:
         stop: ends it from another thread.
+        interrupt: ends its running statement only.
         text: of the running statement, empty between statements.
         since: `time.monotonic()` of the last change.
     """
 
     number: int
     stop: Callable[[], None]
+    interrupt: Callable[[], None]
     user: str = ""
     database: str = ""
     text: str = ""
@@ -41,9 +42,9 @@ class Processes:
         self._lock = threading.Lock()
         self._found: dict[int, Process] = {}
 
-    def add(self, number: int, stop: Callable[[], None]) -> None:
+    def add(self, number: int, *, stop: Callable[[], None], interrupt: Callable[[], None]) -> None:
         with self._lock:
-            self._found[number] = Process(number, stop, since=time.monotonic())
+            self._found[number] = Process(number, stop, interrupt, since=time.monotonic())
 
     def remove(self, number: int) -> None:
         with self._lock:
@@ -63,17 +64,10 @@ class Processes:
         with self._lock:
             return sorted(self._found.values(), key=lambda process: process.number)
 
-    def kill(self, number: int) -> None:
-        """Ends a session.
-
-        Raises:
-            NotFoundError: there is none of that number.
-        """
+    def find(self, number: int) -> Process | None:
+        """Returns the session of a number, None when there is none."""
         with self._lock:
-            process = self._found.get(number)
-        if process is None:
-            raise NotFoundError(f"Unknown thread id: {number}", kind="unknown_process")
-        process.stop()
+            return self._found.get(number)
 
 
 @dataclass(frozen=True)
@@ -85,9 +79,12 @@ class ServerContext:
         processes: for SHOW PROCESSLIST and KILL.
         load_jobs: runs broker and routine loads; without it their statements are refused.
         connection_id: the session's number among the processes.
+        has_client: called while a statement runs, with whether it was cancelled; returns whether a client
+            waits for it.
     """
 
     global_variables: dict[str, str] = field(default_factory=dict)
     processes: Processes = field(default_factory=Processes)
     load_jobs: LoadJobs | None = None
     connection_id: int = 0
+    has_client: Callable[[bool], bool] = lambda _is_cancelled: True

@@ -11,9 +11,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from seqstore.store.catalog.accounts import PRIVILEGES, ROOT
+from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.store_snapshot import StoreSnapshot
+from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
@@ -24,6 +25,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
@@ -93,6 +95,7 @@ class Session:
         self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
         self._connection = QueryConnection()
+        self._running = RunningStatement(self.server.has_client)
 
     def execute(self, text: str) -> Iterator[Result]:
         """Runs the statements of a text one after another, each when its result is requested.
@@ -114,8 +117,10 @@ class Session:
             )
         if self.user is not None:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
-        self._enter(statement, kind.starts[0].partition(" ")[0])
-        result = kind.run(statement, self) or Result()
+        first_word = kind.starts[0].partition(" ")[0]
+        self._enter(statement, first_word)
+        with self._running.within(TimeLimit.of(first_word, self.variables)):
+            result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
@@ -142,7 +147,12 @@ class Session:
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         self._enter(query, "SELECT")
-        with self.query_context(trees=[query.tree]) as context, open_query(query, context) as reader:
+        with (
+            self.variables.changed(query.settings),
+            self._running.within(TimeLimit.of("SELECT", self.variables)),
+            self.query_context(trees=[query.tree]) as context,
+            open_query(query, context) as reader,
+        ):
             yield reader
 
     @contextmanager
@@ -220,8 +230,8 @@ class Session:
         return self.transactions.current
 
     def interrupt(self) -> None:
-        """Ends the running query; called from another thread."""
-        self._connection.interrupt()
+        """Ends the running statement; called from another thread. No-op between statements."""
+        self._running.cancel(interrupted())
 
     def close(self) -> None:
         """Ends the session and rolls its transaction back (X10); the store stays open."""
@@ -262,7 +272,14 @@ class Session:
         account = self.store.accounts.find(self.user)
         if account is None:
             return []
-        return [name for name in found if any(account.may(privilege, name) for privilege in PRIVILEGES)]
+        return list(filter(account.sees, found))
+
+    def sees_user(self, name: str) -> bool:
+        """Returns whether the session may see the processes and grants of a user: its own, or with ADMIN."""
+        if self.user is None or name == self.user:
+            return True
+        account = self.store.accounts.find(self.user)
+        return account is not None and account.may("ADMIN")
 
     @internal
     def full_name(self, table: st.TableName) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
+from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.translate.relations import shown_name
@@ -20,7 +21,7 @@ _DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
 
 def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     """Describes columns in the form of the Doris documents, hidden ones in that of T5."""
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str | None, ...]] = []
     for column in schema.columns:
         is_key = column.name in schema.key
         extras = [] if is_key else ["REPLACE"]
@@ -33,7 +34,7 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
             is_sequence = field.name == SEQUENCE_COL
             kind = schema.sequence_type if is_sequence else None
             shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
-            default = "NULL" if is_sequence else "0"
+            default = None if is_sequence else "0"
             rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
     return text_rows(_DESC_HEADINGS, rows)
 
@@ -61,10 +62,10 @@ def _true(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _default(column: Column) -> str:
+def _default(column: Column) -> str | None:
     default = column.default
     if default is None or default.kind == "null":
-        return "NULL"
+        return None
     return default.text if default.kind == "constant" else default.sql
 
 
@@ -78,10 +79,13 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     if schema.partitioning is not None:
         declared = ",\n".join(partition.sql for partition in schema.partitioning.partitions)
         parts.append(f"{schema.partitioning.sql}\n({declared})")
+    if schema.cluster_columns:
+        parts.append(f"CLUSTER BY ({', '.join(map(quoted, schema.cluster_columns))})")
     if schema.distribution:
         parts.append(f"DISTRIBUTED BY {schema.distribution}")
-    if schema.properties:
-        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in schema.properties.items())
+    properties = {key: value for key, value in schema.properties.items() if key != CLUSTER_BY}
+    if properties:
+        pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         parts.append(f"PROPERTIES (\n{pairs}\n)")
     return "\n".join(parts) + ";"
 
@@ -137,16 +141,5 @@ def matching(names: Iterable[str], like: str | None) -> list[str]:
     """Selects names that match a LIKE pattern without regard to case, as in MySQL; all without a pattern."""
     if like is None:
         return list(names)
-    pattern = re.compile(_regex(like), re.IGNORECASE | re.DOTALL)
-    return [name for name in names if pattern.fullmatch(name)]
-
-
-def _regex(like: str) -> str:
-    parts: list[str] = []
-    letters = iter(like)
-    for letter in letters:
-        if letter == "\\":
-            parts.append(re.escape(next(letters, "\\")))
-        else:
-            parts.append({"%": ".*", "_": "."}.get(letter) or re.escape(letter))
-    return "".join(parts)
+    pattern = LikePattern(like, ignore_case=True)
+    return [name for name in names if pattern.matches(name)]

@@ -119,6 +119,23 @@ def _parsed_query(text: str) -> Query | None:
 
 def parse_statement(stream: TokenStream) -> Any:
     """Reads one statement to its end, as a value of the class that its kind names."""
+    for wrapped in wrappers():
+        statement = wrapped(stream)
+        if statement is not None:
+            return statement
+    return parse_plain_statement(stream)
+
+
+@cache
+def wrappers() -> tuple[Callable[[TokenStream], Any], ...]:
+    """Collects the `WRAPPERS` of the modules: parsers of a statement around another, None for any other."""
+    modules = pkgutil.iter_modules(importlib.import_module(_KINDS).__path__)
+    found = (importlib.import_module(f"{_KINDS}.{module.name}") for module in modules)
+    return tuple(wrapper for module in found for wrapper in getattr(module, "WRAPPERS", ()))
+
+
+def parse_plain_statement(stream: TokenStream) -> Any:
+    """Reads one statement that stands around no other."""
     kinds = _by_first_word().get(stream.word(), ())
     for words, kind in kinds:
         if len(words) == 1 or _matches(stream, words):

@@ -20,6 +20,7 @@ from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
+from seqstore.store.sql.session.privileges import SYSTEM_DATABASE
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.show_output import partition_counts
 from seqstore.store.sql.session.variables import Variables
@@ -27,7 +28,7 @@ from seqstore.store.store import Store
 from seqstore.store.table import Table
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, parse_type
 
-DATABASE: Final = "information_schema"
+DATABASE: Final = SYSTEM_DATABASE
 _CATALOG: Final = "internal"
 _CHARSET: Final = "utf8mb4"
 _COLLATION: Final = "utf8mb4_0900_bin"
@@ -46,6 +47,9 @@ class SessionView(Protocol):
 
     def visible_databases(self) -> list[str]:
         """Returns the databases on which the user holds any privilege."""
+
+    def sees_user(self, name: str) -> bool:
+        """Returns whether the user may see the processes and grants of a user."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,8 @@ def _variables(session: SessionView, *, is_global: bool = False) -> Iterable[Row
 
 def _processes(session: SessionView) -> Iterable[Row]:
     for process in session.server.processes.all():
+        if not session.sees_user(process.user):
+            continue
         command = "Query" if process.text else "Sleep"
         yield (process.number, process.user, "", process.database, command, process.seconds, "", process.text)
 
@@ -223,7 +229,7 @@ def _schema_privileges(session: SessionView) -> Iterable[Row]:
 
 def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
     accounts = session.store.accounts
-    for name in accounts.names():
+    for name in filter(session.sees_user, accounts.names()):
         account = accounts.find(name)
         for scope, held in account.grants.items() if account is not None else ():
             yield from ((f"'{name}'@'%'", scope, privilege) for privilege in held)
@@ -301,6 +307,12 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         "SPECIFIC_NAME, ROUTINE_CATALOG, ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER,"
         " ROUTINE_BODY, ROUTINE_DEFINITION"
     ),
+    "parameters": _SystemTable(
+        "SPECIFIC_CATALOG, SPECIFIC_SCHEMA, SPECIFIC_NAME, ORDINAL_POSITION bigint, PARAMETER_MODE,"
+        " PARAMETER_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH bigint, CHARACTER_OCTET_LENGTH bigint,"
+        " NUMERIC_PRECISION bigint, NUMERIC_SCALE bigint, DATETIME_PRECISION bigint, CHARACTER_SET_NAME,"
+        " COLLATION_NAME, DTD_IDENTIFIER, ROUTINE_TYPE"
+    ),
     "triggers": _SystemTable(
         "TRIGGER_CATALOG, TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA,"
         " EVENT_OBJECT_TABLE"
@@ -319,6 +331,9 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     ),
     "table_privileges": _SystemTable(
         "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
+    ),
+    "column_privileges": _SystemTable(
+        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
     ),
     "engines": _SystemTable(
         "ENGINE, SUPPORT, COMMENT, TRANSACTIONS, XA, SAVEPOINTS",

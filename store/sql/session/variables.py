@@ -6,7 +6,8 @@ Unknown names are accepted and remembered: drivers set dozens, and fail where on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from seqstore.store.check.write_modes import parse_new_key_behavior
@@ -89,6 +90,17 @@ _DEFAULTS: Final = {
     "version_comment": "seqstore",
     "wait_timeout": "28800",
 }
+# Variables that would change answers or limits in Doris, with the way to the same end.
+_DEBUGGING: Final = "set show_hidden_columns to see rows with their delete signs"
+_REFUSED: Final = {
+    **dict.fromkeys(
+        ("skip_delete_sign", "skip_delete_bitmap", "skip_delete_predicate", "skip_storage_engine_merge"),
+        _DEBUGGING,
+    ),
+    **dict.fromkeys(
+        ("exec_mem_limit", "scan_queue_mem_limit"), "queries of a process share its memory; limit the process"
+    ),
+}
 _TRUE: Final = frozenset(["true", "on", "1"])
 _FALSE: Final = frozenset(["false", "off", "0"])
 
@@ -128,6 +140,20 @@ class Variables:
             values.pop(name, None)
         else:
             values[name] = checked_value(name, value)
+
+    @contextmanager
+    def changed(self, settings: Sequence[tuple[str, str]]) -> Iterator[None]:
+        """Sets values for the length of a block, as the hint SET_VAR does for one statement."""
+        if not settings:
+            yield
+            return
+        before = dict(self._own)
+        try:
+            for name, value in settings:
+                self.set(name, value)
+            yield
+        finally:
+            self._own = before
 
     def flag(self, name: str) -> bool:
         """Returns the value of a boolean variable."""
@@ -217,6 +243,8 @@ def checked_value(name: str, value: str) -> str:
         if lowered not in _TRUE | _FALSE:
             raise _refused(name, value, "true or false")
         return "true" if lowered in _TRUE else "false"
+    if name in _REFUSED and value.lower() not in _FALSE:
+        raise InvalidInputError(f"Variable '{name}' is not supported: {_REFUSED[name]}", kind="not_supported")
     if name in _NUMBERS:
         fits, expected = _NUMBERS[name]
         if not fits(value):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from seqstore.store.check.write_modes import UpdateMode
@@ -12,9 +11,10 @@ from seqstore.store.ddl import alter as table_changes
 from seqstore.store.ddl import column_changes
 from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.drop_feature import drop_feature
+from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
-from seqstore.store.sql.parse.table_parser import parse_column, parse_declaration, parse_table_name
+from seqstore.store.sql.parse.table_parser import parse_declaration, parse_table_name, with_nullability
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -26,7 +26,22 @@ class AlterTable:
     """ALTER TABLE t change [, change ..]."""
 
     table: TableName
-    changes: tuple[Change, ...]
+    changes: tuple[Change | _Addition, ...]
+
+
+@dataclass(frozen=True)
+class _Addition:
+    """ADD COLUMN: each column with True for NULL, False for NOT NULL, and None for neither of them."""
+
+    columns: tuple[tuple[Column, bool | None], ...]
+    after: str | None = None
+    properties: Mapping[str, str] | None = None
+
+    def change(self, *, not_null: bool) -> Change:
+        columns = [with_nullability(*each, not_null=not_null) for each in self.columns]
+        if self.properties is not None:
+            return column_changes.add_columns(columns, self.properties)
+        return column_changes.add_column(columns[0], after=self.after)
 
 
 def _parse(stream: TokenStream) -> AlterTable:
@@ -34,7 +49,7 @@ def _parse(stream: TokenStream) -> AlterTable:
     return AlterTable(table, tuple(stream.listed(_parse_change)))
 
 
-def _parse_change(stream: TokenStream) -> Change:
+def _parse_change(stream: TokenStream) -> Change | _Addition:
     word = stream.take_one_of(*_CHANGES)
     if stream.word() in _REFUSED:
         stream.refuse(_REFUSED[stream.word()])
@@ -43,25 +58,25 @@ def _parse_change(stream: TokenStream) -> Change:
     return _CHANGES[word](stream)
 
 
-def _parse_add(stream: TokenStream) -> Change:
-    """Parses columns and AFTER; without NOT NULL they may be NULL, as in existing rows (SM7)."""
+def _parse_add(stream: TokenStream) -> _Addition:
+    """Parses columns and AFTER."""
     if stream.word() in ("ROLLUP", "INDEX"):
         stream.refuse(f"{stream.word()} is not supported: a table has its key index and zone maps")
     stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
-    column = parse_column(stream, bare_is_null=True)
+    column = parse_declaration(stream)
     if stream.word() == "FIRST":
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     after = stream.name("a column name") if stream.take("AFTER") else None
-    return column_changes.add_column(column, after=after)
+    return _Addition((column,), after)
 
 
-def _parse_add_list(stream: TokenStream) -> Change:
-    columns = stream.listed(partial(parse_column, bare_is_null=True))
+def _parse_add_list(stream: TokenStream) -> _Addition:
+    columns = stream.listed(parse_declaration)
     stream.need(")")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
-    return column_changes.add_columns(columns, properties)
+    return _Addition(tuple(columns), properties=properties)
 
 
 def _parse_drop(stream: TokenStream) -> Change:
@@ -116,7 +131,7 @@ _REFUSED: Final = {
     "ORDER": "ORDER BY is not supported: the order of columns has no effect on storage",
     "REPLACE": "ALTER TABLE ... REPLACE is not supported; INSERT OVERWRITE replaces rows at once",
 }
-_CHANGES: Final[dict[str, Callable[[TokenStream], Change]]] = {
+_CHANGES: Final[dict[str, Callable[[TokenStream], Change | _Addition]]] = {
     "ADD": _parse_add,
     "DROP": _parse_drop,
     "MODIFY": _parse_modify,
@@ -177,7 +192,11 @@ def _run_drop_feature(statement: DropFeature, session: Session) -> None:
 
 
 def _run(statement: AlterTable, session: Session) -> None:
-    table_changes.alter(session.table(statement.table), statement.changes)
+    not_null = session.store.settings.columns_not_null_by_default
+    changes = [
+        each.change(not_null=not_null) if isinstance(each, _Addition) else each for each in statement.changes
+    ]
+    table_changes.alter(session.table(statement.table), changes)
 
 
 KINDS: Final = (

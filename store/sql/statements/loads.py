@@ -5,7 +5,6 @@ The server's load jobs run the statements of broker and routine loads.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -202,22 +201,11 @@ def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
         loads = loads_of(tx, catalog.require_database(tx, database), "STREAM LOAD")
     lines = [_line(database, load) for load in loads]
     wanted = statement.filter
-    pattern = _pattern(wanted)
+    matches = wanted.label_matcher()
     chosen = [
-        line
-        for line in lines
-        if pattern.fullmatch(line[1] or "") and wanted.state in (None, (line[4] or "").upper())
+        line for line in lines if matches(line[1] or "") and wanted.state in (None, (line[4] or "").upper())
     ]
     return text_rows(_HEADINGS, chosen[: statement.limit])
-
-
-def _pattern(wanted: sql.LabelFilter) -> re.Pattern[str]:
-    if wanted.label is None:
-        return re.compile(".*", re.DOTALL)
-    if not wanted.is_pattern:
-        return re.compile(re.escape(wanted.label))
-    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in wanted.label)
-    return re.compile("".join(parts), re.DOTALL)
 
 
 def _line(database: str, load: PastLoad) -> tuple[str | None, ...]:

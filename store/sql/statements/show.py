@@ -125,15 +125,13 @@ def _parse_processes(stream: TokenStream) -> ShowProcesses:
 def _processes(statement: ShowProcesses, session: Session) -> Result:
     headings = ("CurrentConnected", "Id", "User", "Host", "LoginTime", "Catalog", "Db", "Command", "Time",
                 "State", "QueryId", "Info")  # fmt: skip
-    account = session.store.accounts.find(session.user) if session.user is not None else None
-    may_see_all = session.user is None or (account is not None and account.may("ADMIN"))
     own = session.server.connection_id
     rows = [
         ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
          p.text if statement.is_full else p.text[:100])
         for p in session.server.processes.all()
-        if may_see_all or p.user == session.user
+        if session.sees_user(p.user)
     ]  # fmt: skip
     return text_rows(headings, rows)
 
@@ -177,8 +175,7 @@ _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION 
 def _parse_list(stream: TokenStream) -> ShowList:
     name = " ".join(token.text.upper() for token in stream.tokens[1 : stream.at])
     like = parse_like(stream)
-    if stream.take_one_of("FROM", "IN", "WHERE"):
-        stream.at = len(stream.tokens)  # a filter on a list of at most one line
+    parse_database(stream)
     return ShowList(_SAME.get(name, name), like)
 
 
@@ -199,16 +196,26 @@ def _create_view(statement: ShowCreateView, session: Session) -> Result:
 
 @dataclass(frozen=True)
 class Kill:
+    """KILL [CONNECTION | QUERY] n; of a query, its connection continues."""
+
     number: int
+    is_query: bool = False
 
 
 def _parse_kill(stream: TokenStream) -> Kill:
-    stream.take_one_of("QUERY", "CONNECTION")
-    return Kill(stream.integer("a connection number"))
+    is_query = stream.take_one_of("QUERY", "CONNECTION") == "QUERY"
+    return Kill(stream.integer("a connection number"), is_query)
 
 
 def _kill(statement: Kill, session: Session) -> None:
-    session.server.processes.kill(statement.number)
+    """Ends a connection or its statement; processes of other users need ADMIN, and are unknown without."""
+    process = session.server.processes.find(statement.number)
+    if process is None or not session.sees_user(process.user):
+        raise NotFoundError(f"Unknown thread id: {statement.number}", kind="unknown_process")
+    if statement.is_query:
+        process.interrupt()
+    else:
+        process.stop()
 
 
 def _both(*words: str) -> tuple[str, ...]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
-from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
+from seqstore.store.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    ProtocolChangedException,
+    StoreError,
+)
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.table_parser import CreateTableAs, parse_create_table, parse_table_name
+from seqstore.store.sql.parse.table_parser import (
+    CreateTableAs,
+    parse_create_table,
+    parse_table_name,
+    with_nullability,
+)
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
@@ -66,12 +77,7 @@ def _show_databases(statement: st.ShowDatabases, session: Session) -> Result:
     return text_rows(["Database"], [(name,) for name in matching(found, statement.like)])
 
 
-@dataclass(frozen=True)
-class ShowCreateDatabase:
-    name: str
-
-
-def _show_create_database(statement: ShowCreateDatabase, session: Session) -> Result:
+def _show_create_database(statement: st.ShowCreateDatabase, session: Session) -> Result:
     _require_database(statement.name, session)
     return text_rows(
         ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
@@ -80,7 +86,14 @@ def _show_create_database(statement: ShowCreateDatabase, session: Session) -> Re
 
 def _create(statement: st.CreateTable, session: Session) -> None:
     name = session.full_name(statement.table)
-    session.store.create_table(name, statement.schema, if_not_exists=statement.if_not_exists)
+    schema = statement.schema
+    if session.store.settings.columns_not_null_by_default:
+        columns = [
+            with_nullability(column, None, not_null=True) if column.name in statement.bare else column
+            for column in schema.columns
+        ]
+        schema = replace(schema, columns=tuple(columns))
+    session.store.create_table(name, schema, if_not_exists=statement.if_not_exists)
 
 
 def _parse_drop(stream: TokenStream) -> st.DropTable:
@@ -178,7 +191,12 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
     columns = [
         _column_of(given, field, given.lower() in key) for given, field in zip(names, schema, strict=True)
     ]
-    session.store.create_table(name, statement.options.schema(columns))
+    try:
+        session.store.create_table(name, statement.options.schema(columns))
+    except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
+        if statement.if_not_exists:
+            return Result()
+        raise
     try:
         return session.run(st.Insert(statement.table, None, query=statement.query))
     except StoreError:
@@ -202,8 +220,8 @@ KINDS: Final = (
     ),
     StatementKind(
         ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
-        ShowCreateDatabase,
-        lambda stream: ShowCreateDatabase(stream.name("a database name")),
+        st.ShowCreateDatabase,
+        lambda stream: st.ShowCreateDatabase(stream.name("a database name")),
         _show_create_database,
     ),
     StatementKind(

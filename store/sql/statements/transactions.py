@@ -75,6 +75,9 @@ def _parse_begin(stream: TokenStream) -> Begin:
 
 
 def _begin(statement: Begin, session: Session) -> Result:
+    is_new = session.transaction is None or session.transactions.is_implicit
+    if is_new and statement.label is not None and session.database is not None:
+        session.require("LOAD", session.database)  # else the first write requires it, for its own database
     database = session.database if statement.label is not None else None
     begun = session.transactions.begin(
         label=statement.label, database=database, is_read_only=statement.is_read_only

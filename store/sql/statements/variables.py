@@ -128,18 +128,7 @@ def _assigned(value: st.SetValue, session: Session) -> str | None:
 
 def _parse_show_variables(stream: TokenStream) -> st.ShowVariables:
     is_global = stream.tokens[1].text.upper() == "GLOBAL"
-    return st.ShowVariables(_parse_variable_filter(stream), is_global)
-
-
-def _parse_variable_filter(stream: TokenStream) -> str | None:
-    if not stream.take("WHERE"):
-        return parse_like(stream)
-    if stream.name("Variable_name").lower() != "variable_name":
-        stream.at -= 1
-        stream.fail("Variable_name")
-    if not stream.take_one_of("=", "LIKE"):
-        stream.fail("'=' or LIKE")
-    return stream.string("a name")
+    return st.ShowVariables(parse_like(stream), is_global)
 
 
 def _show_variables(statement: st.ShowVariables, session: Session) -> Result:

@@ -20,7 +20,16 @@ from seqstore.store.sql.translate.calls import (
     call,
     literal_integer,
 )
+from seqstore.store.sql.translate.conversions import (
+    add_to_date,
+    as_date,
+    as_moment,
+    as_text,
+    truncated_date,
+)
+from seqstore.store.sql.translate.value_types import is_quoted
 
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 CONSTANT_TIMES: Final = frozenset([
     "now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date",
@@ -37,6 +46,13 @@ _FORMAT_LETTERS: Final = {
     "l": "%-I", "m": "%m", "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G",
     "y": "%y",
 }  # fmt: skip
+_WEEK: Final = re.compile("%[VvUu]")
+_WEEK_PARTS: Final = {
+    **dict.fromkeys("XxY", r"(\d{4})"),
+    **dict.fromkeys("VvUu", r"(\d{1,2})"),
+    **dict.fromkeys("Wa", "([A-Za-z]+)"),
+    "w": "([0-6])",
+}
 _NAMED_FORMATS: Final = {
     "yyyyMMdd": "%Y%m%d",
     "yyyy-MM-dd": "%Y-%m-%d",
@@ -86,8 +102,8 @@ def add_interval(moment: exp.Expr, interval: exp.Interval, *, subtract: bool) ->
             amount = exp.Mul(this=exp.cast(interval.this, "BIGINT"), expression=exp.Literal.number(-1))
         interval = exp.Interval(this=exp.paren(amount), unit=interval.args.get("unit"))
     if unit in ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
-        moment = call("d_ts", moment)
-    return call("d_add_date", moment, interval)
+        moment = as_moment(moment)
+    return add_to_date(moment, interval)
 
 
 def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
@@ -112,7 +128,7 @@ def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
 
 def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     wanted = arguments[1]
-    moment = call("d_ts", arguments[0])
+    moment = as_moment(arguments[0])
     if not isinstance(wanted, exp.Literal) or not _BY_MACRO.search(wanted.name):
         return call("strftime", moment, _strftime_format(name, wanted))
     parts: list[exp.Expr] = []
@@ -126,10 +142,40 @@ def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
 
 
 def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    if is_quoted(arguments[1]) and _WEEK.search(arguments[1].name):
+        return _week_date(name, arguments[0], arguments[1].name)
     wanted = _strftime_format(name, arguments[1])
     parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
     has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
     return parsed if has_time else exp.cast(parsed, "DATE")
+
+
+def _week_date(name: str, text: exp.Expr, wanted: str) -> exp.Expr:
+    """Parses a year, the number of a week and a weekday, such as `%X%V %W`."""
+    pattern, groups = "", ""
+    for letter, plain in re.findall(r"%(.)|([^%]+)", wanted):
+        if letter and letter not in _WEEK_PARTS:
+            raise InvalidInputError(
+                f"function {name!r}: format letter %{letter} is not supported beside a week; expected one of "
+                f"{', '.join(f'%{each}' for each in _WEEK_PARTS)}",
+                kind="bad_argument",
+            )
+        pattern += _WEEK_PARTS[letter] if letter else re.escape(plain)
+        groups += letter
+    parts = {
+        letter: call(
+            "regexp_extract", as_text(text.copy()), exp.Literal.string(f"^{pattern}"), exp.Literal.number(i)
+        )
+        for i, letter in enumerate(groups, 1)
+    }
+    year = next((parts[letter] for letter in "XxY" if letter in parts), None)
+    week = next((letter for letter in "VvUu" if letter in parts), "")
+    day = next((parts[letter] for letter in "Waw" if letter in parts), None)
+    if year is None or day is None:
+        raise InvalidInputError(
+            f"function {name!r}: expected a year, a week and a weekday in {wanted!r}", kind="bad_argument"
+        )
+    return call(f"d_week_date_{'sunday' if week in 'VU' else 'monday'}", year, parts[week], day)
 
 
 def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
@@ -137,7 +183,8 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationCont
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
     local = _from_epoch(arguments[0], 1_000_000, context)
-    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted))
+    last = exp.Literal.number(_LAST_SECOND)
+    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted), last)
 
 
 def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
@@ -149,20 +196,21 @@ def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) 
 def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `from_second` and its like: a time in the session's zone."""
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
-    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context))
+    last = exp.Literal.number((_LAST_SECOND + 1) * (1_000_000 // scale) - 1)
+    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context), last)
 
 
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `second_timestamp` and its like: units since 1970 of a time in the session's zone."""
     function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
-    moment = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP")
+    moment = exp.cast(as_moment(arguments[0]), "TIMESTAMP")
     units = call(function, _shifted(moment, context.moment.zone, to_utc=True))
     return exp.cast(call("floor", units), "BIGINT")
 
 
 def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Zones are names or offsets; those that are computed are names."""
-    moment, start, end = exp.cast(call("d_ts", arguments[0]), "TIMESTAMP"), arguments[1], arguments[2]
+    moment, start, end = exp.cast(as_moment(arguments[0]), "TIMESTAMP"), arguments[1], arguments[2]
     if not all(isinstance(zone, exp.Literal) and zone.is_string for zone in (start, end)):
         raise InvalidInputError(
             f"function {name!r}: expected time zones in quotes, found {start.sql()}, {end.sql()}",
@@ -183,13 +231,13 @@ def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) 
             f"function {name!r}: expected an INTERVAL, found {count.sql()}", kind="bad_argument"
         )
     step = exp.Interval(this=exp.paren(exp.cast(count, "INT")), unit=exp.var(unit))
-    return call(f"d_bucket_{way}", call("d_ts", arguments[0]), step)
+    return call(f"d_bucket_{way}", as_moment(arguments[0]), step)
 
 
 def _unix_timestamp(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     if not arguments:
         return exp.Literal.number(int((context.moment.utc - datetime(1970, 1, 1)).total_seconds()))
-    local = call("d_ts", arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, context)
+    local = as_moment(arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, context)
     seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), context.moment.zone, to_utc=True))
     return call("d_at_least_0", exp.cast(call("floor", seconds), "BIGINT"))
 
@@ -209,18 +257,18 @@ def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
 
 
 def _datediff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    later, earlier = (call("d_date", argument) for argument in arguments)
+    later, earlier = (as_date(argument) for argument in arguments)
     return call("date_diff", exp.Literal.string("day"), earlier, later)
 
 
 def _timestampdiff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    start, end = (call("d_ts", argument) for argument in arguments[1:])
+    start, end = (as_moment(argument) for argument in arguments[1:])
     return call("date_sub", exp.Literal.string(_unit(name, arguments[0])), start, end)
 
 
 def _unit_diff(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `days_diff` and its like: whole units from the second moment to the first."""
-    end, start = (call("d_ts", argument) for argument in arguments)
+    end, start = (as_moment(argument) for argument in arguments)
     return call("date_sub", exp.Literal.string(name.split("s_")[0]), start, end)
 
 
@@ -260,7 +308,7 @@ def _date_trunc(name: str, arguments: list[exp.Expr], _context: EvaluationContex
         raise InvalidInputError(
             f"function {name!r}: expected a unit such as 'day', found {first.sql()}", kind="bad_argument"
         )
-    return call("d_date_trunc", exp.Literal.string(first.name.lower()), second)
+    return truncated_date(exp.Literal.string(first.name.lower()), second)
 
 
 def _is_unit(node: exp.Expr) -> bool:
@@ -269,7 +317,7 @@ def _is_unit(node: exp.Expr) -> bool:
 
 def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `dayofweek`, which counts from Sunday = 1, and `weekday`, from Monday = 0."""
-    moment = call("d_ts", *arguments)
+    moment = as_moment(arguments[0])
     counted, step = (call("dayofweek", moment), 1) if name != "weekday" else (call("isodow", moment), -1)
     return exp.paren(exp.Add(this=counted, expression=exp.Literal.number(step)))
 
@@ -286,11 +334,11 @@ def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
             f"function {name!r}: mode {mode} is not supported; expected 0 to 3", kind="bad_argument"
         )
     macro = f"d_week_mode_{mode}" if name == "week" else f"d_yearweek_mode_{mode | 2}"
-    return call(macro, call("d_ts", arguments[0]))
+    return call(macro, as_moment(arguments[0]))
 
 
 def _microsecond(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    whole = call("microsecond", call("d_ts", *arguments))
+    whole = call("microsecond", as_moment(arguments[0]))
     return exp.paren(exp.Mod(this=whole, expression=exp.Literal.number(1_000_000)))
 
 
@@ -310,16 +358,17 @@ DATE_FUNCTIONS: Final[dict[str, Counted]] = {
     **dict.fromkeys(("week", "yearweek"), (_week, (1, 2))),
     "add_months": (_unit_add, (2,)),
     "convert_tz": (_convert_tz, (3,)),
+    "date": (lambda _name, given, _context: as_date(given[0]), (1,)),
     "date_format": (_date_format, (2,)),
     "date_trunc": (_date_trunc, (2,)),
     "datediff": (_datediff, (2,)),
     "from_unixtime": (_from_unixtime, (1, 2)),
-    "last_day": (lambda _name, given, _context: call("last_day", call("d_date", *given)), (1,)),
+    "last_day": (lambda _name, given, _context: call("last_day", as_date(given[0])), (1,)),
     "microsecond": (_microsecond, (1,)),
     "str_to_date": (_str_to_date, (2,)),
     "timestampadd": (_timestampadd, (3,)),
     "timestampdiff": (_timestampdiff, (3,)),
-    "to_date": (lambda _name, given, _context: call("d_date", *given), (1,)),
-    "to_days": (lambda _name, given, _context: call("d_to_days", call("d_date", *given)), (1,)),
+    "to_date": (lambda _name, given, _context: as_date(given[0]), (1,)),
+    "to_days": (lambda _name, given, _context: call("d_to_days", as_date(given[0])), (1,)),
     "unix_timestamp": (_unix_timestamp, (0, 1, 2)),
 }

@@ -16,13 +16,14 @@ Divisions of integers alone, and of operands beside FLOAT, DOUBLE or text, are D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
-from seqstore.store.sql.translate.relations import Relation, cte_of
+from seqstore.store.sql.translate.relations import Relation
+from seqstore.store.sql.translate.type_search import TypeSearch
 from seqstore.store.types.column_types import ColumnType
 
 _NOTE: Final = "decimal_operands"
@@ -165,25 +166,18 @@ def _type(precision: int, scale: int) -> exp.DataType:
     return exp.DataType.build(f"DECIMAL({min(precision, _DIGITS_MAX)}, {scale})")
 
 
-class _Types:
-    """Finds the types of exact numbers in a tree; each node is looked at once."""
+class _Types(TypeSearch[Digits]):
+    """Finds the types of exact numbers in a tree; the type of any other value is None."""
 
-    def __init__(self, relations: list[Relation]) -> None:
-        self._relations = {id(relation.node): relation for relation in relations}
-        self._found: dict[int, Digits | None] = {}
-
-    def of(self, node: exp.Expr | None) -> Digits | None:
-        """Returns the type of a value, None when it is no exact number or its type is not known."""
-        if node is None:
-            return None
-        if id(node) not in self._found:
-            self._found[id(node)] = None  # ends the search of a column that is computed from itself
-            self._found[id(node)] = self._find(node)
-        return self._found[id(node)]
-
-    def _find(self, node: exp.Expr) -> Digits | None:
+    def find(self, node: exp.Expr) -> Digits | None:
         rule = next((rule for kinds, rule in _RULES if isinstance(node, kinds)), None)
         return rule(self, node) if rule is not None else None
+
+    def stored(self, kind: ColumnType) -> Digits | None:
+        return _stored(kind)
+
+    def common(self, kinds: Sequence[Digits | None]) -> Digits | None:
+        return _common(kinds)
 
     def average(self, node: exp.Expr) -> Digits | None:
         """Returns the type of `avg(..)`."""
@@ -196,94 +190,6 @@ class _Types:
         if inner is None:
             return None
         return Digits(_DIGITS_MAX if inner.is_decimal else _BIGINT, inner.scale, inner.is_decimal)
-
-    def scalar_subquery(self, node: exp.Expr) -> Digits | None:
-        """Returns the type of the one column of a subquery."""
-        items = node.this.expressions if isinstance(node.this, exp.Select) else []
-        return self.of(items[0]) if len(items) == 1 else None
-
-    def column(self, column: exp.Expr) -> Digits | None:
-        """Finds the type of a column in the innermost SELECT around it that has one of this name."""
-        assert isinstance(column, exp.Column)
-        select = column.parent_select
-        while isinstance(select, exp.Select):
-            for source in _sources(select):
-                if not column.table or source.alias_or_name.lower() == column.table.lower():
-                    for found in self._of_source(source, column.name.lower()):
-                        return found
-            select = select.parent_select  # of a correlated subquery
-        return None
-
-    def _of_source(self, source: exp.Expr, name: str) -> Iterator[Digits | None]:
-        """Yields the type of each column of that name in a source, in its order."""
-        relation = self._relations.get(id(source))
-        if relation is not None:
-            known = relation.column_type(name)
-            if known is not None:
-                yield _stored(known[1])
-            return
-        query, renamed = _query_of(source)
-        if query is not None and not renamed:
-            yield from self._of_name(query, name)
-        elif query is not None and name in renamed:
-            yield self._of_place(query, renamed.index(name))
-
-    def _of_name(self, query: exp.Expr, name: str) -> Iterator[Digits | None]:
-        """Yields the type of each column of that name in the result of a query, in its order."""
-        if isinstance(query, exp.Subquery):
-            yield from self._of_name(query.this, name)
-        elif isinstance(query, exp.SetOperation):
-            first: exp.Expr = query
-            while isinstance(first, (exp.SetOperation, exp.Subquery)):
-                first = first.this
-            names = [item.alias_or_name.lower() for item in first.expressions]
-            if name in names:
-                yield self._of_place(query, names.index(name))
-        if not isinstance(query, exp.Select):
-            return
-        for item in query.expressions:
-            if _is_star(item):
-                for source in _sources(query):
-                    yield from self._of_source(source, name)
-            elif item.alias_or_name.lower() == name:
-                yield self.of(item)
-
-    def _of_place(self, query: exp.Expr, place: int) -> Digits | None:
-        """Returns the type of the column at a place of a query's result."""
-        if isinstance(query, exp.Subquery):
-            return self._of_place(query.this, place)
-        if isinstance(query, exp.SetOperation):
-            return _common([self._of_place(query.this, place), self._of_place(query.expression, place)])
-        items = query.expressions if isinstance(query, exp.Select) else []
-        if place >= len(items) or any(map(_is_star, items)):
-            return None
-        return self.of(items[place])
-
-
-def _is_star(item: exp.Expr) -> bool:
-    return isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
-
-
-def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
-    """Returns the query behind a source, and its column aliases."""
-    named = source if isinstance(source, exp.Subquery) else cte_of(source)
-    if named is None:
-        return None, []
-    alias = named.args.get("alias")
-    columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-    if isinstance(source, exp.Table) and isinstance(source.args.get("alias"), exp.TableAlias):
-        columns = source.args["alias"].args.get("columns") or columns
-    return named.this, [column.name.lower() for column in columns or []]
-
-
-def _sources(select: exp.Select) -> Iterator[exp.Expr]:
-    source = select.args.get("from_")
-    if source is not None:
-        yield source.this
-        for join in source.this.args.get("joins") or []:
-            yield join.this
-    for join in select.args.get("joins") or []:
-        yield join.this
 
 
 def _stored(kind: ColumnType) -> Digits | None:
@@ -331,7 +237,7 @@ def _computed(types: _Types, node: exp.Expr) -> Digits | None:
     return _common([left, right], carry=1)
 
 
-def _common(kinds: list[Digits | None], carry: int = 0) -> Digits | None:
+def _common(kinds: Sequence[Digits | None], carry: int = 0) -> Digits | None:
     """Returns the type that holds the values of all; None when one is not known."""
     known = [kind for kind in kinds if kind is not None]
     if not known or len(known) < len(kinds):

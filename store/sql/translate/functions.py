@@ -13,7 +13,9 @@ from typing import Final
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
+from seqstore.store.sql.translate.conversions import as_moment, as_text
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
+from seqstore.store.sql.translate.implicit import comparison
 from seqstore.store.sql.translate.macros import macro_names
 
 SERVER_VERSION: Final = "5.7.99"
@@ -71,7 +73,7 @@ def translate_call(node: exp.Anonymous, context: EvaluationContext) -> exp.Expr:
         return build(name, arguments, context)
     if name in _DATE_PARTS:
         check_count(name, arguments, 1)
-        return call(_DATE_PARTS[name], call("d_ts", *arguments))
+        return call(_DATE_PARTS[name], as_moment(arguments[0]))
     if name in _RENAMED:
         return call(_RENAMED[name], *arguments)
     if name in _MACROS:
@@ -98,7 +100,8 @@ def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) ->
         check_count(name, arguments, 2)
     found = exp.Case()
     for place, other in enumerate(arguments[1:], 1):
-        found = found.when(exp.EQ(this=arguments[0].copy(), expression=other), exp.Literal.number(place))
+        test = comparison(exp.EQ(this=arguments[0].copy(), expression=other))
+        found = found.when(test, exp.Literal.number(place))
     return found.else_(exp.Literal.number(0))
 
 
@@ -119,7 +122,7 @@ def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationCont
     distinct = inner[0] if inner and isinstance(inner[0], exp.Distinct) else None
     parts = [*distinct.expressions, *inner[1:]] if distinct is not None else inner
     check_count(name, parts, 1, 2)
-    text: exp.Expr = call("d_text", parts[0])
+    text: exp.Expr = as_text(parts[0])
     separator = parts[1] if len(parts) == 2 else exp.Literal.string(", ")
     if distinct is not None:
         text = exp.Distinct(expressions=[text])
@@ -127,7 +130,7 @@ def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationCont
         return exp.GroupConcat(this=text, separator=separator)
     for ordered in order.expressions:
         if ordered.this == parts[0]:  # DISTINCT needs the same expression in ORDER BY
-            ordered.set("this", call("d_text", ordered.this.copy()))
+            ordered.set("this", as_text(ordered.this.copy()))
     return exp.GroupConcat(this=exp.Order(this=text, expressions=order.expressions), separator=separator)
 
 
@@ -168,7 +171,7 @@ def _sha2(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
 def _md5sum(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if not arguments:
         check_count(name, arguments, 1)
-    return call("md5", call("concat", *[call("d_text", argument) for argument in arguments]))
+    return call("md5", call("concat", *[as_text(argument) for argument in arguments]))
 
 
 def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:

@@ -27,9 +27,12 @@ INTERNAL: Final = frozenset(
         date_of date_trunc date_trunc_of day_ordinal explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
-        json_type_of length_joined ln logarithm moment months_apart number random_between rounded
-        since_1970 text text_beside texts to_days ts ts_of two_digit_week_0 two_digit_week_1
-        two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_mode_3 whole_beside year_of_week_2
+        json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
+        rounded
+        since_1970 text text_beside time_of_day texts to_days ts ts_of two_digit_week_0 two_digit_week_1
+        two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_date_monday week_date_sunday week_mode_3
+        weekday_of
+        whole_beside year_of_week_2
         yearweek_mode_2 yearweek_mode_3
         """,
     )
@@ -48,6 +51,7 @@ _AGGREGATES: Final = frozenset([
 ])  # fmt: skip
 _MACROS: Final = r"""
 d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
+d_moment_of_digits(x) AS try_strptime(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']);
 d_ts(x TIMESTAMP) AS x,
     (x DATE) AS CAST(x AS TIMESTAMP),
     (x BIGINT) AS try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']),
@@ -168,6 +172,17 @@ d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
 d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END;
 d_text(x) AS CASE WHEN typeof(x) = 'BOOLEAN'
     THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END;
+d_time_of_day(x) AS nullif(regexp_extract(x,
+    '^(?:\d{2,4}-\d{1,2}-\d{1,2}(?:[ T]|$))?(-?\d{1,3}:\d{2}:\d{2}(?:\.\d{1,6})?)?', 1), '');
+d_weekday_of(x) AS coalesce(TRY_CAST(x AS INTEGER),
+    list_position(['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'], lower(left(x, 3))) - 1);
+d_week_date_sunday(y, w, d) AS CASE WHEN TRY_CAST(w AS INTEGER) <= 53 THEN
+    make_date(TRY_CAST(y AS INTEGER), 1, 1)
+    + CAST((7 - dayofweek(make_date(TRY_CAST(y AS INTEGER), 1, 1))) % 7
+    + (TRY_CAST(w AS INTEGER) - 1) * 7 + d_weekday_of(d) AS INTEGER) END;
+d_week_date_monday(y, w, d) AS CASE WHEN TRY_CAST(w AS INTEGER) <= 53 THEN
+    CAST(date_trunc('week', make_date(TRY_CAST(y AS INTEGER), 1, 4)) AS DATE)
+    + CAST((TRY_CAST(w AS INTEGER) - 1) * 7 + (d_weekday_of(d) + 6) % 7 AS INTEGER) END;
 d_time_to_sec(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT);
 d_rounded(x, step) AS make_timestamp((epoch_us(x) + step // 2) // step * step);
 d_to_days(x) AS date_diff('day', DATE '0001-01-01', x) + 366;
@@ -263,7 +278,7 @@ d_round_bankers(x) AS round_even(CAST(x AS DOUBLE), 0),
     (x, n) AS round_even(CAST(x AS DOUBLE), n);
 d_sec_to_time(n) AS printf('%02d:%02d:%02d', CAST(n AS BIGINT) // 3600, CAST(n AS BIGINT) // 60 % 60,
     CAST(n AS BIGINT) % 60);
-d_since_1970(n, x) AS CASE WHEN n >= 0 THEN x END;
+d_since_1970(n, x, last) AS CASE WHEN n BETWEEN 0 AND last THEN x END;
 d_str_to_map(x) AS map_from_entries(list_transform(string_split(x, ','),
     lambda p: {'k': string_split(p, ':')[1], 'v': string_split(p, ':')[2]})),
     (x, d) AS map_from_entries(list_transform(string_split(x, d),

@@ -7,7 +7,7 @@ replaces each table by a source that `sql.evaluate.duck` registers, so that a qu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
@@ -16,10 +16,12 @@ from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
+from seqstore.store.sql.translate.conversions import as_date, as_integer, as_moment, as_text
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
+from seqstore.store.sql.translate.value_types import TEXTS, note, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
@@ -39,12 +41,15 @@ Variables = Callable[[str, str], "str | None"]
 
 
 def translate(
-    tree: exp.Query, context: EvaluationContext, variables: Variables, columns: Set[str] = frozenset()
-) -> None:
+    tree: exp.Query, context: EvaluationContext, variables: Variables, relations: Sequence[Relation] = ()
+) -> list[str | None]:
     """Rewrites functions, casts, operators and variables of a checked tree to DuckDB's form.
 
     Args:
-        columns: names of columns of the tables read, lower case.
+        relations: the tables that the tree reads, for the types of their columns.
+
+    Returns:
+        The types of the columns of the result, None where one is not known, none when `*` hides them.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -63,14 +68,18 @@ def translate(
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
-    _expand_aliases(tree, columns)
+    _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
+    kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
+        implicit.convert_arguments(node)
         new = rewrite(node)
+        note(new, type_of(node))
         if new is not node and node is not tree:
             node.replace(new)
     settle(tree)
     check_depth(tree)
+    return kinds
 
 
 def check(tree: exp.Expr) -> None:
@@ -242,18 +251,20 @@ def _cast(node: exp.Expr) -> exp.Expr:
     """Translates CAST: NULL for a value of another form; fractions are cut, and VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
+    if name == "CHARACTER_SET":  # CONVERT(x USING utf8mb4): text has one encoding
+        return as_text(node.this)
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]
         to = exp.DataType.build(name)
     if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
         digits = min(int(to.expressions[0].name), 6) if to.expressions else 0
-        return call("d_rounded", call("d_ts", node.this), exp.Literal.number(10 ** (6 - digits)))
+        return call("d_rounded", as_moment(node.this), exp.Literal.number(10 ** (6 - digits)))
     if name == "DATE":
-        return call("d_date", node.this)
+        return as_date(node.this)
     if name in _INTEGER_TYPES:
-        return exp.TryCast(this=call("d_integer", node.this), to=to)
+        return exp.TryCast(this=as_integer(node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
-        text = call("d_text", node.this)
+        text = as_text(node.this)
         return call("left", text, to.expressions[0].this) if to.expressions else text
     return exp.TryCast(this=node.this, to=to)
 
@@ -272,7 +283,7 @@ def _add(node: exp.Expr) -> exp.Expr:
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    node.set("expression", call("d_ts", node.expression))
+    node.set("expression", as_moment(node.expression))
     return node
 
 
@@ -290,6 +301,13 @@ def _like(node: exp.Expr) -> exp.Expr:
     if is_plain or isinstance(node.parent, exp.Escape):
         return node
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
+def _time(node: exp.Expr) -> exp.Expr:
+    """Translates TIME(x): the time of day of a moment, as text with the digits that it has."""
+    kind = type_of(node.this)
+    text = as_text(node.this if kind is None or kind in TEXTS else as_moment(node.this))
+    return call("d_time_of_day", text)
 
 
 def _log(node: exp.Expr) -> exp.Expr:
@@ -378,9 +396,11 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.In: implicit.listed,
     exp.JSONExtract: _json_path,
     exp.Like: _like,
+    exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Log: _log,
     exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
+    exp.Time: _time,
     exp.TryCast: _cast,
 }

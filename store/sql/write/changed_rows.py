@@ -31,7 +31,8 @@ from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable, check_assigned
 from seqstore.store.types.cast import try_cast
-from seqstore.store.types.column_types import parse_type
+from seqstore.store.types.column_types import ColumnType, parse_type
+from seqstore.store.types.fraction_digits import datetime_texts, fraction_digits_of
 
 # Runs a query in the transaction of a statement.
 OpenQuery = Callable[[Query], "AbstractContextManager[pa.RecordBatchReader]"]
@@ -52,15 +53,29 @@ def is_true(condition: exp.Expr) -> exp.Expr:
     return exp.func("coalesce", exp.paren(condition.copy()), exp.false())
 
 
-def read_rows(select: exp.Select, names: Sequence[str], open_query: OpenQuery) -> pa.Table:
-    """Runs a query and names the columns of its result."""
+def read_rows(
+    select: exp.Select, names: Sequence[str], open_query: OpenQuery, schema: TableSchema | None = None
+) -> pa.Table:
+    """Runs a query and names the columns of its result, as they will be stored in a table of `schema`."""
     with open_query(Query(select, None)) as reader:
         if len(reader.schema) != len(names):
             raise InvalidInputError(
                 f"expected {len(names)} values of a row, found {len(reader.schema)}: `*` is no value",
                 kind="column_count",
             )
-        return reader.read_all().rename_columns(list(names))
+        rows = reader.read_all().rename_columns(list(names))
+    columns = [schema.find(name) if schema is not None else None for name in names]
+    return with_stored_texts(rows, [column.type if column is not None else None for column in columns])
+
+
+def with_stored_texts(rows: pa.Table, kinds: Sequence[ColumnType | None]) -> pa.Table:
+    """Formats DATETIME values that will be stored as text, with the fraction digits of their type."""
+    for place, (field, kind) in enumerate(zip(rows.schema, kinds, strict=True)):
+        is_text = kind is not None and kind.name in ("CHAR", "VARCHAR", "STRING")
+        if is_text and pa.types.is_timestamp(field.type) and field.type.tz is None:
+            texts = datetime_texts(rows.column(place), fraction_digits_of(field))
+            rows = rows.set_column(place, field.name, texts)
+    return rows
 
 
 def distinct_rows(rows: pa.Table) -> pa.Table:
@@ -171,9 +186,8 @@ def run_update(
     source = tree.args.get("from_")
     sources = [source.this] if source is not None else []
     select = _select(tree, [*key_columns(schema, alias), *values.values()], sources)
-    if schema.sequence_column is not None:
-        opened.isolation.reads.read_columns([schema.sequence_column])
-    rows = read_rows(select, [*schema.key, *values], open_query)
+    opened.isolation.reads.read_sequence()
+    rows = read_rows(select, [*schema.key, *values], open_query, schema)
     if sources:
         rows, ambiguous = one_row_per_key(rows, schema)
         if ambiguous:
@@ -189,7 +203,8 @@ def run_delete(
 ) -> Outcome:
     """Runs a DELETE on a table of `schema`, as `row_change.run_change` does."""
     where = tree.args.get("where")
-    if where is None or _is_always_true(where.this, open_query):
+    is_limited = tree.args.get("limit") is not None
+    if not is_limited and (where is None or _is_always_true(where.this, open_query)):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
     sources = tree.args.get("using") or []
     select = _select(tree, key_columns(schema, tree.this.alias_or_name), sources)
@@ -218,7 +233,7 @@ def _select(
         select.append("joins", exp.Join(this=source, kind="CROSS"))
         for join in joins:
             select.append("joins", join)
-    where = tree.args.get("where")
-    if where is not None:
-        select.set("where", where)
+    for clause in ("with_", "where", "order", "limit"):
+        if tree.args.get(clause) is not None:
+            select.set(clause, tree.args[clause])
     return select

@@ -31,7 +31,7 @@ from seqstore.store.sql.parse.partition_parser import TOUCHED
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
 from seqstore.store.sql.result import Result, write_info
-from seqstore.store.sql.write.changed_rows import OpenQuery
+from seqstore.store.sql.write.changed_rows import OpenQuery, with_stored_texts
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction_table import TransactionTable
 from seqstore.store.types.cast import try_cast
@@ -269,7 +269,7 @@ def _batches(
             if len(row) != len(targets):
                 raise _count_mismatch(len(targets), len(row), f"row {number}")
         for start in range(0, len(statement.rows), _ROWS_AT_ONCE):
-            rows = _evaluated(statement.rows[start : start + _ROWS_AT_ONCE], open_query)
+            rows = _evaluated(statement.rows[start : start + _ROWS_AT_ONCE], targets, open_query)
             columns = zip(*rows, strict=True)
             arrays = [_array(cells, t, options) for cells, t in zip(columns, targets, strict=True)]
             yield pa.Table.from_arrays(arrays, names=names)
@@ -280,7 +280,7 @@ def _batches(
             raise _count_mismatch(len(targets), len(reader.schema), "the query")
         for batches in _gathered(reader):
             table = pa.Table.from_batches(batches, schema=reader.schema)
-            yield table.rename_columns(names)
+            yield with_stored_texts(table.rename_columns(names), [target.type for target in targets])
 
 
 def _gathered(reader: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -303,7 +303,9 @@ def _count_mismatch(expected: int, found: int, where: str) -> InvalidInputError:
     )
 
 
-def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Sequence[tuple[Any, ...]]:
+def _evaluated(
+    rows: Sequence[tuple[Cell, ...]], targets: Sequence[_Target], open_query: OpenQuery
+) -> Sequence[tuple[Any, ...]]:
     """Replaces every expression in the rows by its value."""
     places = [(r, c, x) for r, row in enumerate(rows) for c, x in enumerate(row) if isinstance(x, exp.Expr)]
     if not places:
@@ -313,7 +315,7 @@ def _evaluated(rows: Sequence[tuple[Cell, ...]], open_query: OpenQuery) -> Seque
         chunk = places[start : start + _EXPRESSIONS_AT_ONCE]
         items = [exp.alias_(cell, f"v{i}") for i, (_, _, cell) in enumerate(chunk)]
         with open_query(Query(exp.select(*items), None)) as reader:
-            values = reader.read_all()
+            values = with_stored_texts(reader.read_all(), [targets[c].type for _, c, _ in chunk])
         for (r, c, _), column in zip(chunk, values.columns, strict=True):
             changed.setdefault(r, list(rows[r]))[c] = _value(column)
     return [tuple(changed[r]) if r in changed else row for r, row in enumerate(rows)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
-from seqstore.store.schema.column import VERSION_COL
+from seqstore.store.schema.column import VERSION_COL, hidden_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
@@ -153,16 +153,17 @@ def _clause_write(
     if match is Match.NOT_MATCHED:
         names, items = merge.starred_row() if _is_starred(then) else _inserted(then, merge.schema)
         unmatched = exp.and_(exp.Not(this=merge.is_matched), where)
-        rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query)
+        rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query, merge.schema)
         return _ClauseWrite(match, opened.upsert, rows)
     values: dict[str, exp.Expr] = {}
     if isinstance(then, exp.Update):
+        opened.isolation.reads.read_sequence()
         given = merge.starred_assignments() if _is_starred(then) else then.expressions
         values = assignments(given, opened, merge.schema, merge.alias)
         opened.log_constraints(values)
     items = [*key_columns(merge.schema, merge.alias), *values.values()]
     select = merge.joined(items, "", where) if match is Match.MATCHED else merge.unsourced(items, where)
-    rows = read_rows(select, [*merge.schema.key, *values], open_query)
+    rows = read_rows(select, [*merge.schema.key, *values], open_query, merge.schema)
     if not isinstance(then, exp.Update):
         return _ClauseWrite(match, opened.delete, distinct_rows(rows))
     rows, ambiguous = one_row_per_key(rows, merge.schema)
@@ -206,7 +207,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
     opened, schema = merge.opened, merge.schema
     reads = opened.isolation.reads
     mentioned = {column.name for node in (merge.on, *clauses) for column in node.find_all(exp.Column)}
-    reads.read_columns({found.name for name in mentioned if (found := schema.find(name)) is not None})
+    reads.read_columns(name for name in mentioned if schema.find(name) or hidden_name(name))
     reads_more = any(
         clause_match(clause) is Match.NOT_MATCHED_BY_SOURCE or clause.find(exp.Select) for clause in clauses
     )

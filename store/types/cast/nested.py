@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.runtime.cancellation import interruptible
+from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.format_value import has_python_form
 from seqstore.store.types.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
 from seqstore.store.types.column_types import ColumnType
@@ -119,7 +121,8 @@ def evaluate(source: pa.Array, expression: str) -> pa.Array:
     connection = _connection()
     try:
         connection.register("source", pa.table({"c": source}))
-        found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
+        with interruptible(connection.interrupt):
+            found = connection.sql(f"SELECT {expression} AS c FROM source").to_arrow_table()["c"]
         connection.unregister("source")
     except BaseException:  # an internal error ends DuckDB's database: the next call opens another
         _connections.process = None
@@ -133,6 +136,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     cross a fork.
     """
     if getattr(_connections, "process", None) != os.getpid():
+        require_for_duckdb()
         _connections.duckdb = duckdb.connect(":memory:", config=_SETTINGS)
         _connections.process = os.getpid()
     connection: duckdb.DuckDBPyConnection = _connections.duckdb

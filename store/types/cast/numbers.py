@@ -2,7 +2,7 @@
 
 Text follows the rules of a Doris cast that is not ANSI strict (Y12): blanks around a number are ignored, a
 fraction is truncated for an integer and rounded half up for a DECIMAL, an integer has no exponent, an
-overflowing DOUBLE is infinite.
+overflowing DOUBLE is infinite. Other sources are rounded half up, too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from seqstore.store.types.cast.outcome import (
 )
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
+_CACHED_VALUES: Final = 16_384  # so many doubles, and their copies, stay in the cache of a core
 _INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
 _NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _FLOAT_TEXT: Final = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
@@ -163,7 +164,8 @@ def to_decimal(source: pa.Array, to: ColumnType) -> Cast | None:
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return _fit_decimal(_as_number(source).cast(pa.decimal256(20, 0)), to)
     if pa.types.is_floating(kind):
-        return by_slices(source.cast(pa.float64()), exact, lambda values: _decimals_of_floats(values, to))
+        doubles = _ties_away_from_zero(source.cast(pa.float64()), to.params[1])
+        return by_slices(doubles, exact, lambda values: _decimals_of_floats(values, to))
     if pa.types.is_decimal(kind):
         return by_slices(source, exact, lambda values: _fit_decimal(values, to))
     return None
@@ -240,6 +242,23 @@ def _decimals_of_floats(values: pa.Array, to: ColumnType) -> Cast:
     except pa.ArrowInvalid:  # too close to the bound for the float comparison above
         return _exact_decimals(values, to)
     return outcome(values, converted, pc.and_(pa.array(too_large), pc.is_valid(values)))
+
+
+def _ties_away_from_zero(values: pa.Array, scale: int) -> pa.Array:
+    """Returns doubles, rounded to `scale` digits where half of the last one follows: Arrow rounds to even."""
+    digits, unit = np.asarray(values, dtype=np.float64), 10.0**scale
+    found = []
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(digits), _CACHED_VALUES):
+            scaled = digits[start : start + _CACHED_VALUES] * unit
+            scaled -= np.floor(scaled)
+            found.append(start + np.flatnonzero(scaled == 0.5))
+    ties = np.concatenate(found) if found else ()
+    if not len(ties):
+        return values
+    rounded, scaled = digits.copy(), digits[ties] * unit
+    rounded[ties] = (np.trunc(scaled) + np.copysign(1, scaled)) / unit
+    return pa.array(rounded, pa.float64(), mask=np.asarray(values.is_null()))
 
 
 def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:

@@ -19,6 +19,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
+from seqstore.cli.mysql.admission import ConnectionLimits
 
 
 def ask(connection: Any, text: str, arguments: Any = None) -> list[tuple[Any, ...]]:
@@ -108,6 +109,29 @@ def test_errors_have_mysqls_numbers_and_leave_the_connection_usable(
         ask(connection, text)
     assert caught.value.args[0] == number
     assert ask(connection, "SELECT 1") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("winner", "name"),
+    [
+        ("UPDATE t SET v = 'x' WHERE k = 2", "ConcurrentDeleteReadException"),
+        ("UPDATE t SET v = NULL WHERE k = 1", "ConcurrentAppendException"),
+        ("ALTER TABLE t ADD COLUMN w INT NULL", "MetadataChangedException"),
+    ],
+)
+def test_the_message_of_a_conflict_begins_with_the_name_of_the_exception(
+    connect: Any, winner: str, name: str
+) -> None:
+    """All conflicts have one number, and the message did not tell which of the six it was."""
+    loser = connect()
+    ask(loser, 'ADMIN SET FRONTEND CONFIG ("enable_concurrent_update" = "true")')
+    ask(loser, "BEGIN")
+    ask(loser, "DELETE FROM t WHERE v IS NULL")
+    ask(connect(), winner)
+    with pytest.raises(pymysql.MySQLError) as caught:
+        ask(loser, "COMMIT")
+    assert caught.value.args[0] == 1213
+    assert caught.value.args[1].startswith(f"{name}: TRANSACTION on 'db.t'")
 
 
 def test_a_hundred_thousand_rows_stream(connect: Any) -> None:
@@ -237,10 +261,11 @@ def test_stopping_the_server_ends_its_threads(store: Store) -> None:
 
 
 def test_more_connections_than_allowed_are_told_so(store: Store) -> None:
-    with MysqlServer(store, connections_max=1) as server:
+    with MysqlServer(store, limits=ConnectionLimits(connections_max=1)) as server:
         options = {"host": "127.0.0.1", "port": server.port, "user": "root"}
+        store.accounts.create("ann")
         with pymysql.connect(**options), pytest.raises(pymysql.MySQLError) as caught:
-            pymysql.connect(**options)
+            pymysql.connect(**options | {"user": "ann"})
         assert caught.value.args[0] == 1040
 
 

@@ -17,6 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support.bad_requests import BadRequest, bad_request
 from tests.support.http_server import Client, read_answer, serving
+from tests.weight import by_form, torture_minutes
 
 SECONDS_MAX = 20.0
 
@@ -97,16 +98,16 @@ def send_all(store: Store, seed: int, count: int) -> None:
     assert not Path("/tmp/stolen.csv").exists()
 
 
-def test_four_hundred_bad_requests_are_answered_and_change_nothing(store: Store) -> None:
-    send_all(store, seed=20260601, count=400)
+def test_the_same_bad_requests_every_time_are_answered_and_change_nothing(store: Store) -> None:
+    send_all(store, seed=20260601, count=by_form(200, 400))
 
 
 def test_fresh_bad_requests_every_time(store: Store) -> None:
-    send_all(store, seed=random.SystemRandom().randrange(2**32), count=100)
+    send_all(store, seed=random.SystemRandom().randrange(2**32), count=by_form(50, 100))
 
 
 @pytest.mark.torture
 def test_bad_requests_for_minutes(store: Store) -> None:
-    until = time.monotonic() + 60 * float(os.environ.get("TORTURE_MINUTES", "5"))
+    until = time.monotonic() + 60 * torture_minutes(5)
     while time.monotonic() < until:
         send_all(store, seed=random.SystemRandom().randrange(2**32), count=1000)

@@ -13,6 +13,7 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -571,3 +572,33 @@ def test_show_stream_load_tells_what_became_of_loads(tmp_path: Path) -> None:
             "day-1"
         ]
         assert shown("WHERE label = 'day'") == []
+
+
+# ---------------------------------------------------------------------------------------------- ends of loads
+
+# Milliseconds for each row; DuckDB looks for an interrupt between some thousand rows.
+SLOW = "levenshtein(repeat(v, 400), repeat(concat(v, 'x'), 400))"
+MANY_ROWS = "".join(f"{1000 + k},ab\n" for k in range(200_000))
+
+
+def test_an_expression_ends_at_the_timeout_of_its_load(client: Client, store: Store) -> None:
+    """The timeout was looked at between batches; an expression over a batch ran for minutes."""
+    reply = client.load("t", MANY_ROWS, columns=f"k, v, n = {SLOW}", timeout="1")
+    assert reply["Status"] == "Publish Timeout" or "timeout of 1 s" in reply["Message"], reply
+    assert reply["LoadTimeMs"] < 30_000
+    assert not any(row[0] >= 1000 and row[1] == "ab" for row in values(store))
+
+
+def test_a_stopping_server_ends_the_expressions_of_loads(tmp_path: Path) -> None:
+    """Loads have `stop_seconds` to end; the expression of one kept the server for minutes."""
+    with new_store(tmp_path / "data") as opened:
+        replies: list[Any] = []
+        with serving(opened, stop_seconds=1) as running:
+            load = partial(running.load, "t", MANY_ROWS, columns=f"k, v, n = {SLOW}")
+            thread = threading.Thread(target=lambda: replies.append(load()))
+            thread.start()
+            while "stream_loads_running 1" not in running.request("GET", "/metrics").body.decode():
+                assert thread.is_alive(), replies
+        thread.join(60)
+        assert "stopping" in replies[0]["Message"], replies
+        assert not values(opened)

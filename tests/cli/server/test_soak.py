@@ -23,6 +23,7 @@ import pytest
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess
+from tests.weight import by_form, torture_minutes
 
 ROWS = 20
 WAYS = ("csv", "json", "chunked", "two phases")
@@ -130,7 +131,7 @@ def new_soak(path: Path, clients: int) -> Soak:
 @pytest.mark.crash
 def test_acknowledged_rows_are_there_exactly_once_after_kills(tmp_path: Path) -> None:
     soak = new_soak(tmp_path / "data", clients=8)
-    soak.run(seconds=12, kill_every=4)
+    soak.run(seconds=by_form(6, 12), kill_every=by_form(2, 4))
     check(soak)
 
 
@@ -138,5 +139,5 @@ def test_acknowledged_rows_are_there_exactly_once_after_kills(tmp_path: Path) ->
 def test_acknowledged_rows_are_there_exactly_once_after_minutes_of_kills(tmp_path: Path) -> None:
     """32 clients for five minutes, a kill every 20 seconds."""
     soak = new_soak(tmp_path / "data", clients=32)
-    soak.run(seconds=60 * min(float(os.environ.get("TORTURE_MINUTES", "5")), 5), kill_every=20)
+    soak.run(seconds=60 * min(torture_minutes(5), 5), kill_every=20)
     check(soak)

@@ -30,7 +30,7 @@ from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
-    "CREATE TABLE db.{} (k BIGINT, v VARCHAR(10) NULL, s INT NULL, day DATE NULL) UNIQUE KEY (k) "
+    "CREATE TABLE db.{} (k BIGINT NOT NULL, v VARCHAR(10) NULL, s INT NULL, day DATE NULL) UNIQUE KEY (k) "
     "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
 )
 
@@ -50,7 +50,8 @@ def description(*paths: str, table: str = "one", **more: Any) -> DataDescription
 
 
 def spec(*descriptions: DataDescription, label: str = "job", **properties: str) -> LoadSpec:
-    return LoadSpec("db", label, descriptions, properties)
+    """With one process that reads, for each takes a second to start."""
+    return LoadSpec("db", label, descriptions, {"load_parallelism": "1", **properties})
 
 
 def run(store: Store, job: LoadSpec, files: Path) -> LoadJob:
@@ -68,7 +69,7 @@ def test_files_of_a_pattern_become_one_version(store: Store, files: Path) -> Non
     csv(files / "a2.csv", "1,old,3", "3,c,1")
     csv(files / "b1.csv", "4,d,1")
     (files / "a3.csv").mkdir()  # a directory is no file
-    job = run(store, spec(description(f"{files}/a*.csv")), files)
+    job = run(store, spec(description(f"{files}/a*.csv"), load_parallelism="2"), files)
     assert (job.state, job.files, job.loaded, job.filtered, job.error) == (FINISHED, 2, 4, 0, "")
     assert rows(store) == {1: "new", 2: "b", 3: "c"}
     assert store.table("db.one").version == 2

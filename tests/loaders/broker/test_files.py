@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seqstore import AccessDeniedError, InvalidInputError
-from seqstore.loaders.broker.files import InputFile, check_allowed, find_files
+from seqstore.loaders.broker.files import InputFile, _matches, check_allowed, check_pattern, find_files
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.loaders.broker.toml_spec import read_spec
 
@@ -168,3 +168,17 @@ def test_a_file_does_not_show_its_keys() -> None:
 def test_an_allowed_directory_has_more_than_one_spelling(folder: Path, allowed: str) -> None:
     files = find_files(DataDescription("t", (f"{folder}/*.csv",)), [allowed.format(folder)])
     assert len(files) == 3
+
+
+def test_braces_do_not_multiply_without_a_limit(folder: Path) -> None:
+    """Every pair of braces doubled the patterns: thirty of them filled the memory."""
+    with pytest.raises(InvalidInputError, match="at most 1,000 paths from the braces"):
+        check_pattern(f"{folder}/" + "{a,b}" * 30, [str(folder)])
+
+
+def test_many_stars_for_depth_do_not_multiply() -> None:
+    """Each `**` was tried at each depth for each place of the others."""
+    assert not _matches(["a"] * 60, ["**", "a"] * 20 + ["b"])
+    assert _matches(["a"] * 60, ["**", "a"] * 20)
+    assert _matches(["a", "b"], ["**"])
+    assert not _matches(["a", ".b", "c"], ["**", "c"])

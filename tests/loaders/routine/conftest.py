@@ -1,4 +1,4 @@
-"""A store that may read files of one directory, a session for jobs, one Kafka broker for the run."""
+"""A store that may read files of one directory, a session for jobs, one Kafka broker for them all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def session(store: Store) -> Iterator[Session]:
         yield opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it works even where nothing is asked of it
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real one; tests that use it are marked `spark`, for its jars come with what Spark needs too."""
     try:

@@ -270,6 +270,44 @@ def test_a_reset_policy_moves_offsets_and_says_so(store: Store) -> None:
     assert "moved to 2" in job.now.other_message
 
 
+@pytest.mark.parametrize(
+    ("altered", "rows"),
+    [
+        ('"property.auto.offset.reset" = "latest"', [(1, 0), (4, 0)]),
+        ('"kafka_partitions" = "0", "kafka_offsets" = "3"', [(1, 0), (4, 0)]),
+        ('"kafka_partitions" = "0", "kafka_offsets" = "2"', [(1, 0), (3, 0), (4, 0)]),
+    ],
+    ids=["latest", "offset 3", "offset 2"],
+)
+@pytest.mark.parametrize(
+    "policy", ["", ', "property.auto.offset.reset" = "earliest"'], ids=["none", "earliest"]
+)
+def test_a_job_altered_while_its_offsets_are_looked_at_is_left_as_altered(
+    store: Store, monkeypatch: pytest.MonkeyPatch, policy: str, altered: str, rows: list[tuple[int, int]]
+) -> None:
+    """R27, R29: the round judged a job that is no more; it paused the new one, or moved its offsets back."""
+    job = Job(store, source_properties=policy)
+    job.log.add(0, "1,0")
+    job.runner.round()
+    job.log.add(0, "2,0", "3,0")
+    job.log.earliest["0"] = 2
+    bounds = job.log.bounds
+
+    def slow_bounds() -> dict[str, Bounds]:
+        found = bounds()
+        for statement in ("PAUSE {}", f"ALTER {{}} FROM KAFKA ({altered})", "RESUME {}"):
+            job.ask(statement.format("ROUTINE LOAD FOR job"))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job.log, "bounds", slow_bounds)
+        job.runner.round()
+    job.runner.round()
+    job.log.add(0, "4,0")
+    job.runner.round()
+    assert (job.now.state, job.rows) == ("RUNNING", rows), job.now.reason
+
+
 def test_a_log_that_was_made_anew_is_not_read_on(store: Store) -> None:
     """Its offsets would name other messages; the job waits for offsets of every partition."""
     job = Job(store)

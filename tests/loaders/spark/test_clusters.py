@@ -45,6 +45,7 @@ def run_tests(master: str, marked: str, seconds: int) -> None:
     assert " passed" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.executors("local[2]")
 def test_the_telling_tests_pass_on_a_cluster() -> None:

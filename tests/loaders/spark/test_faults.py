@@ -24,6 +24,7 @@ from seqstore.loaders.spark import register
 from seqstore.store.runtime.process_identity import identity_of, is_alive
 from seqstore.store.sql import Session
 from tests.support.spark_cluster import STANDALONE
+from tests.weight import by_form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +132,7 @@ def test_a_stream_of_flights_killed_in_the_middle_ends_equal_to_the_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The driver and its JVM are killed while executors stage an epoch; the next driver goes on."""
-    stream = event_stream(read_flights(20_000), batches=12, seed=11)
+    stream = event_stream(read_flights(by_form(8_000, 20_000)), batches=12, seed=11)
     events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
     events.mkdir()
     for batch in range(stream.batch_count):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ import pytest
 from seqstore import Column, NotFoundError, Store, TableSchema, parse_type
 from seqstore.store.catalog import commit_group, environment
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.commit_group import QueuedWriter
 from seqstore.store.errors import UnavailableError
 
 SCHEMA = TableSchema.create(
@@ -33,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture(autouse=True)
 def patient_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
     """No leader commits early because the machine is slow: all that wait behind it belong to its group."""
-    monkeypatch.setattr(commit_group, "_GROUP_SECONDS", 60.0)
+    monkeypatch.setattr(commit_group, "_GROUP_SECONDS", math.inf)
 
 
 class Commits:
@@ -52,30 +55,54 @@ class Commits:
         self._commit(env, txn)
 
 
+class WatchedQueue(deque[QueuedWriter]):
+    """The writers that wait; a leader may await a number of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._longer = threading.Condition()
+
+    def append(self, writer: QueuedWriter) -> None:
+        with self._longer:
+            super().append(writer)
+            self._longer.notify_all()
+
+    def await_length(self, length: int) -> None:
+        with self._longer:
+            self._longer.wait_for(lambda: len(self) >= length)
+
+
+def watched_queue(store: Store) -> WatchedQueue:
+    """The queue of the store, watched from now on; no writer may wait yet."""
+    queue = store.catalog._environment().queue
+    assert not queue._waiting
+    queue._waiting = watched = WatchedQueue()
+    return watched
+
+
 @contextmanager
 def writer_held_until(store: Store, waiting: int) -> Iterator[None]:
     """Around writers: another is ahead of them and commits once so many of them wait behind it."""
     entered = threading.Event()
-    queue = store.catalog._environment().queue
+    queue = watched_queue(store)
 
     def lead() -> None:
         with store.catalog.write() as tx:
             tx.put("meta", b"leader", 1)
             entered.set()
-            while len(queue._waiting) < waiting:
-                pass
+            queue.await_length(waiting)
 
     with ThreadPoolExecutor(1) as pool:
         leader = pool.submit(lead)
-        entered.wait(30)
+        entered.wait()
         yield
         leader.result()
 
 
 def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -> list[BaseException | None]:
     """Runs blocks as writers that all wait behind a leader; what each raised."""
-    entered, go_on = threading.Event(), threading.Event()
-    queue = store.catalog._environment().queue
+    entered = threading.Event()
+    queue = watched_queue(store)
 
     def run(block: Callable[[CatalogTransaction], None]) -> BaseException | None:
         try:
@@ -88,15 +115,12 @@ def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -
     def lead(tx: CatalogTransaction) -> None:
         tx.put("meta", b"leader", 1)
         entered.set()
-        go_on.wait(30)
+        queue.await_length(len(blocks))
 
     with ThreadPoolExecutor(len(blocks) + 1) as pool:
         leader = pool.submit(run, lead)
-        entered.wait(30)
+        entered.wait()
         followers = [pool.submit(run, block) for block in blocks]
-        while len(queue._waiting) < len(blocks):
-            pass
-        go_on.set()
         return [leader.result(), *(follower.result() for follower in followers)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -55,6 +56,72 @@ def test_a_finished_label_is_forgotten_after_its_time_and_can_be_used_again(
     load(table, 1)
     with pytest.raises(LabelExistsError):
         load(table, 2)
+
+
+def age_the_beginning(store: Store, txn_id: int, seconds: int) -> None:
+    """Makes a transaction one that took that long."""
+    with store.catalog.write() as tx:
+        record = read_transaction(tx, txn_id)
+        assert record is not None
+        put_transaction(tx, replace(record, begun_ms=record.begun_ms - seconds * 1000))
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(0, True), (3500, True), (3700, False)])
+def test_the_time_of_a_label_begins_when_its_load_has_ended(
+    store: Store, table: Table, seconds: int, is_kept: bool
+) -> None:
+    """X18: a load that took longer than labels are kept would free its label at its end."""
+    loaded = load(table, 1)
+    age(store, loaded, seconds)
+    age_the_beginning(store, loaded, 10 * 3600)
+    assert table.vacuum().transactions == (not is_kept)
+    if is_kept:
+        with pytest.raises(LabelExistsError, match=r"Label \[load-1\] has already been used"):
+            load(table, 1)
+    else:
+        load(table, 1)
+
+
+@pytest.mark.parametrize(("seconds", "is_kept"), [(0, True), (3500, True), (3700, False)])
+def test_a_label_in_use_is_refused_before_a_vacuum_too(
+    store: Store, table: Table, seconds: int, is_kept: bool
+) -> None:
+    """X16: the record of the transaction decides, not whether it was removed."""
+    loaded = load(table, 1)
+    age(store, loaded, seconds)
+    age_the_beginning(store, loaded, 10 * 3600)
+    if is_kept:
+        with pytest.raises(LabelExistsError):
+            load(table, 1)
+    else:
+        load(table, 1)
+    assert table.version == (2 if is_kept else 3)
+
+
+@pytest.mark.settings(precommitted_keep_seconds=3600)
+@pytest.mark.parametrize(("seconds", "is_kept"), [(3500, True), (3700, False)])
+def test_the_label_of_a_precommitted_load_is_kept_for_its_own_time(
+    store: Store, table: Table, seconds: int, is_kept: bool
+) -> None:
+    """PC: it waits for its second phase, however long the first one took."""
+    with table.begin_load(label="load-1") as first:
+        first.write(pa.table({"k": [1], "v": [1]}))
+        txn_id = first.precommit().txn_id
+    with store.catalog.write() as tx:
+        record = read_transaction(tx, txn_id)
+        assert record is not None
+        aged = replace(
+            record, begun_ms=record.begun_ms - 36_000_000, expires_ms=record.expires_ms - seconds * 1000
+        )
+        put_transaction(tx, aged)
+    forget_transactions(store.catalog, 3600)
+    if is_kept:
+        with pytest.raises(LabelExistsError):
+            load(table, 1)
+        store.commit_transaction("db", label="load-1")
+    else:
+        load(table, 1)
+    assert table.count() == 1
 
 
 def test_a_label_that_was_used_again_stays(store: Store, table: Table) -> None:

@@ -33,6 +33,7 @@ from seqstore import (
     TransactionTable,
     parse_type,
 )
+from seqstore.store.publish.table_writer import TableWriter
 
 App, DR, DD = ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException
 SER, WS = "Serializable", "WriteSerializable"
@@ -439,6 +440,124 @@ def test_25_literal_partitions_are_disjoint_and_whole_reads_are_not(store: Store
     assert stored(table)[3] == (1, 0, 0)
 
 
+@both_levels
+def test_24_reads_by_key_without_row_level_checks_are_reads_of_the_table(store: Store, level: str) -> None:
+    """Only the keys themselves were compared."""
+    table = fixture(store, level, **{"delta.enableDeletionVectors": "false"})
+
+    def copy(source: int) -> Work:
+        def run(t: TransactionTable) -> None:
+            (row,) = t.get(keys(source)).to_pylist()
+            t.upsert(rows((source, row["grp"], row["a"] + 1, row["b"])))
+
+        return run
+
+    with pytest.raises(App) as caught:
+        race(store, copy(1), copy(3)).commit()
+    assert caught.value.reason == "ROW_LEVEL_OFF"
+    assert stored(table) == {1: (0, 11, 0), 2: (0, 20, 0), 3: (1, 30, 0)}
+
+
+def test_25_a_key_counts_as_its_partition_where_it_names_one(store: Store) -> None:
+    columns = [Column(name, parse_type("INT"), nullable=name != "k") for name in ("grp", "k", "a")]
+    properties = {"delta.enableDeletionVectors": "false", "partition_columns": "grp"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["grp", "k"], properties=properties))
+    table.upsert(pa.table({"grp": [None, 0, 0, 1], "k": [1, 1, 2, 3], "a": [5, 5, 5, 5]}))
+
+    def add(group: int | None, key: int) -> Work:
+        def run(t: TransactionTable) -> None:
+            one = pa.table({"grp": pa.array([group], pa.int32()), "k": pa.array([key], pa.int32())})
+            (row,) = t.get(one).to_pylist()
+            t.upsert(one.append_column("a", pa.array([row["a"] + 1], pa.int32())))
+
+        return run
+
+    race(store, add(0, 1), add(1, 3)).commit()
+    race(store, add(0, 1), add(None, 1)).commit()
+    with pytest.raises(App) as caught:
+        race(store, add(0, 1), add(0, 2)).commit()
+    assert caught.value.keys == ({"grp": 0},)
+    found = table.scan().read_all().sort_by([("k", "ascending"), ("a", "descending")])
+    assert found.column("a").to_pylist() == [8, 6, 5, 6]
+
+
+HIDDEN_READS: dict[str, Work] = {
+    "DELETE": lambda t: t.delete_where(f("__VERSION_COL__") == 2),
+    "UPDATE": lambda t: t.update({"b": 1}, f("__VERSION_COL__") == 2),
+    "scan by a condition": lambda t: [t.scan(["k"], f("__VERSION_COL__") == 2).close(), t.delete(keys(3))],
+    "scan of the column": lambda t: [t.scan(["__DORIS_VERSION_COL__"]).close(), t.delete(keys(3))],
+    "scan of all columns": lambda t: [t.scan(hidden=True).close(), t.delete(keys(3))],
+    "look-up": lambda t: [t.get(keys(1), ["__VERSION_COL__"]), t.delete(keys(3))],
+    "look-up of all columns": lambda t: [t.get(keys(1), hidden=True), t.delete(keys(3))],
+}
+
+
+@both_levels
+@pytest.mark.parametrize("read", HIDDEN_READS)
+def test_a_read_of_versions_meets_every_write_of_its_rows(store: Store, level: str, read: str) -> None:
+    """A condition on the version raised InvalidInputError once another transaction had committed; a version
+    that was read as a column did not meet a write of other columns."""
+    fixture(store, level)
+    with pytest.raises(DR):
+        race(store, partial(1, a=11), HIDDEN_READS[read]).commit()
+
+
+def test_a_condition_on_versions_that_a_change_does_not_meet_commits(store: Store) -> None:
+    table = fixture(store)
+    table.upsert(rows((4, 0, 40, 0)))
+    race(store, partial(1, a=11), lambda t: t.delete_where(f("__VERSION_COL__") == 3)).commit()
+    assert set(stored(table)) == {1, 2, 3}
+    race(store, partial(1, a=12), lambda t: t.update({"b": 1}, f("__DELETE_SIGN__") == 0)).commit()
+    assert stored(table) == {1: (0, 12, 1), 2: (0, 20, 1), 3: (1, 30, 1)}
+
+
+def test_a_condition_on_versions_is_no_partition(store: Store) -> None:
+    """It named no visible column, and so counted as one over partition columns alone."""
+    fixture(store, **{"delta.enableDeletionVectors": "false", "partition_columns": "grp"})
+    with pytest.raises(App):
+        race(store, add_one(3), lambda t: t.delete_where(f("__VERSION_COL__") == 2)).commit()
+
+
+def test_a_recorded_condition_on_versions_voids_an_exemption(store: Store) -> None:
+    """The guard of a third transaction cannot test its rows for it."""
+    table = fixture(store)
+    third, of_third = begin(store)
+    of_third.delete_where(f("grp") == 0)
+    table.upsert(rows((4, 0, 40, 0)))
+    witness, of_witness = begin(store)
+    of_witness.update({"b": 1}, f("__VERSION_COL__") == 7)
+    of_witness.upsert(rows((9, 9, 9, 9)))
+    witness.commit()
+    with pytest.raises(App) as caught:
+        third.commit()
+    assert caught.value.conflicts[0].voided_by == 4
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_condition_on_the_hidden_sequence_is_a_read(store: Store, is_prepared: bool) -> None:
+    columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
+    properties = {"function_column.sequence_type": "int"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+    table.upsert(pa.table({"k": [1, 2], "a": [1, 1], "__SEQUENCE_COL__": [5, 9]}))
+
+    def commit(key: int) -> None:
+        transaction, opened = begin(store, label=f"of-{key}")
+        opened.delete_where(f("__SEQUENCE_COL__") < 7)
+        if is_prepared:
+            transaction.precommit()
+        table.upsert(pa.table({"k": [key], "a": [2], "__SEQUENCE_COL__": [10]}))
+        if is_prepared:
+            store.commit_transaction("db", label=f"of-{key}")
+        else:
+            transaction.commit()
+
+    with pytest.raises(DR):
+        commit(1)
+    table.upsert(pa.table({"k": [3], "a": [1], "__SEQUENCE_COL__": [5]}))
+    commit(2)
+    assert table.count() == 2
+
+
 def test_27_a_budget_that_is_used_up_is_a_conflict(store: Store) -> None:
     with Store.open(store.path, settings=Settings(conflict_check_seconds=0)) as hasty:
         table = fixture(store)
@@ -517,6 +636,41 @@ def test_33_updates_of_different_columns(store: Store, level: str) -> None:
     assert stored(table)[1] == (0, 1, 2)
     with pytest.raises(DR):
         race(store, put_a, lambda t: t.update({"b": f("a")}, f("k") == 1)).commit()
+
+
+@both_levels
+@pytest.mark.parametrize("value", [5, 6], ids=["equal values", "other values"])
+def test_two_updates_of_one_column_to_constants_meet(store: Store, level: str, value: int) -> None:
+    """R2: neither read what the other wrote, and both write one cell."""
+    table = fixture(store, level)
+    with pytest.raises(DD):
+        race(
+            store,
+            lambda t: t.update({"a": 5}, f("k") == 1),
+            lambda t: t.update({"a": value, "b": 1}, f("k") == 1),
+        ).commit()
+    assert stored(table)[1] == (0, 5, 0)
+
+
+@both_levels
+@pytest.mark.parametrize("sequence", ["function_column.sequence_col", "function_column.sequence_type"])
+def test_the_sequence_of_a_row_counts_as_read_by_its_update(store: Store, level: str, sequence: str) -> None:
+    """ISO17: it decides whether the update takes effect."""
+    is_mapped = sequence.endswith("col")
+    columns = [Column("k", parse_type("INT"), nullable=False)]
+    columns += [Column(name, parse_type("INT")) for name in ("a", "b", "s")]
+    properties = {"delta.isolationLevel": level, sequence: "s" if is_mapped else "int"}
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+    name = "s" if is_mapped else "__SEQUENCE_COL__"
+    table.upsert(pa.table({"k": [1], "a": [1], "b": [1], "s": [5], name: [5]}))
+
+    def newer(t: TransactionTable) -> None:
+        t.upsert(pa.table({"k": [1], "b": [2], name: [9]}), mode="UPDATE_FIXED_COLUMNS")
+
+    with pytest.raises(DR):
+        race(store, newer, lambda t: t.update({"a": 7}, f("k") == 1)).commit()
+    race(store, lambda t: t.update({"b": 3}, f("k") == 1), lambda t: t.update({"a": 7}, f("k") == 1)).commit()
+    assert table.get(keys(1), ["a", "b"]).to_pylist() == [{"a": 7, "b": 3}]
 
 
 @both_levels
@@ -694,6 +848,34 @@ def test_write_skew_over_two_tables_is_refused(store: Store, level: str) -> None
     one.commit()
     with pytest.raises(App):
         two.commit()
+
+
+@both_levels
+def test_a_table_that_is_only_read_may_not_change_between_prepare_and_commit_point(
+    store: Store, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version makes no plan out of date; its reads must be checked up to the head all the same."""
+    fixture(store, level)
+    other = store.create_table("db.u", store.table("db.t").schema)
+    other.upsert(rows((1, 0, 10, 0)))
+    monkeypatch.setattr(
+        TableWriter, "is_small", lambda _: False
+    )  # large writes try before they take the writer lock
+    transaction, opened = begin(store)
+    (row,) = transaction.table("db.u").get(keys(1)).to_pylist()
+    opened.upsert(rows((1, 0, row["a"] + 1, 0)))
+    write = store.catalog.write
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(store.catalog, "write", write)
+        other.update({"a": 99})
+        return write(*arguments)
+
+    monkeypatch.setattr(store.catalog, "write", overtaken)
+    with pytest.raises(DR) as caught:
+        transaction.commit()
+    assert caught.value.table == "db.u"
+    assert stored(store.table("db.t"))[1] == (0, 10, 0)
 
 
 def test_a_witness_that_writes_another_table_voids_the_exemption(store: Store) -> None:

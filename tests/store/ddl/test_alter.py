@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,9 +23,11 @@ from seqstore import (
     Store,
     Table,
     TableSchema,
+    TransactionTable,
     parse_type,
 )
 from seqstore.store.catalog import catalog
+from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.ddl.alter import add_constraint, alter
 from seqstore.store.ddl.column_changes import add_column, drop_column, rename_column
 from seqstore.store.maintenance.compaction import Compaction, CompactionResult
@@ -166,6 +169,63 @@ def test_42_whoever_began_before_an_alter_fails(session: Session) -> None:
         with pytest.raises(MetadataChangedException, match="committed version 3 and changed column w"):
             loser()
     assert opened.count() == 2
+
+
+PENDING: dict[str, Callable[[TransactionTable], object]] = {
+    "DELETE by key": lambda t: t.delete(pa.table({"k": pa.array([1], pa.int32())})),
+    "DELETE by condition": lambda t: t.delete_where(pc.field("n") == 10),
+    "UPDATE": lambda t: t.update({"v": "x"}, pc.field("n") == 10),
+    "upsert": lambda t: t.upsert(pa.table({"k": [9], "v": ["x"], "n": [9]})),
+    "partial update": lambda t: t.upsert(pa.table({"k": [1], "v": ["x"]}), mode="UPDATE_FIXED_COLUMNS"),
+    "MERGE": lambda t: (
+        t.merge(pa.table({"k": [1], "v": ["x"]}), ["k"]).when_matched_update({"v": "s.v"}).run()
+    ),
+    "everything": lambda t: [pending(t) for name, pending in PENDING.items() if name != "everything"],
+}
+ALTERS = {
+    "ADD COLUMN": "ALTER TABLE t ADD COLUMN w INT NULL",
+    "ADD COLUMN AFTER": "ALTER TABLE t ADD COLUMN w INT NULL DEFAULT '7' AFTER k",
+    "DROP COLUMN": "ALTER TABLE t DROP COLUMN v",
+    "DROP COLUMN of the condition": "ALTER TABLE t DROP COLUMN n",
+    "RENAME COLUMN": "ALTER TABLE t RENAME COLUMN n m",
+    "names exchanged": "ALTER TABLE t RENAME COLUMN n m; ALTER TABLE t RENAME COLUMN v n",
+    "MODIFY COLUMN": "ALTER TABLE t MODIFY COLUMN n BIGINT NULL",
+    "another column of that name": "ALTER TABLE t DROP COLUMN n; ALTER TABLE t ADD COLUMN n STRING NULL",
+    "ADD CONSTRAINT": "ALTER TABLE t ADD CONSTRAINT low CHECK (n < 100)",
+    "property": "ALTER TABLE t SET ('delta.isolationLevel' = 'Serializable')",
+    "sequence": "ALTER TABLE t ENABLE FEATURE 'SEQUENCE_LOAD' "
+    "WITH PROPERTIES ('function_column.sequence_type' = 'int')",
+    "flexible": "ALTER TABLE t ENABLE FEATURE 'UPDATE_FLEXIBLE_COLUMNS'",
+    "made anew": f"DROP TABLE t; {TABLE}",
+}
+
+
+@pytest.mark.parametrize("change", ALTERS)
+@pytest.mark.parametrize("work", PENDING)
+def test_42_every_pending_write_meets_every_alter(session: Session, work: str, change: str) -> None:
+    """A pending DELETE was filled under the new schema: its commit ended in a KeyError."""
+    expected = ProtocolChangedException if change in ("sequence", "made anew") else MetadataChangedException
+    transaction = session.store.transaction(concurrency="optimistic")
+    PENDING[work](transaction.table("db.t"))
+    run(session, ALTERS[change])
+    before = table(session).version
+    with pytest.raises(expected):
+        transaction.commit()
+    assert (table(session).version, table(session).count()) == (before, 2)
+
+
+def test_42_rows_that_changed_before_an_alter_name_the_exception(session: Session) -> None:
+    """ISO7: the first version that conflicts, be it of data or of the schema."""
+    for statements, expected in (
+        ("UPDATE t SET n = 11 WHERE k = 1; ALTER TABLE t RENAME COLUMN n m", ConcurrentDeleteReadException),
+        ("ALTER TABLE t RENAME COLUMN m n; UPDATE t SET n = 10 WHERE k = 1", MetadataChangedException),
+    ):
+        column = "n" if table(session).schema.find("n") else "m"
+        transaction = session.store.transaction(concurrency="optimistic")
+        transaction.table("db.t").delete_where(pc.field(column) <= 11)
+        run(session, statements)
+        with pytest.raises(expected):
+            transaction.commit()
 
 
 def test_42_an_alter_passes_data(session: Session) -> None:
@@ -339,6 +399,51 @@ def test_45_of_two_who_create_a_table_one_is_told(store: Store) -> None:
     store.create_table("db.u", schema)
     with pytest.raises(AlreadyExistsError, match="already exists"):
         store.create_table("db.u", schema)
+
+
+def test_45_of_two_who_create_a_table_at_once_the_second_gets_a_protocol_conflict(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loser got AlreadyExistsError, as one that began after the winner had ended."""
+    schema = TableSchema.create([Column("k", parse_type("INT"), nullable=False)], ["k"])
+    write = store.catalog.write
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(store.catalog, "write", write)
+        store.create_table("db.u", schema)
+        return write(*arguments)
+
+    monkeypatch.setattr(store.catalog, "write", overtaken)
+    with pytest.raises(ProtocolChangedException, match="create it once, ahead of time") as caught:
+        store.create_table("db.u", schema)
+    error = caught.value
+    assert (error.table, error.operation, error.winner_version) == ("db.u", "CREATE TABLE", 1)
+    store.drop_table("db.u")
+    monkeypatch.setattr(store.catalog, "write", overtaken)
+    assert store.create_table("db.u", schema, if_not_exists=True).version == 1
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_45_a_table_made_meanwhile_satisfies_if_not_exists(
+    session: Session, monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
+    """CREATE TABLE IF NOT EXISTS .. AS SELECT looks first; the error of the creation itself got out."""
+    store, create = session.store, session.store.create_table
+
+    def overtaken(name: str, schema: TableSchema) -> Table:
+        monkeypatch.undo()
+        run(session, "CREATE TABLE u (k INT NOT NULL, v INT NULL) UNIQUE KEY(k)")
+        if is_at_once:
+            with store.catalog.read() as tx:
+                made = catalog.find_table(tx, table(session).database_id, "u")
+                assert made is not None
+                raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, made))
+        return create(name, schema)
+
+    monkeypatch.setattr(store, "create_table", overtaken)
+    run(session, "CREATE TABLE IF NOT EXISTS u UNIQUE KEY(k) AS SELECT k, n FROM t")
+    assert run(session, "SELECT * FROM u") == []
+    assert store.table("db.u").schema.names == ["k", "v"]
 
 
 def test_a_check_refuses_rows_that_break_it(session: Session) -> None:

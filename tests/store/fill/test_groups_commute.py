@@ -6,7 +6,6 @@ The end is compared with registers in plain dictionaries, to which the events we
 from __future__ import annotations
 
 import itertools
-import os
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.support.group_events import (
     parts,
 )
 from tests.support.group_model import DELETE_SIGN
+from tests.weight import by_form
 
 _POOLS: dict[str, list[Any]] = {
     "s": [None, -(2**63), -1, 0, 1, 2**63 - 1],
@@ -89,7 +89,7 @@ def splits(draw: st.DrawFn, events: list[Event]) -> list[list[Event]]:
 @pytest.mark.parametrize("storage_format", ["arrow", "parquet"])
 @pytest.mark.parametrize("shape", [EXACT, HASHED], ids=["exact keys", "hashed keys"])
 @settings(
-    max_examples=int(os.environ.get("GROUP_EXAMPLES", "15")),
+    max_examples=by_form(60, 300),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

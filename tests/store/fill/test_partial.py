@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore.loaders.stream_load import stream_load
 from seqstore.store.publish.winner_test import make_plan
 from seqstore.store.segment.segment import Segment
+from seqstore.store.sql import Session
 
 Row = dict[str, Any]
 
@@ -406,6 +409,47 @@ def test_rows_without_a_key_are_rejected(store: Store) -> None:
         opened.commit()
     assert [(row.row, row.column) for row in result.rejected] == [(1, "k")]
     assert rows_of(table) == [(1, 1)]
+
+
+def test_rows_of_a_flexible_update_without_a_key_take_its_default(store: Store) -> None:
+    table = make(store, "k int, a int", k="7")
+    flexible(table, {"k": 1, "a": 1}, {"a": 2}, {"k": 3})
+    assert rows_of(table) == [(1, 1), (3, None), (7, 2)]
+
+
+def test_a_flexible_update_makes_the_auto_increment_keys_that_rows_lack(store: Store) -> None:
+    """A6, A8: also of some rows only, and of those with an explicit NULL."""
+    columns = [Column("k", parse_type("bigint"), False, auto_increment=100), Column("a", parse_type("int"))]
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"]))
+    flexible(table, {"k": 1, "a": 1}, {"a": 2}, {"k": None, "a": 3})
+    flexible(table, {"a": 4}, {"k": 1, "a": 5})
+    flexible(table, {"a": 6}, {"a": 7})
+    found = rows_of(table)
+    assert (1, 5) in found
+    made = [key for key, a in found if a != 5]
+    assert (len(made), len(set(made)), min(made) >= 100) == (5, 5, True)
+    assert sorted(a for _key, a in found) == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("text", ["d DATE NULL", "d DATE", "d DATE NOT NULL DEFAULT '2024-01-02'",
+                                  "d DATE DEFAULT CURRENT_DATE"])  # fmt: skip
+@pytest.mark.parametrize("way", ["insert", "partial", "csv", "partial csv", "upsert"])
+def test_an_unlisted_key_column_is_filled(store: Store, session: Session, text: str, way: str) -> None:
+    """By its default, else by NULL."""
+    list(session.execute(f"CREATE TABLE t (k INT, {text}, a INT) UNIQUE KEY(k, d)"))
+    if way in ("insert", "partial"):
+        if way == "partial":
+            list(session.execute("SET enable_unique_key_partial_update = true"))
+        list(session.execute("INSERT INTO t (k, a) VALUES (1, 5)"))
+    elif way == "upsert":
+        store.table("db.t").upsert(pa.table({"k": [1], "a": [5]}))
+    else:
+        headers = {"columns": "k, a", "column_separator": ",", "partial_columns": str(way != "csv").lower()}
+        reply = stream_load(store, "db", "t", io.BytesIO(b"1,5\n"), headers)
+        assert reply["Status"] == "Success", reply
+    ((key, day, a),) = rows_of(store.table("db.t"))
+    assert (key, a) == (1, 5)
+    assert (day is None) == ("DEFAULT" not in text)
 
 
 class TestPublishAlignment:

@@ -82,6 +82,32 @@ def test_a_partial_update_planned_before_a_restore_is_filled_anew(store: Store) 
     assert table.scan().read_all().to_pylist() == [{"k": 1, "v": 9, "w": 1}]
 
 
+@pytest.mark.parametrize("inline_bytes", [1, 2**18])
+@pytest.mark.parametrize("between", ["nothing", "a load", "a compaction"])
+def test_a_partial_update_precommitted_before_a_restore_is_filled_anew(
+    store: Store, inline_bytes: int, between: str
+) -> None:
+    """The restored row is older than the pre-commit, and its cells differ all the same."""
+    columns = [Column(name, parse_type("bigint"), nullable=name != "k") for name in ("k", "v", "w")]
+    store.create_table("db.w", TableSchema.create(columns, ["k"]))
+    with Store.open(store.path, settings=Settings(inline_bytes_max=inline_bytes)) as opened:
+        table = opened.table("db.w")
+        table.upsert(pa.table({"k": [1, 2], "v": [1, 1], "w": [1, 1]}))
+        table.upsert(pa.table({"k": [1, 3], "v": [2, 2], "w": [2, 2]}))
+        with table.begin_load(label="two", mode="UPDATE_FIXED_COLUMNS") as load:
+            load.write(pa.table({"k": [1, 2, 3], "v": [9, 9, 9]}))
+            load.precommit()
+        if between == "a load":
+            table.upsert(pa.table({"k": [7], "v": [7], "w": [7]}))
+        elif between == "a compaction":
+            table.optimize(full=True)
+        table.restore(2)
+        opened.commit_transaction("db", label="two")
+        found = {row["k"]: (row["v"], row["w"]) for row in table.scan().read_all().to_pylist()}
+        assert found == {1: (9, 1), 2: (9, 1), 3: (9, None)}
+        assert table.check() == []
+
+
 def test_a_version_that_is_gone_cannot_be_restored(store: Store) -> None:
     table = make(store)
     table.upsert(rows((1, 10)))
@@ -113,6 +139,66 @@ def test_changes_tell_what_each_version_did_and_nothing_of_compactions(store: St
         row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(2).read_all().to_pylist()
     }
     assert stamps[4] == table.history()[3].timestamp.replace(tzinfo=None)
+
+
+FEED = ("_commit_version", "_change_type", "k", "v")
+
+
+@pytest.mark.parametrize("inline_bytes", [1, 2**18])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_feed_of_a_restore_has_the_rows_that_differ(
+    store: Store, inline_bytes: int, is_compacted: bool
+) -> None:
+    """A row that both versions have is no change, wherever it is stored."""
+    with Store.open(store.path, settings=Settings(inline_bytes_max=inline_bytes)) as opened:
+        table = make(opened)
+        table.upsert(rows((1, 10), (2, 20), (3, 30), (4, 40)))
+        table.delete({"k": [4]})
+        table.upsert(rows((2, 21), (5, 50)))
+        table.upsert(rows((3, 30)))
+        table.delete({"k": [1]})
+        if is_compacted:
+            table.optimize(full=True)
+        restored = table.restore(3)
+        feed = table.changes(restored).read_all().to_pylist()
+    assert sorted(tuple(row[name] for name in FEED[1:]) for row in feed) == [
+        ("+I", 1, 10),
+        ("+U", 2, 20),
+        ("+U", 3, 30),
+        ("-D", 5, 50),
+        ("-U", 2, 21),
+        ("-U", 3, 30),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_feed_replayed_is_the_table_through_restores(store: Store, seed: int) -> None:
+    random_of = np.random.default_rng(seed)
+    table = make(store)
+    table.upsert(rows((1, 0)))
+    for step in range(14):
+        kind, some = random_of.integers(0, 5), random_of.permutation(6)[:3].tolist()
+        if kind == 0:
+            table.restore(int(random_of.integers(2, table.version + 1)))
+        elif kind == 1:
+            table.delete({"k": some})
+        elif kind == 2:
+            table.optimize(full=True)
+        else:
+            table.upsert(rows(*((key, step) for key in some)))
+    state: dict[int, int] = {}
+    feed = table.changes(2).read_all().to_pylist()
+    for version in range(2, table.version + 1):
+        changes = [row for row in feed if row["_commit_version"] == version]
+        for row in sorted(changes, key=lambda row: row["_change_type"] in ("+I", "+U")):
+            key, value, kind = row["k"], row["v"], row["_change_type"]
+            if kind in ("-D", "-U"):
+                assert state.pop(key) == value, f"seed {seed}, version {version}"
+            else:
+                assert key not in state, f"seed {seed}, version {version}"
+                state[key] = value
+        expected = {row["k"]: row["v"] for row in content(table, version)}
+        assert state == expected, f"seed {seed}, version {version}"
 
 
 def test_late_rows_are_not_in_the_feed(store: Store) -> None:

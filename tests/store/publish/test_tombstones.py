@@ -122,6 +122,20 @@ def test_too_late_rows_are_an_error_by_option(store: Store) -> None:
     assert table.version == 4
 
 
+def test_a_row_that_is_too_late_stays_so_when_its_load_is_overtaken(store: Store) -> None:
+    """The plan is extended: a row that it refused must count as too late, not as late."""
+    table = make(store, "datetime")
+    table.upsert(row(1, datetime(2020, 1, 5)))
+    table.delete({"k": [1]})
+    table.purge()
+    load = table.begin_load()
+    load.write(pa.concat_tables([row(1, datetime(2020, 1, 3)), row(2, datetime(2020, 1, 9))]))
+    load.prepare()
+    table.upsert(row(3, datetime(2020, 1, 9)))
+    result = load.commit()
+    assert (result.rows_too_late, result.rows_late, shown_keys(table)) == (1, 0, [2, 3])
+
+
 def test_a_load_planned_before_a_purge_cannot_bring_a_key_back(store: Store) -> None:
     """The floor and the tombstones change in one commit."""
     table = make(store, "datetime")

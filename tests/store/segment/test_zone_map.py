@@ -21,6 +21,7 @@ from seqstore import Settings, Store, TableSchema
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from tests.support.filter_text import needs_cut_text
 from tests.support.rows import schema_of
+from tests.weight import by_form
 
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i": (pa.int32(), st.integers(-4, 4) | st.sampled_from([-(2**31), 2**31 - 1])),
@@ -110,7 +111,9 @@ def zones_of(batches: list[pa.RecordBatch], key: list[str]) -> ZoneMap:
     return builder.zones
 
 
-@settings(max_examples=400, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=by_form(150, 600), deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4),
     st.lists(filters(), min_size=1, max_size=8),

@@ -15,16 +15,19 @@ from seqstore.store.sql import Session
 Run = Callable[[str], Any]
 
 PLAIN = (
-    "CREATE TABLE t (k INT, a INT NULL, b VARCHAR(5) NULL, c DATETIME DEFAULT "
+    "CREATE TABLE t (k INT NOT NULL, a INT NULL, b VARCHAR(5) NULL, c DATETIME DEFAULT "
     "CURRENT_TIMESTAMP) UNIQUE KEY(k)"
 )
 MAPPED = (
-    "CREATE TABLE m (k INT, v INT NULL, w INT NULL) UNIQUE KEY(k) "
+    "CREATE TABLE m (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k) "
     "PROPERTIES('function_column.sequence_col'='v')"
 )
-TYPED = "CREATE TABLE s (k INT, v INT NULL) UNIQUE KEY(k) PROPERTIES('function_column.sequence_type'='INT')"
+TYPED = (
+    "CREATE TABLE s (k INT NOT NULL, v INT NULL) UNIQUE KEY(k) "
+    "PROPERTIES('function_column.sequence_type'='INT')"
+)
 CLOCKED = (
-    "CREATE TABLE n (k INT, v DATETIME DEFAULT CURRENT_TIMESTAMP, w INT NULL) UNIQUE KEY(k) "
+    "CREATE TABLE n (k INT NOT NULL, v DATETIME DEFAULT CURRENT_TIMESTAMP, w INT NULL) UNIQUE KEY(k) "
     "PROPERTIES('function_column.sequence_col'='v')"
 )
 
@@ -271,7 +274,7 @@ def test_a_thousand_expressions_are_computed_together(rows: Run) -> None:
 # partial updates
 
 
-WIDE = "CREATE TABLE p (k INT, a INT NULL, b INT NULL DEFAULT '7', c INT NOT NULL) UNIQUE KEY(k)"
+WIDE = "CREATE TABLE p (k INT NOT NULL, a INT NULL, b INT NULL DEFAULT '7', c INT NOT NULL) UNIQUE KEY(k)"
 
 
 def test_a_listed_insert_updates_its_columns_alone(session: Session, rows: Run) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from seqstore import (
     ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
     ConflictError,
     InvalidInputError,
@@ -69,6 +70,37 @@ def test_25_a_join_equality_prunes_nothing_and_a_literal_does(session: Session) 
         race(session, "UPDATE t SET a = 0 WHERE grp = 0", join)
 
 
+def test_24_updates_by_key_meet_without_row_level_checks(session: Session) -> None:
+    """A condition that names a key is a look-up: only that key was compared."""
+    run(session, "ALTER TABLE t SET ('delta.enableDeletionVectors' = 'false')")
+    with pytest.raises(ConcurrentAppendException, match="ROW_LEVEL_OFF"):
+        race(session, "UPDATE t SET a = 0 WHERE k = 1", "UPDATE t SET b = 0 WHERE k = 3")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "DELETE FROM t WHERE __DORIS_VERSION_COL__ = 2",
+        "DELETE FROM t WHERE k = 1 AND __DORIS_VERSION_COL__ = 2",
+        "UPDATE t SET b = 1 WHERE __VERSION_COL__ + 0 = 2",
+        "UPDATE t SET b = __VERSION_COL__ WHERE k = 1",
+        "SELECT k FROM t WHERE __VERSION_COL__ = 2; DELETE FROM t WHERE k = 3",
+        "SELECT k, __VERSION_COL__ FROM t WHERE k = 1; DELETE FROM t WHERE k = 3",
+        "SET show_hidden_columns = true; SELECT * FROM t; SET show_hidden_columns = false; "
+        "DELETE FROM t WHERE k = 3",
+        "INSERT INTO t (k, b) SELECT 7, max(__VERSION_COL__) FROM t",
+        "MERGE INTO t USING (SELECT 1 AS k) y ON t.k = y.k "
+        "WHEN MATCHED AND t.__DORIS_VERSION_COL__ = 2 THEN UPDATE SET b = 1",
+        "MERGE INTO t USING (SELECT 1 AS k) y ON t.k = y.k AND t.__VERSION_COL__ = 2 "
+        "WHEN MATCHED THEN UPDATE SET b = 1",
+    ],
+)
+def test_a_statement_that_reads_versions_meets_every_write_of_its_rows(session: Session, second: str) -> None:
+    """A write of another column changes the version, too."""
+    with pytest.raises(ConcurrentDeleteReadException):
+        race(session, "UPDATE t SET a = 11 WHERE k = 1", second)
+
+
 def test_28_two_merges_insert_one_new_key(session: Session) -> None:
     merge = (
         "MERGE INTO t USING s ON t.k = s.k WHEN MATCHED THEN UPDATE SET b = b + 1 "
@@ -92,6 +124,37 @@ def test_33_updates_of_different_columns_by_sql(session: Session) -> None:
     assert run(session, "SELECT a, b FROM t WHERE k = 1") == [(1, 2)]
     with pytest.raises(ConcurrentDeleteReadException):
         race(session, "UPDATE t SET a = 1 WHERE k = 1", "UPDATE t SET b = a WHERE k = 1")
+
+
+def test_updates_of_one_column_to_constants_meet_by_sql(session: Session) -> None:
+    with pytest.raises(ConcurrentDeleteDeleteException):
+        race(session, "UPDATE t SET a = 1 WHERE k = 1", "UPDATE t SET a = 2 WHERE k = 1")
+
+
+@pytest.mark.parametrize("sequence", ["sequence_col' = 's'", "sequence_type' = 'int'"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE w SET a = 7 WHERE k = 1",
+        "MERGE INTO w USING (SELECT 1 AS k) y ON w.k = y.k WHEN MATCHED THEN UPDATE SET a = 7",
+    ],
+    ids=["UPDATE", "MERGE"],
+)
+def test_the_sequence_of_a_row_counts_as_read_by_sql(session: Session, text: str, sequence: str) -> None:
+    """ISO17: a hidden sequence did not count, and MERGE counted none."""
+    run(
+        session,
+        "CREATE TABLE w (k INT, a INT NULL, b INT NULL, s INT NULL) UNIQUE KEY(k) "
+        f"PROPERTIES ('function_column.{sequence})",
+    )
+    name = "s" if "col" in sequence else "__DORIS_SEQUENCE_COL__"
+    run(session, f"INSERT INTO w (k, a, b, {name}) VALUES (1, 1, 1, 5)")
+    run(session, "BEGIN")
+    with Session(session.store, "db") as other:
+        run(other, f"BEGIN; {text}")
+        run(session, f"UPDATE w SET b = 2, {name} = 9 WHERE k = 1; COMMIT")
+        with pytest.raises(ConcurrentDeleteReadException):
+            run(other, "COMMIT")
 
 
 def test_a_select_of_a_transaction_counts_as_read(session: Session) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seqstore import Store, StoreError
+from seqstore import Settings, Store, StoreError
 from seqstore.cli.output import box
 from seqstore.store.sql import Session, parse
 from tests.support.printed import LOAD_LABEL, ROUTINE_LOAD, WORKED_EXAMPLE
@@ -37,7 +37,8 @@ LOADS = [
 
 
 def test_the_worked_example_prints_what_the_manual_prints(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "s") as store, Session(store) as session:
+    settings = Settings(columns_not_null_by_default=True)  # as the manual prints
+    with Store.open(tmp_path / "s", settings=settings) as store, Session(store) as session:
         list(session.execute(f"CREATE DATABASE test; USE test; {WORKED_EXAMPLE}"))
         [described] = session.execute("desc test_table;")
         assert described.rows is not None

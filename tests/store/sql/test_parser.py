@@ -33,7 +33,7 @@ def test_the_documented_table_is_read_as_it_stands() -> None:
     assert created.schema.key == ("user_id", "date", "group_id")
     assert created.schema.sequence_column == "modify_date"
     assert created.schema.distribution == "HASH(`user_id`) BUCKETS 32"
-    assert [column.nullable for column in created.schema.columns] == [False] * 5
+    assert [column.nullable for column in created.schema.columns] == [True] * 5
 
 
 def test_every_part_of_a_column_is_read() -> None:
@@ -63,12 +63,12 @@ def test_every_part_of_a_column_is_read() -> None:
     assert [column.nullable for column in columns.schema.columns] == [
         False,
         True,
-        False,
-        False,
-        False,
         True,
         True,
-        False,
+        True,
+        True,
+        True,
+        True,
     ]
     assert columns.schema.columns[0].comment == "the key"
     assert columns.schema.columns[6].type.sql == "MAP<VARCHAR(5),ARRAY<STRUCT<x:INT,y:DECIMAL(4,1)>>>"

@@ -69,7 +69,7 @@ def test_without_a_database_a_plain_table_name_is_refused(store: Store) -> None:
 def test_desc_lists_hidden_columns_only_when_they_are_shown(session: Session, rows: Run) -> None:
     """T5, T6."""
     list(session.execute(SEQUENCED))
-    plain = [("k", "INT", "No", "true", "NULL", ""), ("v", "VARCHAR(9)", "Yes", "false", "NULL", "REPLACE")]
+    plain = [("k", "INT", "Yes", "true", "NULL", ""), ("v", "VARCHAR(9)", "Yes", "false", "NULL", "REPLACE")]
     assert rows("DESC s") == plain
     assert rows("SET show_hidden_columns = true; DESCRIBE db.s") == [
         *plain,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqstore import InvalidInputError, Store
+from seqstore import InvalidInputError, Settings, Store
 from seqstore.store.sql import Session
 from tests.support.printed import WORKED_EXAMPLE
 
@@ -29,6 +29,12 @@ LOADS = [
     "2020-02-22 a, 2020-03-23 w",
 ]
 WINNERS = [(date(2020, 3, 5), "c"), (date(2020, 3, 5), "c"), (date(2020, 3, 23), "w")]
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """The example's columns say neither NULL nor NOT NULL, and are printed as NOT NULL."""
+    return Settings(columns_not_null_by_default=True)
 
 
 @pytest.fixture

@@ -44,6 +44,36 @@ def cast_one(value: Any, to: str, arrow: pa.DataType | None = None, zone: str = 
     return convert([value], to, arrow, zone).values[0].as_py()
 
 
+TIES = ("0.5", "1.5", "2.5", "3.5", "0.125", "0.375", "1.25", "1.75", "1000.5", "262144.0625")
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("tie", TIES)
+@pytest.mark.parametrize("precision", [12, 30, 45, 76])
+def test_a_tie_is_rounded_away_from_zero_from_every_source(tie: str, sign: str, precision: int) -> None:
+    """Y4: half up, never half to even; doubles hold these values exactly, and were rounded to even."""
+    value = Decimal(sign + tie)
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    for scale in range(-exponent):
+        expected = value.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+        sources = {
+            "text": pa.array([str(value)]),
+            "blanks": pa.array([f" {value}\n"]),
+            "exponent": pa.array([f"{value.scaleb(3):f}e-3"]),
+            "zeros": pa.array([f"{value}{'0' * 60}"]),
+            "double": pa.array([float(value)]),
+            "float": pa.array([float(value)], pa.float32()),
+            "decimal": pa.array([value], pa.decimal128(38, 10)),
+            "wide decimal": pa.array([value], pa.decimal256(76, 20)),
+        }
+        found = {
+            name: convert(source, f"DECIMAL({precision},{scale})").values[0].as_py()
+            for name, source in sources.items()
+        }
+        assert found == dict.fromkeys(sources, expected), f"scale {scale}"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -1,0 +1,111 @@
+"""Failed logins: how many an address may have, shared by all protocols of a server.
+
+An address may fail ten times at once and then once a second; further logins of it are refused unread. A user
+that has logged in from an address within the last hour has an account of its own there, so that the failures
+of others on the same address do not lock it out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from seqstore.store.errors import AccessDeniedError
+
+FAILURES_AT_ONCE_MAX: Final = 10
+_FAILURES_PER_SECOND: Final = 1.0
+_TRUSTED_SECONDS: Final = 3600.0
+_KEPT_MAX: Final = 10_000
+
+_log: Final = logging.getLogger("seqstore.login")
+_Key = tuple[str, str]  # an address, and a user or nothing
+
+
+@dataclass
+class _Allowance:
+    """Failures that are left, as of a moment."""
+
+    left: float
+    at: float
+
+
+class LoginGuard:
+    """Safe to share between threads.
+
+    Args:
+        clock: returns seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
+        self._allowances: OrderedDict[_Key, _Allowance] = OrderedDict()
+        self._trusted: OrderedDict[_Key, float] = OrderedDict()
+
+    def check(self, address: str, user: str) -> None:
+        """Refuses a login of an address that has failed too often.
+
+        Raises:
+            AccessDeniedError: nothing of the login may be looked at.
+        """
+        with self._lock:
+            allowance = self._allowances.get(self._key(address, user))
+            left = FAILURES_AT_ONCE_MAX if allowance is None else self._left(allowance)
+        if left < 1:
+            _log.warning("too many failed logins from %s; refused one of user %r", address, user[:64])
+            raise AccessDeniedError(
+                f"Host '{address}' is blocked because of many failed logins; try again in "
+                f"{(1 - left) / _FAILURES_PER_SECOND:.0f} s or more",
+                kind="login_blocked",
+            )
+
+    def failed(self, address: str, user: str) -> None:
+        """Counts a failure."""
+        with self._lock:
+            key = self._key(address, user)
+            known = self._allowances.pop(key, None)
+            left = FAILURES_AT_ONCE_MAX if known is None else self._left(known)
+            self._allowances[key] = _Allowance(max(left - 1, 0.0), self._clock())
+            _shorten(self._allowances)
+
+    def succeeded(self, address: str, user: str) -> None:
+        """Remembers that the user may log in from the address."""
+        with self._lock:
+            self._trusted.pop((address, user), None)
+            self._trusted[address, user] = self._clock()
+            _shorten(self._trusted)
+
+    def decide(self, address: str, user: str, matches: Callable[[], bool]) -> bool:
+        """Runs a quick check of a password and counts its result; one at a time, so that none is uncounted.
+
+        Raises:
+            AccessDeniedError: as `check`.
+        """
+        with self._one_at_a_time:
+            self.check(address, user)
+            if matches():
+                self.succeeded(address, user)
+                return True
+            self.failed(address, user)
+            return False
+
+    def _key(self, address: str, user: str) -> _Key:
+        since = self._trusted.get((address, user))
+        is_trusted = since is not None and self._clock() - since < _TRUSTED_SECONDS
+        return address, user if is_trusted else ""
+
+    def _left(self, allowance: _Allowance) -> float:
+        gained = (self._clock() - allowance.at) * _FAILURES_PER_SECOND
+        return min(allowance.left + gained, float(FAILURES_AT_ONCE_MAX))
+
+
+def _shorten(found: OrderedDict[_Key, _Allowance] | OrderedDict[_Key, float]) -> None:
+    """Forgets the entry that was changed longest ago when there are too many."""
+    if len(found) > _KEPT_MAX:
+        found.popitem(last=False)

@@ -1,0 +1,84 @@
+"""The statement that a session runs: its time limit, and its end on request of another thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.runtime.cancellation import Cancellation, watched
+from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.variables import Variables
+
+_READS: Final = frozenset(["SELECT", "WITH", "(", "EXPLAIN", "SHOW", "DESC", "DESCRIBE", "SET", "USE"])
+_WRITES: Final = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "TRUNCATE", "COMMIT"])
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """The seconds that a statement may take, and the variable that says so; 0 seconds are no limit."""
+
+    seconds: float = 0
+    variable: str = ""
+
+    @classmethod
+    def of(cls, first_word: str, variables: Variables) -> TimeLimit:
+        """Returns the limit of a kind of statement; maintenance has none.
+
+        As in Doris, writes may take the larger of `insert_timeout` and `query_timeout`.
+        """
+        if first_word in _READS:
+            return cls(variables.number(names.QUERY_TIMEOUT), names.QUERY_TIMEOUT)
+        if first_word in _WRITES:
+            name = max((names.INSERT_TIMEOUT, names.QUERY_TIMEOUT), key=variables.number)
+            return cls(variables.number(name), name)
+        return cls()
+
+
+class RunningStatement:
+    """The running statement of one session, if there is one.
+
+    Args:
+        has_client: called while a statement runs, with whether it was cancelled; returns whether a client
+            waits for it.
+    """
+
+    def __init__(self, has_client: Callable[[bool], bool]) -> None:
+        self._has_client = has_client
+        self._cancellation: Cancellation | None = None
+
+    def cancel(self, error: StoreError) -> None:
+        """Ends the running statement; no-op between statements. Another thread calls this."""
+        running = self._cancellation
+        if running is not None:
+            running.cancel(error)
+
+    @contextmanager
+    def within(self, limit: TimeLimit) -> Iterator[None]:
+        """Runs a statement; one that another statement runs shares the limit of that one."""
+        if self._cancellation is not None:
+            yield
+            return
+        deadline = time.monotonic() + limit.seconds if limit.seconds > 0 else None
+
+        def look(running: Cancellation) -> None:
+            if not self._has_client(running.error is not None):
+                running.cancel(UnavailableError("the client has left", kind="interrupted"))
+            elif deadline is not None and time.monotonic() > deadline:
+                running.cancel(
+                    UnavailableError(
+                        f"query timeout: the statement ran longer than {limit.variable} = "
+                        f"{limit.seconds:g} seconds; SET {limit.variable} to more",
+                        kind="query_timeout",
+                    )
+                )
+
+        self._cancellation = Cancellation(look)
+        try:
+            with watched(self._cancellation):
+                yield
+        finally:
+            self._cancellation = None

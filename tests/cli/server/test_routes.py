@@ -1,0 +1,144 @@
+"""Each route of the HTTP service, asked without a login, without a privilege and with it (LR1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from seqstore import Store
+from seqstore.cli.server.http import HttpService
+from seqstore.cli.server.settings import ServerSettings
+from tests.support.http_server import Answer, Client, serving
+from tests.support.rows import schema_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request for a route.
+
+    Attributes:
+        needs: "" for a route that is open to all, "login" for one that any user may ask, else a privilege on
+            `db`.
+        status: of the answer to a user that may ask.
+    """
+
+    path: str
+    needs: str
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+
+
+CSV = {"column_separator": ","}
+SQL = {"sql": 'INSERT INTO db.t SELECT c1, c2 FROM http_stream("format" = "csv", "column_separator" = ",")'}
+END = {"label": "pending", "txn_operation": "abort"}
+REQUESTS = {
+    ("PUT", "/api/{}/{}/_stream_load"): Request("/api/db/t/_stream_load", "LOAD", b"9,9\n", CSV),
+    ("PUT", "/api/_http_stream"): Request("/api/_http_stream", "LOAD", b"9,9\n", SQL),
+    ("PUT", "/api/{}/_stream_load_2pc"): Request("/api/db/_stream_load_2pc", "LOAD", b"", END),
+    ("PUT", "/api/{}/{}/_stream_load_2pc"): Request("/api/db/t/_stream_load_2pc", "LOAD", b"", END),
+    ("GET", "/api/{}/_load_info"): Request("/api/db/_load_info?label=stored", "LOAD"),
+    ("GET", "/api/{}/get_load_state"): Request("/api/db/get_load_state?label=stored", "LOAD"),
+    ("GET", "/api/_load_error_log"): Request("/api/_load_error_log?file=x", "", status=404),
+    ("GET", "/health"): Request("/health", ""),
+    ("GET", "/api/health"): Request("/api/health", ""),
+    ("GET", "/metrics"): Request("/metrics", ""),
+    ("GET", "/api/bootstrap"): Request("/api/bootstrap", ""),
+    ("GET", "/api/backends"): Request("/api/backends", "login"),
+    ("GET", "/api/fe_version_info"): Request("/api/fe_version_info", "login"),
+}
+# User -> the privileges that it has on `db`; it has all on another database.
+USERS = {"stranger": (), "reader": ("SELECT",), "maker": ("ALTER", "SELECT"), "loader": ("LOAD",)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data") as opened:
+        for database in ("db", "other"):
+            opened.create_database(database)
+        table = opened.create_table("db.t", schema_of("k INT NOT NULL", "v INT"))
+        table.upsert(pa.table({"k": [1], "v": [1]}), label="stored")
+        with table.begin_load(label="pending") as load:
+            load.write(pa.table({"k": [2], "v": [2]}))
+            load.precommit()
+        for user, privileges in USERS.items():
+            opened.accounts.create(user, "")
+            opened.accounts.grant(user, ["ALL"], "other")
+            if privileges:
+                opened.accounts.grant(user, privileges, "db")
+        yield opened
+
+
+@pytest.fixture
+def client(store: Store) -> Iterator[Client]:
+    with serving(store) as running:
+        yield running
+
+
+def ask(client: Client, route: tuple[str, str], user: str | None) -> Answer:
+    request = REQUESTS[route]
+    return client.request(route[0], request.path, request.body or None, dict(request.headers), user)
+
+
+def facts(store: Store) -> tuple[object, ...]:
+    """What a request could have changed."""
+    label = store.find_transaction("db", "pending")
+    assert label is not None
+    return store.table("db.t").version, label.status, [len(store.tables(name)) for name in store.databases()]
+
+
+def is_denied(answer: Answer) -> bool:
+    """Whether an answer tells of a lacking privilege, and nothing else."""
+    if not answer.headers.get("Content-Type", "").startswith("application/json"):
+        return False
+    text = json.dumps(answer.json)
+    return "needs the LOAD privilege on database 'db'" in text and "VISIBLE" not in text
+
+
+def test_no_route_is_left_out(store: Store) -> None:
+    """A new route is added to REQUESTS with the privilege that it needs."""
+    routes = HttpService(store, ServerSettings(), 0)._all_routes()
+    assert {(each.method, "/" + "/".join(each.path)) for each in routes} == REQUESTS.keys()
+    is_open = {(each.method, "/" + "/".join(each.path)) for each in routes if each.is_open}
+    assert is_open == {route for route, request in REQUESTS.items() if not request.needs}
+
+
+@pytest.mark.parametrize("route", REQUESTS, ids=lambda route: route[1])
+def test_a_request_without_a_login_is_refused_unless_the_route_is_open(
+    client: Client, store: Store, route: tuple[str, str]
+) -> None:
+    before, request = facts(store), REQUESTS[route]
+    expected = 401 if request.needs else request.status
+    for user in (None, "reader:wrong", "nobody:"):
+        assert ask(client, route, user).status == expected
+    assert facts(store) == before
+
+
+@pytest.mark.parametrize("user", ["stranger", "reader", "maker"])
+@pytest.mark.parametrize("route", REQUESTS, ids=lambda route: route[1])
+def test_a_request_without_the_privilege_is_refused_and_changes_nothing(
+    client: Client, store: Store, route: tuple[str, str], user: str
+) -> None:
+    before, request = facts(store), REQUESTS[route]
+    answer = ask(client, route, f"{user}:")
+    if request.needs in ("", "login"):
+        assert answer.status == request.status
+    else:
+        assert is_denied(answer), answer.body
+    assert facts(store) == before
+
+
+@pytest.mark.parametrize("route", REQUESTS, ids=lambda route: route[1])
+def test_a_request_with_the_privilege_is_answered(
+    client: Client, store: Store, route: tuple[str, str]
+) -> None:
+    before = facts(store)
+    answer = ask(client, route, "loader:")
+    assert answer.status == REQUESTS[route].status
+    assert not is_denied(answer)
+    assert (facts(store) != before) == (route[0] == "PUT")

@@ -1,0 +1,261 @@
+"""Clients that never log in, guess passwords, or send bodies that do not end: the others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pymysql
+import pytest
+
+from seqstore import AccessDeniedError, Store
+from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.mysql import MysqlServer
+from seqstore.cli.mysql.admission import ConnectionLimits
+from tests.support.http_server import Client, basic, serving
+from tests.support.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
+
+pytestmark = pytest.mark.sql("CREATE TABLE t (k INT, v STRING NULL) UNIQUE KEY(k)")
+HEAD = "PUT /api/db/t/_stream_load?redirected=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.fixture
+def users(store: Store) -> None:
+    """Two users that may load, and root with a password."""
+    for name in ("ann", "bob"):
+        store.accounts.create(name, name)
+        store.accounts.grant(name, ["LOAD", "SELECT"], "db")
+    store.accounts.set_password("root", "root")
+
+
+@contextlib.contextmanager
+def mysql(store: Store, **limits: Any) -> Iterator[MysqlServer]:
+    with MysqlServer(store, limits=ConnectionLimits(**limits)) as server:
+        yield server
+
+
+def connect(server: MysqlServer, user: str, password: str | None = None) -> Any:
+    given = user if password is None else password
+    return pymysql.connect(host="127.0.0.1", port=server.port, user=user, password=given)
+
+
+def number_of(server: MysqlServer, user: str, password: str) -> int:
+    """The error of a login, 0 when it succeeds."""
+    try:
+        connect(server, user, password).close()
+    except pymysql.MySQLError as error:
+        return int(error.args[0])
+    return 0
+
+
+def until_closed(client: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):
+        while client.recv(4096):
+            pass
+
+
+# ---------------------------------------------------------------------------------------------- places
+
+
+def test_clients_that_never_log_in_keep_nobody_out(store: Store, users: None) -> None:
+    """256 of them took every place for as long as they liked."""
+    with mysql(store, connections_max=20) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(100)]
+        with connect(server, "ann") as connection:
+            assert ask(connection, "SELECT 1") == [(1,)]
+        for each in silent:
+            each.close()
+
+
+def test_a_login_has_a_deadline_as_a_whole(store: Store) -> None:
+    """Each byte began the time anew."""
+    with mysql(store, login_seconds_max=1) as server:
+        client, _ = dial(server.port)
+        ended = threading.Event()
+
+        def trickle() -> None:
+            with contextlib.suppress(OSError):
+                client.sendall(b"\xff\xff\0\1")
+                while not ended.wait(0.2):
+                    client.sendall(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        until_closed(client)
+        ended.set()
+        thread.join()
+        client.close()
+
+
+def test_root_has_a_place_when_all_are_taken(store: Store, users: None) -> None:
+    with mysql(store, connections_max=2) as server, connect(server, "ann"), connect(server, "bob"):
+        assert number_of(server, "ann", "ann") == 1040
+        with connect(server, "root") as root:
+            assert ask(root, "SELECT 1") == [(1,)]
+
+
+def test_one_user_cannot_take_all_places(store: Store, users: None) -> None:
+    limits = {"connections_max": 4, "user_connections_max": 2}
+    with mysql(store, **limits) as server, connect(server, "ann"), connect(server, "ann"):
+        assert number_of(server, "ann", "ann") == 1203
+        connect(server, "bob").close()
+
+
+def test_a_place_is_free_when_its_connection_has_ended(store: Store, users: None) -> None:
+    with mysql(store, connections_max=2, user_connections_max=1) as server:
+        connect(server, "ann").close()
+        while (number := number_of(server, "ann", "ann")) == 1203:
+            time.sleep(0.01)
+        assert number == 0
+
+
+# ---------------------------------------------------------------------------------------------- guesses
+
+
+def test_an_address_has_ten_guesses_over_mysql(store: Store, users: None) -> None:
+    """It had 2,300 a second."""
+    with mysql(store) as server:
+        connect(server, "bob").close()  # trusted on this address
+        started = time.monotonic()
+        with ThreadPoolExecutor(8) as pool:
+            found = Counter(pool.map(lambda n: number_of(server, "ann", f"guess {n}"), range(60)))
+        seconds = time.monotonic() - started
+        assert set(found) == {1045, 1129}
+        assert found[1045] <= FAILURES_AT_ONCE_MAX + seconds + 1
+        assert number_of(server, "ann", "ann") in (0, 1129)
+        assert number_of(server, "bob", "bob") == 0
+
+
+def test_a_refused_guess_is_not_looked_at(store: Store, users: None) -> None:
+    """Else the right password would be told from the wrong ones."""
+    now = [0.0]
+    with MysqlServer(store, guard=LoginGuard(lambda: now[0])) as server:
+        assert [number_of(server, "ann", "x") for _ in range(11)] == [1045] * 10 + [1129]
+        assert number_of(server, "ann", "ann") == 1129
+        now[0] += 2.0
+        assert number_of(server, "ann", "ann") == 0
+
+
+def test_wrong_http_logins_keep_nobody_out(store: Store, users: None) -> None:
+    """100 of them kept every login waiting: each takes 40 ms of one thread."""
+    with serving(store) as client:
+        assert client.load("t", "1,a\n", user="bob:bob")["Status"] == "Success"
+        started = time.monotonic()
+        with ThreadPoolExecutor(20) as pool:
+            guesses = [pool.submit(status_of, client, f"ann:{number}") for number in range(100)]
+            assert client.load("t", "2,b\n", user="bob:bob")["Status"] == "Success"
+            found = Counter(each.result() for each in guesses)
+        seconds = time.monotonic() - started
+        assert set(found) == {401, 429}
+        assert found[401] <= FAILURES_AT_ONCE_MAX + seconds + 1
+
+
+def status_of(client: Client, user: str) -> int:
+    return client.request("GET", "/api/backends", user=user).status
+
+
+def test_both_protocols_count_the_same_failures(store: Store, users: None) -> None:
+    guard = LoginGuard(lambda: 0.0)
+    with MysqlServer(store, guard=guard) as server, serving(store, guard=guard) as client:
+        assert [number_of(server, "ann", "x") for _ in range(6)] == [1045] * 6
+        assert [status_of(client, "ann:x") for _ in range(6)] == [401] * 4 + [429] * 2
+
+
+def test_many_first_logins_of_one_address_are_no_guesses(store: Store, users: None) -> None:
+    with serving(store, guard=LoginGuard(lambda: 0.0)) as client, ThreadPoolExecutor(30) as pool:
+        assert set(pool.map(lambda _: status_of(client, "ann:ann"), range(30))) == {200}
+
+
+def test_a_change_of_user_is_a_guess_too(store: Store, users: None) -> None:
+    """COM_CHANGE_USER checks a password on a connection that is open already."""
+    with MysqlServer(store, guard=LoginGuard(lambda: 0.0)) as server:
+        answers = [change_user(server, scramble("wrong", bytes(20))) for _ in range(11)]
+    assert [b"Access denied" in each for each in answers] == [True] * 10 + [False]
+    assert b"is blocked" in answers[-1]
+
+
+def change_user(server: MysqlServer, scrambled: bytes) -> bytes:
+    """The answer to bob, who becomes ann."""
+    client, nonce = dial(server.port)
+    with client:
+        assert log_in(client, "bob", scramble("bob", nonce))[0] == 0
+        body = b"ann\0" + bytes([len(scrambled)]) + scrambled + b"\0" + bytes(2) + b"mysql_native_password\0"
+        send_packet(client, b"\x11" + body)
+        return read_packet(client)
+
+
+def test_failures_of_an_address_are_forgotten_one_a_second() -> None:
+    now = [0.0]
+    guard = LoginGuard(lambda: now[0])
+    for _ in range(FAILURES_AT_ONCE_MAX):
+        guard.check("1.2.3.4", "ann")
+        guard.failed("1.2.3.4", "ann")
+    with pytest.raises(AccessDeniedError, match=r"Host '1\.2\.3\.4' is blocked"):
+        guard.check("1.2.3.4", "bob")
+    guard.check("1.2.3.5", "ann")
+    now[0] = 1.0
+    guard.check("1.2.3.4", "ann")
+
+
+def test_the_guard_has_a_bounded_memory() -> None:
+    guard = LoginGuard()
+    for number in range(20_000):
+        guard.failed(str(number), "")
+        guard.succeeded(str(number), "")
+    assert len(guard._allowances) == len(guard._trusted) == 10_000
+
+
+# ---------------------------------------------------------------------------------------------- bodies
+
+
+def begin_load(client: Client, user: str) -> socket.socket:
+    """A load whose body does not end."""
+    connection = socket.create_connection((client.host, client.port), timeout=60)
+    connection.sendall(f"{HEAD}Authorization: {basic(user)}\r\nExpect: 100-continue\r\n\r\n".encode())
+    return connection
+
+
+def test_bodies_that_do_not_end_leave_room_for_others(store: Store, users: None) -> None:
+    """64 of them took every thread; even the commit of a pre-committed load waited."""
+    with serving(store, concurrent_loads_max=4, user_loads_max=2) as client:
+        held = [begin_load(client, "ann:ann") for _ in range(8)]
+        for each in held[:2]:
+            assert b"100 Continue" in each.recv(4096)
+        assert client.load("t", "1,a\n", user="bob:bob")["Status"] == "Success"
+        prepared = client.load("t", "2,b\n", user="bob:bob", two_phase_commit="true")
+        held += [begin_load(client, "bob:bob") for _ in range(2)]
+        for each in held[-2:]:
+            assert b"100 Continue" in each.recv(4096)
+        assert client.load("t", "3,c\n", user="root:root")["Status"] == "Success"
+        headers = {"txn_id": str(prepared["TxnId"]), "txn_operation": "commit"}
+        ended = client.request("PUT", "/api/db/_stream_load_2pc?redirected=1", b"", headers, "bob:bob").json
+        assert ended["status"] == "Success", ended
+        for each in held:
+            each.close()
+
+
+def test_a_body_of_a_byte_now_and_then_is_given_up(store: Store) -> None:
+    """A byte within each `body_idle_seconds` held a thread for ever."""
+    with serving(store, body_idle_seconds=1, body_bytes_per_second_min=1000) as client:
+        connection = begin_load(client, "root:")
+        assert b"100 Continue" in connection.recv(4096)
+        ended = threading.Event()
+
+        def trickle() -> None:
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.1):
+                    connection.sendall(b"1\r\n1\r\n")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        answer = connection.recv(65536)
+        ended.set()
+        thread.join()
+        connection.close()
+        assert b"send at least 1000 a second" in answer

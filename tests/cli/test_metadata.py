@@ -1,0 +1,251 @@
+"""What a user without a grant learns of databases: of one that exists as much as of one that does not."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+
+from seqstore import Settings, Store
+from seqstore.cli.mysql import MysqlServer
+from seqstore.cli.server.http import HttpService
+from seqstore.cli.server.settings import ServerSettings
+from seqstore.store.sql.evaluate.table_functions import _FUNCTIONS
+from seqstore.store.sql.session.statement_kind import all_kinds, parse
+from seqstore.store.sql.session.system_tables import system_table_names
+from tests.support.http_server import Client, serving
+from tests.support.mysql_client import ask, dial, log_in, read_packet, send_packet
+
+# Of each kind of statement that only reads: {db} is the database, and every name in it holds `marker`.
+STATEMENTS = {
+    "Describe": "DESC {db}.marker_t",
+    "DescribeHistory": "DESC HISTORY {db}.marker_t",
+    "Explain": "EXPLAIN SELECT * FROM {db}.marker_t",
+    "Query": "SELECT * FROM {db}.marker_t",
+    "ShowColumns": "SHOW FULL COLUMNS FROM {db}.marker_t",
+    "ShowCreateDatabase": "SHOW CREATE DATABASE {db}",
+    "ShowCreateTable": "SHOW CREATE TABLE {db}.marker_t",
+    "ShowCreateView": "SHOW CREATE VIEW {db}.marker_t",
+    "ShowDatabases": "SHOW DATABASES",
+    "ShowGrants": "SHOW GRANTS FOR marker_u",
+    "ShowIndex": "SHOW INDEX FROM {db}.marker_t",
+    "ShowList": "SHOW STATUS",
+    "ShowLoad": "SHOW LOAD FROM {db}",
+    "ShowPartitions": "SHOW PARTITIONS FROM {db}.marker_t",
+    "ShowProcesses": "SHOW FULL PROCESSLIST",
+    "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
+    "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",
+    "ShowTableStatus": "SHOW TABLE STATUS FROM {db}",
+    "ShowTables": "SHOW FULL TABLES FROM {db}",
+    "ShowTransaction": "SHOW TRANSACTION FROM {db} WHERE label = 'marker_l'",
+    "ShowVariables": "SHOW VARIABLES",
+    "ShowWarnings": "SHOW WARNINGS",
+    "AdminShowConfig": "SHOW FRONTEND CONFIG",
+    "UseDatabase": "USE {db}",
+}
+# Others that name a table or a database, or end something of another user.
+MORE = [
+    "SHOW CREATE ROUTINE LOAD FOR {db}.marker_j",
+    "SHOW ROUTINE LOAD TASK WHERE JobName = 'marker_j'",
+    "SHOW ALL GRANTS",
+    "SHOW GLOBAL VARIABLES",
+    "EXPLAIN INSERT INTO {db}.marker_t SELECT 1",
+    "EXPLAIN DELETE FROM {db}.marker_t WHERE marker_c = 1",
+    "CREATE TABLE mine.copy LIKE {db}.marker_t",
+    "CREATE TABLE mine.copy UNIQUE KEY(marker_c) AS SELECT * FROM {db}.marker_t",
+    "INSERT INTO mine.own SELECT marker_c FROM {db}.marker_t",
+    "INSERT INTO {db}.marker_t VALUES (1)",
+    "UPDATE {db}.marker_t SET marker_c = 1 WHERE marker_c = 1",
+    "DELETE FROM {db}.marker_t WHERE marker_c = 1",
+    "MERGE INTO mine.own USING {db}.marker_t s ON own.k = s.marker_c WHEN MATCHED THEN DELETE",
+    "SELECT * FROM {db}.marker_t FOR VERSION AS OF 1",
+    "TRUNCATE TABLE {db}.marker_t",
+    "ALTER TABLE {db}.marker_t ADD COLUMN x INT",
+    "DROP TABLE {db}.marker_t",
+    "DROP DATABASE {db}",
+    "OPTIMIZE {db}.marker_t",
+    "VACUUM {db}.marker_t DRY RUN",
+    "REORG TABLE {db}.marker_t APPLY (PURGE)",
+    "RESTORE TABLE {db}.marker_t TO VERSION 1",
+    "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
+    "PAUSE ROUTINE LOAD FOR {db}.marker_j",
+    "STOP ROUTINE LOAD FOR {db}.marker_j",
+    "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
+]
+READING = ("SHOW", "DESC", "DESCRIBE", "EXPLAIN", "SELECT", "WITH", "USE")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    folder = tmp_path_factory.mktemp("metadata")
+    with Store.open(folder / "data", settings=Settings(load_paths=(str(folder),))) as store:
+        store.accounts.create("eve")
+        store.accounts.create("marker_u")
+        for name in ("mine", "secret", "empty"):
+            store.create_database(name)
+        store.accounts.grant("eve", ["SELECT", "LOAD", "ALTER"], "mine")
+        yield store
+
+
+@pytest.fixture(scope="module")
+def http(store: Store) -> Iterator[Client]:
+    with serving(store) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Of a server with a database `secret` that eve may not see, full of names with `marker`."""
+    with MysqlServer(store) as server:
+        root = connect(server.port, "root")
+        for text in (
+            "CREATE TABLE mine.own (k INT) UNIQUE KEY(k)",
+            "CREATE TABLE secret.marker_t (marker_c INT COMMENT 'marker_n') UNIQUE KEY(marker_c)",
+            "GRANT LOAD_PRIV ON secret.* TO marker_u",
+            f"CREATE ROUTINE LOAD secret.marker_j ON marker_t FROM FILES ('path' = '{store.path.parent}/*')",
+            "USE secret",
+            "BEGIN WITH LABEL marker_l",
+            "INSERT INTO marker_t VALUES (7)",
+            "COMMIT",
+        ):
+            ask(root, text)
+        http.load("secret.marker_t", "8\n", label="marker_s")
+        running = threading.Thread(target=try_to, args=(root, "SELECT 'marker_q', max(x) FROM " + NEVER_ENDS))
+        running.start()
+        yield server.port
+        ask(connect(server.port, "root"), f"KILL {root.thread_id()}")
+        running.join()
+
+
+TENS = "(SELECT 0 x" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
+NEVER_ENDS = ", ".join([f"{TENS} AS a"] + [f"(SELECT x AS y{i} FROM {TENS} z) AS b{i}" for i in range(14)])
+
+
+def connect(port: int, user: str) -> Any:
+    return pymysql.connect(host="127.0.0.1", port=port, user=user, read_timeout=120)
+
+
+def try_to(connection: Any, text: str) -> str:
+    """The rows or the error, as text."""
+    try:
+        return repr(ask(connection, text))
+    except pymysql.MySQLError as error:
+        return repr(error)
+
+
+def learnt(found: str, database: str) -> str:
+    """An answer without the name of the database that was asked for, times and numbers."""
+    return re.sub(r"\d+", "0", found.replace(database, "{db}"))
+
+
+@pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE])
+def test_a_hidden_database_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
+    answers = []
+    for database in ("secret", "absent"):
+        eve = connect(port, "eve")
+        answers.append(learnt(try_to(eve, text.format(db=database)), database))
+        eve.close()
+    assert answers[0] == answers[1]
+    unknown = (
+        answers[0].replace("marker_t", "").replace("marker_u", "") if "Error" in answers[0] else answers[0]
+    )
+    assert "marker" not in unknown or "syntax" in unknown, unknown
+
+
+def test_every_statement_that_reads_is_tried() -> None:
+    kinds = {kind.statement.__name__ for kind in all_kinds() if kind.starts[0].split()[0] in READING}
+    assert kinds | {"AdminShowConfig"} == set(STATEMENTS)
+    for name, text in STATEMENTS.items():
+        assert type(parse(text.format(db="x"))[0]).__name__ == name
+
+
+@pytest.mark.parametrize("table", system_table_names())
+def test_no_system_table_tells_a_hidden_name(port: int, table: str) -> None:
+    """processlist, user_privileges and schema_privileges had the rows of all users."""
+    root, eve = connect(port, "root"), connect(port, "eve")
+    assert "marker" not in try_to(eve, f"SELECT * FROM information_schema.{table}")
+    assert "Error" not in try_to(eve, f"SELECT * FROM information_schema.{table}")
+    if table in ("tables", "columns", "processlist", "schema_privileges", "partitions"):
+        assert "marker" in try_to(root, f"SELECT * FROM information_schema.{table}")
+
+
+@pytest.mark.parametrize("function", sorted(_FUNCTIONS))
+def test_no_table_function_tells_a_hidden_name(port: int, function: str) -> None:
+    eve = connect(port, "eve")
+    rest = {"table_changes": "0", "key_history": "7"}[function]
+    answers = [
+        learnt(try_to(eve, f"SELECT * FROM {function}('{database}.marker_t', {rest})"), database)
+        for database in ("secret", "absent")
+    ]
+    assert answers[0] == answers[1]
+    assert "Error" in answers[0]
+
+
+def test_the_field_list_needs_select(port: int) -> None:
+    """COM_FIELD_LIST asked nobody."""
+    client, _ = dial(port)
+    with client:
+        log_in(client, "eve")
+        for database in ("secret", "absent"):
+            send_packet(client, b"\2" + database.encode())
+            assert b"Unknown database" in read_packet(client)
+        send_packet(client, b"\4marker_t\0%")
+        assert b"No database selected" in read_packet(client)
+
+
+ROUTES = [
+    ("PUT", "/api/{}/{}/_stream_load"),
+    ("PUT", "/api/_http_stream"),
+    ("PUT", "/api/{}/_stream_load_2pc"),
+    ("PUT", "/api/{}/{}/_stream_load_2pc"),
+    ("GET", "/api/{}/_load_info"),
+    ("GET", "/api/{}/get_load_state"),
+    ("GET", "/api/_load_error_log"),
+    ("GET", "/health"),
+    ("GET", "/api/health"),
+    ("GET", "/metrics"),
+    ("GET", "/api/bootstrap"),
+    ("GET", "/api/backends"),
+    ("GET", "/api/fe_version_info"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize("user", ["eve:", None])
+def test_no_route_tells_a_hidden_name(
+    port: int, http: Client, method: str, path: str, user: str | None
+) -> None:
+    """/metrics told the names of databases and jobs to anybody."""
+    answers = []
+    for database in ("secret", "absent"):
+        full = path.replace("{}", database, 1).replace("{}", "marker_t")
+        headers = {"label": "marker_s", "sql": f"INSERT INTO {database}.marker_t SELECT * FROM http_stream()",
+                   "txn_operation": "commit", "txn_id": "1"}  # fmt: skip
+        answer = http.request(
+            method, f"{full}?label=marker_s&file=marker&redirected=1", b"1\n", headers, user
+        )
+        answers.append(learnt(answer.body.decode().replace("marker_s", "").replace("'marker'", ""), database))
+    if path != "/metrics":
+        assert answers[0] == answers[1]
+    assert "marker" not in answers[0]
+
+
+def test_every_route_is_tried(store: Store) -> None:
+    service = HttpService(store, ServerSettings(), 0)
+    assert [(each.method, "/" + "/".join(each.path)) for each in service._routes] == ROUTES
+
+
+def test_metrics_tell_jobs_to_users_that_see_their_database(port: int, http: Client) -> None:
+    assert b"marker_j" in http.request("GET", "/metrics").body
+    assert http.request("GET", "/metrics", user="eve:wrong").status == 401
+
+
+def test_load_states_are_in_json(port: int, http: Client) -> None:
+    """For root, so that the answers above are no accident of the requests."""
+    found = json.loads(http.request("GET", "/api/secret/_load_info?label=marker_s").body)
+    assert found["jobInfo"]["state"] == "FINISHED"

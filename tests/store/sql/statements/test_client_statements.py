@@ -1,0 +1,213 @@
+"""Statements and clauses that clients of MySQL and Doris send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from seqstore import InvalidInputError, LabelExistsError, Store
+from seqstore.store.sql import Session
+
+Run = Callable[[str], Any]
+
+
+@pytest.fixture(autouse=True)
+def _table(session: Session) -> None:
+    list(
+        session.execute(
+            "CREATE TABLE t (k INT NOT NULL, a INT, s VARCHAR(9) DEFAULT 'x', d DATETIME(1)) UNIQUE KEY(k);"
+            "INSERT INTO t VALUES (1, 10, 'x', '2024-01-02 03:04:05'), (2, 20, 'y', NULL), (3, 30, 'z', NULL)"
+        )
+    )
+
+
+def test_a_hint_sets_variables_for_one_query(rows: Run) -> None:
+    assert rows(
+        "SELECT /*+ SET_VAR(time_zone = '+05:00', query_timeout=7) */ @@time_zone, @@query_timeout"
+    ) == [("+05:00", 7)]
+    assert rows("SELECT @@time_zone, @@query_timeout") == [("+00:00", 900)]
+    assert rows("(SELECT /*+ LEADING(t) SET_VAR(time_zone='+01:00') */ hour(now()) FROM t LIMIT 1)") == [
+        (13,)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT /*+ SET_VAR(enable_insert_strict=false) */ INTO t (k, a) VALUES (4, 'x')",
+        "INSERT /*+ SET_VAR(enable_insert_strict=false) */ INTO t (k, a) SELECT 4, 'x'",
+    ],
+)
+def test_a_hint_sets_variables_for_one_insert(session: Session, rows: Run, text: str) -> None:
+    list(session.execute(text))
+    assert rows("SELECT a FROM t WHERE k = 4") == [(None,)]
+    assert rows("SELECT @@enable_insert_strict") == [(1,)]
+    with pytest.raises(InvalidInputError, match="can't be set to the value of 'maybe'"):
+        list(session.execute(text.replace("false", "maybe")))
+
+
+def test_a_comma_may_stand_behind_the_last_column(rows: Run) -> None:
+    assert rows("CREATE TABLE u (k INT, a INT,) UNIQUE KEY(k); SELECT count(*) FROM u") == [(0,)]
+
+
+@pytest.mark.parametrize("name", ["skip_delete_sign", "skip_delete_bitmap", "exec_mem_limit"])
+def test_a_variable_that_would_change_answers_is_refused(session: Session, name: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"Variable '{name}' is not supported: "):
+        list(session.execute(f"SET {name} = 1"))
+    list(session.execute(f"SET {name} = 0"))
+
+
+def test_desc_has_null_for_no_default(rows: Run) -> None:
+    assert [row[4] for row in rows("DESC t")] == [None, None, "x", None]
+    assert [row[4] for row in rows("SHOW COLUMNS FROM t")] == [None, None, "x", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("WITH q AS (SELECT 2 AS k) DELETE FROM t USING q WHERE t.k = q.k", [1, 3]),
+        ("WITH q AS (SELECT 2 AS k) DELETE FROM t WHERE k IN (SELECT k FROM q)", [1, 3]),
+        ("DELETE FROM t ORDER BY k DESC LIMIT 1", [1, 2]),
+        ("DELETE FROM t WHERE a > 10 ORDER BY a LIMIT 1", [1, 3]),
+        ("DELETE FROM t WHERE a > 10 LIMIT 5", [1]),
+    ],
+)
+def test_deletes_with_with_order_and_limit(session: Session, rows: Run, text: str, left: list[int]) -> None:
+    list(session.execute(text))
+    assert rows("SELECT k FROM t ORDER BY k") == [(k,) for k in left]
+
+
+def test_updates_with_with_order_and_limit(session: Session, rows: Run) -> None:
+    list(session.execute("UPDATE t SET a = 0 WHERE k > 0 ORDER BY k DESC LIMIT 1"))
+    list(session.execute("WITH q AS (SELECT 1 AS k) UPDATE t SET a = 5 WHERE k IN (SELECT k FROM q)"))
+    assert rows("SELECT a FROM t ORDER BY k") == [(5,), (20,), (0,)]
+    with pytest.raises(InvalidInputError, match="without USING also ORDER BY and LIMIT"):
+        list(session.execute("DELETE FROM t USING t u WHERE t.k = u.k LIMIT 1"))
+
+
+def test_cluster_by_sorts_the_rows_of_a_segment(store: Store, session: Session, rows: Run) -> None:
+    """Zone maps prune batches by these columns, in loaded segments and in compacted ones."""
+    list(
+        session.execute(
+            "CREATE TABLE c (k INT NOT NULL, a INT, s VARCHAR(9), j JSON) UNIQUE KEY(k) CLUSTER BY (S, a) "
+            "DISTRIBUTED BY HASH(k) BUCKETS 1"
+        )
+    )
+    table = store.table("db.c")
+    for part in range(2):
+        keys = range(part * 500, part * 500 + 1000)
+        table.upsert(
+            pa.table({"k": keys, "a": [k * 7 % 1000 for k in keys], "s": [str(k % 3) for k in keys]})
+        )
+        stored = [(row[1], row[0]) for row in rows("SELECT a, s FROM c") if part == 0]
+        assert stored == sorted(stored)
+    list(session.execute("OPTIMIZE TABLE c"))
+    assert len(rows("SELECT k FROM c")) == 1500
+    stored = [(row[1], row[0]) for row in rows("SELECT a, s FROM c")]
+    assert stored == sorted(stored)
+    assert rows("SELECT a FROM c WHERE k = 1200") == [(400,)]
+    list(session.execute("ALTER TABLE c RENAME COLUMN s TO name"))
+    text = rows("SHOW CREATE TABLE c")[0][1]
+    assert "CLUSTER BY (`name`, `a`)\nDISTRIBUTED BY" in text
+    assert "cluster_by" not in text
+    list(session.execute("CREATE TABLE l LIKE c"))
+    assert rows("SHOW CREATE TABLE l")[0][1] == text.replace("`c`", "`l`")
+    for statement, message in (
+        ("ALTER TABLE c DROP COLUMN a", r"'a' is in CLUSTER BY \(name, a\) and cannot be dropped"),
+        ("CREATE TABLE e (k INT, j JSON) UNIQUE KEY(k) CLUSTER BY (j)", "'j' is JSON; expected a column of"),
+        ("CREATE TABLE e (k INT, j JSON) UNIQUE KEY(k) CLUSTER BY (x)", "unknown column 'x'"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            list(session.execute(statement))
+
+
+def test_clean_label_frees_the_labels_of_ended_loads(store: Store, session: Session) -> None:
+    def load(label: str) -> None:
+        list(session.execute(f"INSERT INTO t WITH LABEL {label} (k) VALUES (9)"))
+
+    load("one")
+    load("two")
+    with pytest.raises(LabelExistsError):
+        load("one")
+    list(session.execute("CLEAN LABEL one FROM db"))
+    load("one")
+    with pytest.raises(LabelExistsError):
+        load("two")
+    open_load = store.table("db.t").begin_load(label="open")
+    list(session.execute("CLEAN LABEL FROM db"))
+    load("one")
+    load("two")
+    with pytest.raises(LabelExistsError):
+        store.table("db.t").begin_load(label="open")
+    open_load.abort("test")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("1 + 1 FROM dual", 2),
+        ("1 FROM DUAL WHERE 1 = 1", 1),
+        ("convert('a' USING utf8mb4)", "a"),
+        ("convert(12 USING utf8)", "12"),
+        ("convert('12', SIGNED)", 12),
+        ("time(cast('2024-01-02 03:04:05.5' AS DATETIME(1)))", "03:04:05.5"),
+        ("time(cast('2024-01-02 03:04:05.5' AS DATETIME))", "03:04:06"),
+        ("time(date '2024-01-02')", "00:00:00"),
+        ("time('2024-01-02 03:04:05.25')", "03:04:05.25"),
+        ("time('10:11:12')", "10:11:12"),
+        ("time('nothing')", None),
+        ("str_to_date('200442 Monday', '%X%V %W')", date(2004, 10, 18)),
+        ("str_to_date('200442 Sunday', '%X%V %W')", date(2004, 10, 17)),
+        ("str_to_date('200442 Friday', '%x%v %W')", date(2004, 10, 15)),
+        ("str_to_date('2004 42 1', '%Y %U %w')", date(2004, 10, 18)),
+        ("str_to_date('2024-01 Mon', '%x-%v %a')", date(2024, 1, 1)),
+        ("str_to_date('nothing', '%X%V %W')", None),
+    ],
+)
+def test_expressions_of_clients(value: Run, expression: str, expected: Any) -> None:
+    assert value(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("SHOW TABLES WHERE Tables_in_db = 't'", 1),
+        ("SHOW FULL TABLES WHERE Table_type = 'VIEW'", 0),
+        ("SHOW DATABASES WHERE `Database` LIKE 'd%'", 1),
+        ("SHOW COLUMNS FROM t WHERE Field IN ('k', 'a')", 2),
+        ("SHOW FULL COLUMNS FROM t WHERE `Null` = 'NO'", 1),
+        ("SHOW TABLE STATUS WHERE Name = 't'", 1),
+        ("SHOW TABLE STATUS FROM db WHERE Rows > 1000", 0),
+        ("SHOW INDEX FROM t WHERE Key_name = 'PRIMARY'", 1),
+        ("SHOW VARIABLES WHERE Variable_name = 'time_zone' OR variable_name = 'version'", 2),
+        ("SHOW VARIABLES WHERE Variable_name LIKE 'tx_iso%' AND Value <> ''", 1),
+        ("SHOW GLOBAL VARIABLES WHERE variable_name = 'version'", 1),
+        ("SHOW PROCESSLIST WHERE Id < 0", 0),
+        ("SHOW COLLATION WHERE Charset = 'utf8mb4' AND `Default` = 'Yes'", 1),
+        ("SHOW COLLATION WHERE Charset = 'latin1'", 0),
+        ("SHOW CHARACTER SET WHERE Charset = 'utf8mb4'", 1),
+        ("SHOW ENGINES WHERE Engine = 'Olap'", 1),
+        ("SHOW WARNINGS WHERE Level = 'Error'", 0),
+        ("SHOW STATUS WHERE Variable_name = 'Uptime'", 0),
+        ("SHOW PROCEDURE STATUS WHERE Db = 'db'", 0),
+        ("SHOW FUNCTION STATUS WHERE Db = 'db'", 0),
+        ("SHOW TRIGGERS WHERE `Table` = 't'", 0),
+        ("SHOW GRANTS WHERE Password = 'No'", 1),
+    ],
+)
+def test_show_where_selects_rows(rows: Run, text: str, count: int) -> None:
+    assert len(rows(text)) == count
+
+
+def test_show_where_names_an_unknown_column(session: Session) -> None:
+    with pytest.raises(InvalidInputError, match="unknown column 'nope'"):
+        list(session.execute("SHOW TABLES WHERE nope = 1"))
+
+
+@pytest.mark.parametrize("table", ["parameters", "column_privileges", "routines"])
+def test_empty_tables_of_the_information_schema(rows: Run, table: str) -> None:
+    assert rows(f"SELECT * FROM information_schema.{table}") == []
