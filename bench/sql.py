@@ -124,7 +124,9 @@ def _over_the_wire(store: Store, rows: int) -> None:
     from seqstore.cli.mysql import MysqlServer
 
     with MysqlServer(store) as server:
-        connection = pymysql.connect(host="127.0.0.1", port=server.port, user="root", database="b")
+        connection = pymysql.connect(
+            host="127.0.0.1", port=server.port, user="root", database="b", autocommit=True
+        )
         taken = []
         with connection, connection.cursor() as cursor:
             for i in range(500):

@@ -40,6 +40,7 @@ from seqstore.store.maintenance.retention import VacuumResult
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.read.scan import ScanMetrics
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.read.versioned_table import VersionInfo
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.column_groups import ColumnGroup
@@ -118,6 +119,7 @@ __all__ = [
     "Snapshot",
     "Store",
     "StoreError",
+    "StoreSnapshot",
     "Table",
     "TableSchema",
     "Transaction",

@@ -105,7 +105,7 @@ _CONFLICT_FIELDS: Final = {
 
 
 class ConflictError(StoreError):
-    """Data that the operation read has changed; run it again on a new snapshot.
+    """Data that the operation read has changed, or a deadlock ended it; run it again on a new snapshot.
 
     Fields: `table`, `operation`, `read_version` of the current transaction; `winner_version`,
     `winner_operation`, `winner_label` of the committed one; `isolation`, `reason`, `keys`; `conflicts` lists

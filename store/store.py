@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +47,7 @@ from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.read.table_state import StateLoader
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.retry import retried
@@ -326,9 +327,18 @@ class Store:
         """Looks up rows of a table by name, as `Table.get` does."""
         return self.table(name).get(keys, columns, version)
 
-    def snapshot(self, name: str, version: int | None = None) -> Snapshot:
-        """Opens a snapshot of a table by name, as `Table.snapshot` does."""
-        return self.table(name).snapshot(version)
+    @overload
+    def snapshot(self, name: str, version: int | None = None) -> Snapshot: ...
+
+    @overload
+    def snapshot(self) -> StoreSnapshot: ...
+
+    def snapshot(self, name: str | None = None, version: int | None = None) -> Snapshot | StoreSnapshot:
+        """Opens a table for reading, as `Table.snapshot` does; without a name all tables as of one moment."""
+        if name is not None:
+            return self.table(name).snapshot(version)
+        self._check_open()
+        return StoreSnapshot(self.catalog, self.table)
 
     def find_transaction(
         self, database: str, label: str | None = None, *, txn_id: int | None = None

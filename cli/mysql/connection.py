@@ -363,8 +363,14 @@ class Connection:
     # ---------------------------------------------------------------------------------------- answers
 
     def _status(self) -> int:
-        in_transaction = wire.STATUS_IN_TRANSACTION if self._session and self._session.in_transaction else 0
-        return wire.STATUS_AUTOCOMMIT | in_transaction
+        if self._session is None:
+            return wire.STATUS_AUTOCOMMIT
+        transactions = self._session.transactions
+        status = wire.STATUS_AUTOCOMMIT if transactions.autocommit else 0
+        if transactions.current is None:
+            return status
+        read_only = wire.STATUS_IN_READ_ONLY_TRANSACTION if transactions.is_read_only else 0
+        return status | wire.STATUS_IN_TRANSACTION | read_only
 
     def _ok(self, result: Result, more: int = 0) -> None:
         info = wire.text(result.info) if result.info else b""

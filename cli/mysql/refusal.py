@@ -28,6 +28,8 @@ _BY_KIND: Final = {
     "no_privilege": (1227, "42000"),
     "not_supported": (1235, "42000"),
     "interrupted": (1317, "70100"),
+    "characteristics": (1568, "25001"),
+    "read_only_transaction": (1792, "25006"),
     "login_blocked": (1129, "HY000"),
     "too_many_connections": (1040, "08004"),
     "too_many_user_connections": (1203, "42000"),

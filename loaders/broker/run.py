@@ -108,7 +108,10 @@ class BrokerLoad:
             if self.spec.options(each).is_flexible:
                 check_flexible(table.schema)
         transaction = self.store.transaction(
-            label=self.spec.label, operation="BROKER LOAD", database=self.spec.database
+            label=self.spec.label,
+            operation="BROKER LOAD",
+            database=self.spec.database,
+            reads_own_writes=False,
         )
         transaction.table(tables[0].name)
         return transaction

@@ -97,7 +97,7 @@ class ManyTables:
         self._catalog = store.catalog
         self._spec, self._label, self._now = spec, label, now
         self._on_begun = on_begun
-        self._transaction = store.transaction(label=label, operation="ROUTINE LOAD")
+        self._transaction = store.transaction(label=label, operation="ROUTINE LOAD", reads_own_writes=False)
         self._opened: dict[str, tuple[Target, Load]] = {}
 
     @property

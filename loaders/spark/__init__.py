@@ -1,7 +1,7 @@
 """Rows from PySpark. Importing this needs neither pyspark nor Java; using it does: `missing_requirement`."""
 
 from seqstore.loaders.spark.counters import LoadCounters
-from seqstore.loaders.spark.read_table import read_table
+from seqstore.loaders.spark.read_table import read_table, read_tables
 from seqstore.loaders.spark.registration import register
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
@@ -13,5 +13,6 @@ __all__ = [
     "foreach_batch_sink",
     "missing_requirement",
     "read_table",
+    "read_tables",
     "register",
 ]

@@ -17,7 +17,7 @@ Checksums are not verified on this way, and an object store is not read by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -86,6 +86,26 @@ def read_table(
         if reason:
             raise InvalidInputError(f"{table} cannot be read natively: {reason}", kind="not_native")
         return _native(spark, state, projection, disk, directory)
+
+
+def read_tables(
+    spark: SparkSession, path: str | Path, tables: Iterable[str], *, route: str = "auto"
+) -> dict[str, DataFrame]:
+    """Returns several tables as of one moment, by name; frames that are read one by one are not.
+
+    Args:
+        route: see `read_table`.
+
+    Raises:
+        NotFoundError: no such table.
+        InvalidInputError: an unknown route, or an impossible `native`.
+    """
+    with Store.open(local_path(path), create=False) as store, store.snapshot() as moment:
+        versions = {name: moment.table(name).version for name in tables}
+        return {
+            name: read_table(spark, path, name, version=version, route=route)
+            for name, version in versions.items()
+        }
 
 
 def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> str:

@@ -46,7 +46,7 @@ from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import stage_frame
 from seqstore.loaders.spark.zones import without_zones
-from seqstore.store import InvalidInputError, LabelExistsError, Store, Table
+from seqstore.store import InvalidInputError, LabelExistsError, Store, Table, TransactionOptions
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
@@ -300,7 +300,8 @@ class _Sink:
                     part.write(load, found[0], table)
                     load.commit(max_filter_ratio=part.options.max_filter_ratio)
                 return
-            with store.transaction(label=label, operation="SPARK WRITE") as transaction:
+            options = TransactionOptions(label=label, operation="SPARK WRITE", reads_own_writes=False)
+            with store.transaction(options) as transaction:
                 for part, table, rows in zip(self.parts, tables, found, strict=True):
                     own = transaction.table(table.name)
                     with own.begin_load(operation="SPARK WRITE", **part.options.beginning) as load:

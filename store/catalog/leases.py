@@ -5,6 +5,9 @@ Each process has one small file, `DATA_DIR/readers/<pid>-<start time>`, mapped a
 read costs no commit and never waits for a writer. Vacuum, which reads the files, ignores and removes those of
 processes that have ended.
 
+A slot of table 0 has a moment instead of a version, in milliseconds of Unix time. It holds, of every table,
+the version that was the newest at the moment, and all later ones.
+
 A reader and a vacuum cannot miss each other:
 
 1. The reader acquires the lease, then reads from the catalog whether the version is still readable, and
@@ -18,6 +21,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +34,7 @@ from seqstore.store.runtime.process_identity import is_alive, this_process
 
 _SLOT: Final = struct.Struct("<QQ")
 _SLOTS: Final = 4096
+_EVERY_TABLE: Final = 0  # ids of tables start at 1
 _lock = new_lock()
 _of_directory: dict[Path, Leases] = {}
 
@@ -92,6 +97,18 @@ class Leases:
                 self._slots[key] = [slot, 1]
             self._settle()
         return Lease(self, key)
+
+    def acquire_moment(self) -> Lease:
+        """Holds, of every table, the version that is the newest now, and all later ones.
+
+        Raises:
+            UnavailableError: this process holds too many versions.
+        """
+        return self.acquire(_EVERY_TABLE, int(time.time() * 1000))
+
+    def moments(self) -> set[int]:
+        """Returns the moments that live processes hold, in milliseconds of Unix time."""
+        return self.held(_EVERY_TABLE)
 
     def holds(self, table: int, version: int) -> bool:
         """Returns whether this process holds a version."""

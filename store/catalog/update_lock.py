@@ -1,8 +1,9 @@
 """The lock that makes UPDATE, DELETE and MERGE of one table wait for each other (U2).
 
 One file a table, locked with `flock`: the system frees it when its holder dies, whatever way. It excludes
-threads of a process as well as processes. Three states of a table's updates, decided by the setting
-`enable_concurrent_update` unless a statement names one:
+threads of a process as well as processes. They get it in the order in which they asked (catalog.lock_queue),
+and owners that would wait for each other without an end are found. Three states of a table's updates, decided
+by the setting `enable_concurrent_update` unless a statement names one:
 
 - *serial*: the lock is held from snapshot to publish. Updates never conflict with each other; loads neither
   wait nor are waited for.
@@ -18,12 +19,13 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.lock_queue import LockOwner, LockQueue
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
@@ -31,7 +33,6 @@ from seqstore.store.runtime.forks import new_lock
 CONFIG_NAME: Final = "enable_concurrent_update"
 _RETRY_LOCK_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.002
-_POLL_SECONDS_MAX: Final = 0.02
 _BUSY: Final = (
     "There is an update operation in progress for the current table. Please try again later, or set "
     "enable_concurrent_update in fe.conf to true"
@@ -78,30 +79,49 @@ def lock_directory(catalog: Catalog) -> Path:
 
 
 @contextmanager
-def update_lock(directory: Path, table_id: int, seconds: float) -> Iterator[None]:
+def update_lock(
+    directory: Path, table_id: int, seconds: float, owner: LockOwner | None = None, about: str = ""
+) -> Iterator[None]:
     """Holds the lock of a table.
 
     Args:
         seconds: how long to wait for it; 0 fails at once.
+        owner: that may hold several locks; None for one that holds only this.
+        about: the table, for messages.
 
     Raises:
         UnavailableError: it is not free in time, with the text of U4.
+        ConflictError: a deadlock, and the owner is the youngest in it.
     """
-    with _opened(directory / f"{table_id}.update") as handle:
-        _acquire(handle, seconds)
+    owner = owner or LockOwner()
+    with _locked(directory, f"{table_id}.update", about or f"table {table_id}", owner, seconds):
         yield
 
 
 @contextmanager
 def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
     """Holds the lock of the statements that run again; yields False when it is not free in time."""
-    with _opened(directory / f"{table_id}.again") as handle:
+    with ExitStack() as held:
+        name = f"{table_id}.again"
         try:
-            _acquire(handle, _RETRY_LOCK_SECONDS)
+            held.enter_context(_locked(directory, name, name, LockOwner(), _RETRY_LOCK_SECONDS))
         except UnavailableError:
             yield False
         else:
             yield True
+
+
+@contextmanager
+def _locked(directory: Path, name: str, about: str, owner: LockOwner, seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + seconds
+    with ExitStack() as held:
+        try:
+            held.enter_context(LockQueue(directory).place(name, about, owner, seconds))
+            handle = held.enter_context(_opened(directory / name))
+            _acquire(handle, deadline)
+        except (UnavailableError, BlockingIOError) as error:
+            raise UnavailableError(_BUSY, kind="update_in_progress") from error
+        yield
 
 
 @contextmanager
@@ -124,18 +144,16 @@ def _opened(path: Path) -> Iterator[int]:
             os.close(handle)
 
 
-def _acquire(handle: int, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    pause = _POLL_SECONDS
+def _acquire(handle: int, deadline: float) -> None:
+    """Locks a file. It is free when the queue says so, unless a program without the queue has it."""
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise UnavailableError(_BUSY, kind="update_in_progress") from None
+                raise
             cancellation.check()
-            time.sleep(pause)
-            pause = min(pause * 1.5, _POLL_SECONDS_MAX)
+            time.sleep(_POLL_SECONDS)
         else:
             return
 

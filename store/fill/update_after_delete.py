@@ -1,7 +1,7 @@
 """Rows that a transaction deletes and changes afterwards.
 
-Its statements read the table as it was before all of them (X7): an UPDATE finds the row that a DELETE before
-it deletes, and the change lies on a tombstone. A partial load starts from defaults there (P25). But a
+Where its statements read the table as it was before all of them (X7), an UPDATE finds the row that a DELETE
+before it deletes, and the change lies on a tombstone. A partial load starts from defaults there (P25). But a
 change was computed from a whole row, so for such keys it supplies the whole row:
 
 1. Find the keys of the delta that the transaction has made tombstones so far, and that have a row in the

@@ -2,7 +2,8 @@
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
-process holds (catalog.leases).
+process holds (catalog.leases). A process that holds a moment holds the version that was the newest ten
+minutes before it.
 
 Vacuum then:
 
@@ -28,7 +29,7 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import close_before, keep_bitmaps, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
-from seqstore.store.catalog.leases import leases_of
+from seqstore.store.catalog.leases import Leases, leases_of
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_chain import require_whole
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 _BATCH: Final = 2_000  # records per transaction
+_COMMIT_MS: Final = 600_000  # no commit takes longer
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ def vacuum(
         CorruptionError: a record of the table is missing.
     """
     leases = leases_of(table.catalog.data_dir)
-    held = leases.held(table.id)
     with table.catalog.read() as tx:
         newest, revision = catalog.head(tx, table.id, table.name)
         require_whole(tx, table.id)
+        held = _held(tx, leases, table.id, newest)
         before = catalog.oldest_open(tx, table.id)
         seconds = retention_seconds
         if seconds is None:
@@ -103,7 +105,7 @@ def vacuum(
             with table.catalog.write() as tx:
                 close_before(tx, table.id, first_open)
             failpoint.hit("vacuum.closed")
-        _forget(table, oldest, sorted(doomed), held_now=lambda: leases.held(table.id))
+        _forget(table, oldest, sorted(doomed), held_now=lambda tx: _held(tx, leases, table.id, newest))
         failpoint.hit("vacuum.forgotten")
         files = _empty_trash(table, leases.held(table.id))
     return VacuumResult(
@@ -120,6 +122,16 @@ def vacuum(
     )
 
 
+def _held(tx: CatalogTransaction, leases: Leases, table: int, newest: int) -> set[int]:
+    """Returns the versions of a table that live processes hold.
+
+    A version has the time at which its commit began, and the commit may have ended after a moment that is
+    later than that time. So a moment holds the version that was the newest some time before it.
+    """
+    of_moments = {version_at(tx, table, newest, moment - _COMMIT_MS) for moment in leases.moments()}
+    return leases.held(table) | {max(version, 1) for version in of_moments}
+
+
 def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
     """Returns segments that no version from `oldest` on has, by catalog key."""
     records = tx.records("segments", catalog.table_key(table))
@@ -131,7 +143,11 @@ def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
 
 
 def _forget(
-    table: VersionedTable, oldest: int, doomed: list[bytes], *, held_now: Callable[[], set[int]]
+    table: VersionedTable,
+    oldest: int,
+    doomed: list[bytes],
+    *,
+    held_now: Callable[[CatalogTransaction], set[int]],
 ) -> None:
     """Runs step 1, in transactions of bounded size.
 
@@ -139,7 +155,7 @@ def _forget(
     under the writer lock.
     """
     with table.catalog.write() as tx:
-        oldest = min([oldest, *held_now()])
+        oldest = min([oldest, *held_now(tx)])
         oldest = max(oldest, catalog.oldest_readable(tx, table.id))
         _forget_bitmaps(tx, table.id, oldest)
         move_oldest(tx, table.id, oldest)

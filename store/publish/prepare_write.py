@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from seqstore.store.publish.winner_test import Planner, extend_plan, make_plan
 from seqstore.store.publish.write_states import (
     DeltaPart,
     FilledWrite,
+    Part,
     PendingWrite,
     PreparedWrite,
     RowPart,
@@ -80,32 +81,55 @@ class Filling:
                 segment.delete_files()
 
 
+@dataclass(frozen=True)
+class StagedPart:
+    """A part of a write whose rows stand in segments.
+
+    Attributes:
+        filled: those segments, if the part is a partial update.
+        late, superseded: rows that filling dropped.
+    """
+
+    segments: tuple[Segment, ...]
+    filled: tuple[Segment, ...] = ()
+    late: int = 0
+    superseded: int = 0
+
+
+def stage_part(part: Part, planner: Planner, filling: Filling) -> StagedPart:
+    """Fills and stages a part on the parts that a planner has, and adds its segments to it.
+
+    Raises:
+        InvalidInputError: it cannot be filled; the planner is unchanged.
+    """
+    if isinstance(part, RowPart):
+        staged, known = StagedPart(part.segments), None
+    else:
+        rows = fill(part.delta_on(planner.state, planner.before), planner.state, part.options)
+        added = filling.stage(rows.rows)
+        staged = StagedPart(added, added, rows.late, rows.superseded)
+        # Where rows and index entries stand in one order, filling has looked up the stored rows already.
+        known = rows.matches if len(added) == 1 and not added[0].index.has_equal_codes else None
+    for segment in staged.segments:
+        planner.add(segment, known)
+    return staged
+
+
 def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) -> PreparedWrite:
     """Fills, stages and plans a write."""
     planner = Planner(state, known=() if pending.has_deltas else pending.row_segments)
-    filled: list[Segment] = []
-    published: list[Segment] = []
-    late = superseded = 0
-    for part in pending.parts:
-        known = None
-        if isinstance(part, RowPart):
-            added = part.segments
-        else:
-            rows = fill(part.delta_on(planner.state, planner.before), planner.state, part.options)
-            added = filling.stage(rows.rows)
-            filled += added
-            late += rows.late
-            superseded += rows.superseded
-            # Where rows and index entries stand in one order, filling has looked up the stored rows already.
-            known = rows.matches if len(added) == 1 and not added[0].index.has_equal_codes else None
-        for segment in added:
-            planner.add(segment, known)
-        published += added
+    parts = [stage_part(part, planner, filling) for part in pending.parts]
+    published = [segment for part in parts for segment in part.segments]
     plan = planner.finish()
     if pending.replace_where is not None:
         plan = plan_replace_where(state, published, pending.replace_where)
-    counted = filling.finish(pending, published)
-    done = FilledWrite(counted, tuple(filled), tuple(published), {}, late, superseded)
+    done = FilledWrite(
+        filling.finish(pending, published),
+        tuple(segment for part in parts for segment in part.filled),
+        tuple(published),
+        rows_late=sum(part.late for part in parts),
+        rows_superseded=sum(part.superseded for part in parts),
+    )
     return PreparedWrite(done, state, plan)
 
 

@@ -4,7 +4,9 @@
 2. `prepare` fills, stages and plans it against the newest state, and makes files durable.
 3. When others published meanwhile, `align` brings the plan up to date. Both check the reads of the
    transaction against everything published up to the state they end at (conflict.isolation).
-4. `table_write` is the share of the table in the commit point; `publish_state` follows within it, and
+4. `join` and `laid_on` serve a transaction of several statements, which reads its own writes before they are
+   published (publish.own_writes). If no other transaction has published since, step 2 is then done.
+5. `table_write` is the share of the table in the commit point; `publish_state` follows within it, and
    `published` after it.
 
 A prepared writer can be stored and opened again by another process (publish.prepared_writer).
@@ -12,8 +14,8 @@ A prepared writer can be stored and opened again by another process (publish.pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +34,7 @@ from seqstore.store.conflict.conflict_errors import (
 from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
+from seqstore.store.publish.own_writes import OwnWrites
 from seqstore.store.publish.prepare_write import Filling, align_write, prepare_write, resume_write
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.unpublished_files import remove_unpublished
@@ -72,6 +75,9 @@ class TableWriter:
         self.table = target.table
         self.write: PendingWrite | StoredWrite | PreparedWrite | PublishedWrite = write or PendingWrite()
         self._delta_files: list[DeltaFile] = []  # written by this writer for a two-phase commit
+        self._statements: list[PendingWrite] = []  # joined so far
+        self._own: OwnWrites | None = None  # with the first `_laid` statements
+        self._laid = 0
 
     @property
     def pending(self) -> PendingWrite:
@@ -144,6 +150,65 @@ class TableWriter:
         after it."""
         self._revise(self.pending.followed_by(more))
 
+    def join(self, statement: PendingWrite, base: TableState | None) -> None:
+        """Adds the write of a statement that is complete.
+
+        Args:
+            base: the state that the transaction reads, None if it does not see its own writes.
+
+        Raises:
+            InvalidInputError: its rows cannot be filled; nothing of the statement was added.
+        """
+        if base is not None and statement.has_deltas:  # an error is the statement's, not that of a later read
+            self.laid_on(base)
+            own = self._own = self._own or OwnWrites(base, self.target.stager)
+            own.add(statement)
+            self._laid += 1
+        self._statements.append(statement)
+        self.add(statement)
+
+    def laid_on(self, base: TableState) -> TableState:
+        """Returns the state that the transaction reads, with everything that it has written on it."""
+        if self._laid < len(self._statements):
+            own = self._own = self._own or OwnWrites(base, self.target.stager)
+            for statement in self._statements[self._laid :]:
+                own.add(statement)
+                self._laid += 1
+        return base if self._own is None else self._own.state
+
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Removes what a block joined, when it fails."""
+        count, pending = len(self._statements), self.pending
+        try:
+            yield
+        except BaseException:
+            kept = {segment.meta.id for segment in pending.row_segments}
+            lost = [each for each in self.pending.row_segments if each.meta.id not in kept]
+            if len(self._statements) > count and isinstance(self.write, PendingWrite):
+                self.write = pending
+                del self._statements[count:]
+                self._forget_own()
+                remove_unpublished(self.table, lost)
+            raise
+
+    def _forget_own(self) -> None:
+        own, self._own, self._laid = self._own, None, 0
+        if own is not None:
+            remove_unpublished(self.table, own.filled)
+
+    def _own_preparation(self, state: TableState) -> PreparedWrite | None:
+        """Returns the preparation that reads have made already, None if there is none for a state."""
+        own, write = self._own, self.write
+        if own is None:
+            return None
+        is_whole = isinstance(write, PendingWrite) and self._laid == len(self._statements)
+        if not is_whole or own.base.version != state.version:
+            self._forget_own()
+            return None
+        self._own = None
+        return own.prepared(self.pending)
+
     def _revise(self, pending: PendingWrite) -> None:
         """Goes back to a pending write, and removes the files of an earlier preparation."""
         filled, self.write = self.filled, pending
@@ -165,8 +230,11 @@ class TableWriter:
             return
         state, lease = self.hold()
         self._check(state, None)
+        own = self._own_preparation(state)
         with Filling(self.target.stager) as filling:
-            if isinstance(write, PendingWrite):
+            if own is not None:
+                self.write = own
+            elif isinstance(write, PendingWrite):
                 self.write = prepare_write(write, state, filling)
             else:
                 self.write = resume_write(self.target, write, state, filling)
@@ -392,3 +460,4 @@ class TableWriter:
         if kept:
             staged = [segment for segment in staged if segment.meta.id not in kept]
         remove_unpublished(self.table, staged, self._delta_files)
+        self._forget_own()

@@ -109,6 +109,7 @@ class _Statement:
                 txn_app_id=options.txn_app_id,
                 txn_version=options.txn_version,
                 label_prefix=options.label_prefix,
+                reads_own_writes=False,  # one statement reads before it writes
             )
             with Transaction(table.catalog, table.settings, lambda _name: table, chosen) as transaction:
                 opened = transaction.table(table.name)

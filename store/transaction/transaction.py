@@ -7,7 +7,7 @@
         tx.table("shop.days").upsert(rows)
 
 1. It begins with a snapshot: the newest version of every table at one moment. All its reads see that,
-   whatever it or others write meanwhile (X7: no statement sees the writes of earlier ones).
+   whatever others write meanwhile, and on it the transaction's own writes, where they win (X7).
 2. Its reads are logged, its writes are staged. A statement that fails undoes only itself (X11).
 3. `commit` checks the reads of every table against the commits of others since, then publishes one version on
    each table it wrote, at one commit point. Leaving the block commits; leaving it by an exception rolls back.
@@ -38,14 +38,22 @@ from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.failed_transaction import abort_failed
 from seqstore.store.catalog.file_lock import waiting_at_most
+from seqstore.store.catalog.lock_queue import LockOwner
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation
-from seqstore.store.errors import ClosedError, CommitUnknownError, InvalidInputError, StoreError
+from seqstore.store.errors import (
+    ClosedError,
+    CommitUnknownError,
+    ConflictError,
+    InvalidInputError,
+    StoreError,
+)
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.forks import new_rlock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.properties import parse_isolation_level, stricter
@@ -85,6 +93,8 @@ class Transaction:
     Attributes:
         label: as given, or generated.
         operation: the word in the history that names its kind.
+        moment: that it reads.
+        reads_own_writes: whether a statement sees the writes of earlier ones.
     """
 
     @internal
@@ -101,6 +111,7 @@ class Transaction:
         self._find_table = find_table
         self._options = options
         self.operation = options.operation
+        self.reads_own_writes = options.reads_own_writes
         self._isolation = parse_isolation_level(options.isolation) if options.isolation is not None else None
         self._tables: dict[str, TransactionTable] = {}
         self._modes: dict[int, ConcurrencyMode] = {}  # of the tables
@@ -118,15 +129,16 @@ class Transaction:
             self.label = transactions.check_label(options.label)
         else:
             self.label = f"{options.label_prefix}{uuid.uuid4()}"
+        self._owner = LockOwner(self.label)
         self._record: TransactionRecord | None = None
         self._database = 0  # whose label it is until another is written, 0 for that of the first write
         self._has_write = False  # a statement began to write, whatever rows it found
-        with catalog.read() as tx:
-            if options.database is not None:
+        if options.database is not None:
+            with catalog.read() as tx:
                 self._database = records.require_database(tx, options.database)
-            self._heads = {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}
         if self._database and options.label is not None:
             self._refuse_used_label(self._database)
+        self.moment = StoreSnapshot(catalog, find_table)
 
     @property
     def is_open(self) -> bool:
@@ -157,7 +169,7 @@ class Transaction:
             known = self._tables.get(table.name)
             if known is not None:
                 return known
-            state, lease = table.hold(self._heads.get(table.id))
+            state, lease = self.moment.hold(table)
             by_default = self._settings.enable_concurrent_update
             mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)
             level = state.schema.isolation_level
@@ -216,20 +228,51 @@ class Transaction:
 
         Raises:
             UnavailableError: it is not free in time.
+            ConflictError: a deadlock, and this transaction is the youngest in it; it was rolled back.
             ClosedError: the transaction's time was up before.
         """
         table_id = table.base.id
         self._updated.add(table_id)
-        if self._modes[table_id] != ConcurrencyMode.SERIAL or table_id in self._locked:
+        if self._modes[table_id] == ConcurrencyMode.SERIAL:
+            self._take_lock(table.base, seconds)
+
+    def lock_before_reading(self, name: str, seconds: float | None = None) -> None:
+        """Takes the update lock of a table before the snapshot, if updates are serial; no-op once the
+        transaction has opened a table.
+
+        Raises:
+            NotFoundError: no such table.
+            UnavailableError: it is not free in time.
+            ClosedError: the transaction's time was up before.
+        """
+        with self._guard:
+            self._check_open()
+            if self._tables:
+                return
+            table = self._find_table(name)
+        mode = update_mode(self._catalog, self._settings.enable_concurrent_update, self._options.concurrency)
+        if mode == ConcurrencyMode.SERIAL:
+            self._take_lock(table, seconds)
+        with self._guard:
+            before, self.moment = self.moment, StoreSnapshot(self._catalog, self._find_table)
+            before.close()
+
+    def _take_lock(self, table: LoadableTable, seconds: float | None) -> None:
+        if table.id in self._locked:
             return
         seconds = self._settings.update_lock_seconds if seconds is None else seconds
-        with ExitStack() as taken:
-            # Without the guard: the time may be over before the lock is free.
-            taken.enter_context(update_lock(lock_directory(self._catalog), table_id, seconds))
-            with self._guard:
-                self._check_open()
-                self._locks.enter_context(taken.pop_all())
-                self._locked.add(table_id)
+        directory = lock_directory(self._catalog)
+        try:
+            with ExitStack() as taken:
+                # Without the guard: the time may be over before the lock is free.
+                taken.enter_context(update_lock(directory, table.id, seconds, self._owner, table.name))
+                with self._guard:
+                    self._check_open()
+                    self._locks.enter_context(taken.pop_all())
+                    self._locked.add(table.id)
+        except ConflictError as deadlock:
+            self.rollback(str(deadlock))  # the other one can go on
+            raise
 
     def commit(self, also: Also | None = None) -> TransactionResult:
         """Publishes everything.
@@ -452,6 +495,7 @@ class Transaction:
         if self._timer is not None:
             self._timer.cancel()
         self._locks.close()
+        self.moment.close()
         for table in self._tables.values():
             table.close()  # the tables refer to this transaction: only the garbage collector frees them
 

@@ -20,6 +20,7 @@ class TransactionArguments(TypedDict, total=False):
     txn_version: int | None
     database: str | None
     label_prefix: str
+    reads_own_writes: bool
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class TransactionOptions:
             alone, and `TransactionResult.skipped` names them.
         database: the database of the label where it is known beforehand: a used label is refused at once.
         label_prefix: of the generated label, when `label` is None.
+        reads_own_writes: a statement sees the writes of earlier ones; False reads as in Doris (X7).
     """
 
     isolation: str | None = None
@@ -49,6 +51,7 @@ class TransactionOptions:
     txn_version: int | None = None
     database: str | None = None
     label_prefix: str = "txn_"
+    reads_own_writes: bool = True
 
     @staticmethod
     def of(

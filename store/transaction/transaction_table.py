@@ -1,11 +1,13 @@
-"""A table as one transaction sees it: reads of its snapshot, remembered, and writes that wait for commit."""
+"""A table as one transaction sees it: its snapshot and own writes; reads are remembered, writes wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,14 +24,16 @@ from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.publish.commit import Also
 from seqstore.store.publish.table_writer import TableWriter
-from seqstore.store.publish.write_states import WriteTarget
+from seqstore.store.publish.write_states import PendingWrite, WriteTarget
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import Snapshot, as_table
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.column import HIDDEN_COLUMNS, SEQUENCE_COL, hidden_name
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.key_codes import Codes, encode_keys
 from seqstore.store.transaction.merge_builder import MergeBuilder, Outcome, Work
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ class StatementLoad(Load):
         pending = self._writer.pending
         with self._ending():
             self._check_ratio(max_filter_ratio)
-            self._owner.writer.add(pending)
+            self._owner.join(pending)
         record = replace(self._transaction, id=self.txn_id, label=self.label)
         return self._result(record, pending.metrics, record.status)
 
@@ -114,6 +118,8 @@ class OpenTransaction(Protocol):
 
     label: str
     operation: str
+    moment: StoreSnapshot
+    reads_own_writes: bool
 
     @property
     def txn_id(self) -> int:
@@ -165,7 +171,10 @@ class TransactionTable:
         self.is_muted = False
         self.warnings: list[str] = []
         self.takes_replace_where = False
+        self._lease: Lease | None = lease
         self._snapshot = Snapshot(isolation.base, lease)
+        self._state = isolation.base  # of the snapshot
+        self._whole_rows: list[Codes] = []  # keys that the transaction wrote whole rows of
 
     @property
     def is_skipped(self) -> bool:
@@ -198,15 +207,38 @@ class TransactionTable:
 
     def close(self) -> None:
         """Holds the transaction's version no longer; readers that were given out do."""
+        self._lease = None
         self._snapshot.close()
 
+    def join(self, statement: PendingWrite) -> None:
+        """Adds the write of a statement to the transaction's.
+
+        Raises:
+            InvalidInputError: its rows cannot be filled; nothing of the statement was added.
+        """
+        self.writer.join(statement, self.isolation.base if self.transaction.reads_own_writes else None)
+        if self.transaction.reads_own_writes and not (self.schema.has_sequence or self.schema.groups):
+            self._whole_rows += [part.codes for part in statement.written() if part.columns is None]
+
+    def undoing(self) -> AbstractContextManager[None]:
+        """Removes what the statements of a block wrote, when it fails (X11)."""
+        return self.writer.undoing()
+
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Returns the transaction's own snapshot, unlogged: for readers that log their reads themselves.
+        """Returns the rows as the transaction sees them now, unlogged: for readers that log their reads.
+
+        That is the snapshot of its begin with its own writes on it, unless it reads none of them (X7).
 
         Args:
-            version: an earlier one; reads of the past never conflict.
+            version: an earlier one, as it was published; reads of the past never conflict.
         """
-        return self._snapshot if version is None else self.base.snapshot(version)
+        if version is not None:
+            return self.base.snapshot(version)
+        if self.transaction.reads_own_writes:
+            state = self.writer.laid_on(self.isolation.base)
+            if state is not self._state:
+                self._state, self._snapshot = state, Snapshot(state, self._lease)
+        return self._snapshot
 
     def scan(
         self,
@@ -215,15 +247,15 @@ class TransactionTable:
         *,
         hidden: bool = False,
     ) -> pa.RecordBatchReader:
-        """Returns the rows of the transaction's snapshot; see `Snapshot.scan`."""
+        """Returns the rows as the transaction sees them; see `Snapshot.scan`."""
         self.log_scan(columns, filter, hidden=hidden)
-        return self._snapshot.scan(columns, filter, hidden=hidden)
+        return self.snapshot().scan(columns, filter, hidden=hidden)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None, *, hidden: bool = False) -> pa.Table:
         """Returns the rows of some keys; keys that are not there count as read too. See `Snapshot.get`."""
         keys = as_table(keys)
         self.log_keys(keys, columns, hidden=hidden)
-        return self._snapshot.get(keys, columns, hidden=hidden)
+        return self.snapshot().get(keys, columns, hidden=hidden)
 
     def count(self, filter: pc.Expression | None = None) -> int:
         """Counts the rows."""
@@ -231,10 +263,23 @@ class TransactionTable:
             return sum(batch.num_rows for batch in reader)
 
     def log_keys(self, keys: pa.Table, columns: Sequence[str] | None, *, hidden: bool = False) -> None:
-        """Remembers that rows of some keys were read."""
-        if not self.is_muted:
-            names = Projection.of(self.schema, columns, hidden=hidden).names
-            self.isolation.reads.read_keys(key_arrays(self.isolation.base, keys), names)
+        """Remembers that rows of some keys were read, but for rows that the transaction itself wrote whole.
+
+        Such a row is the same whatever others commit, unless a sequence decides: another row of the key may
+        have a larger one.
+        """
+        if self.is_muted:
+            return
+        arrays = key_arrays(self.isolation.base, keys)
+        if self._whole_rows:
+            self._whole_rows = [np.unique(np.concatenate(self._whole_rows))]
+            codes = encode_keys(arrays, self.schema.key_columns)
+            others = pa.array(~np.isin(codes, self._whole_rows[0]))
+            arrays = [array.filter(others) for array in arrays]
+            if not len(arrays[0]):
+                return
+        names = Projection.of(self.schema, columns, hidden=hidden).names
+        self.isolation.reads.read_keys(arrays, names)
 
     def log_scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None, *, hidden: bool = False
@@ -271,8 +316,8 @@ class TransactionTable:
     def change(self, rows: pa.Table) -> LoadResult:
         """Writes rows that were read, with some cells computed anew, at commit.
 
-        As a partial update, except over rows that the transaction has deleted: cells that are not computed
-        are as they were read, not defaults, for no statement sees that deletion (X7).
+        As a partial update. In a transaction that reads none of its own writes (X7) a row may be deleted by
+        an earlier statement: cells that are not computed are then as they were read, not defaults.
 
         Args:
             rows: the key columns and the columns to change.
@@ -329,7 +374,7 @@ class TransactionTable:
         # In the table's order: an assigned expression may count the columns.
         looked_at = {*self.schema.key, *self._log_where(where, self._read_by(names))}
         needed = [name for name in self.schema.names if name in looked_at]
-        rows = self._snapshot.scan(needed, where).read_all()
+        rows = self.snapshot().scan(needed, where).read_all()
         if not len(rows):
             return 0, None
         return len(rows), self.change(_evaluated(rows, self.schema, names))
@@ -339,7 +384,7 @@ class TransactionTable:
         if not self._begin_change():
             return 0, None
         self._log_where(where, ())
-        rows = self._snapshot.scan(list(self.schema.key), where).read_all()
+        rows = self.snapshot().scan(list(self.schema.key), where).read_all()
         return len(rows), self.delete(rows) if len(rows) else None
 
     def merge(
@@ -358,7 +403,8 @@ class TransactionTable:
     def _run_merge(self, work: Work) -> Outcome:
         if not self._begin_change():
             return 0, None
-        return work(self)
+        with self.undoing():
+            return work(self)
 
     def log_constraints(self, assigned: Iterable[str]) -> None:
         """Logs reads of the other columns of a CHECK that an assignment may break."""

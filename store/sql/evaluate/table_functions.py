@@ -73,8 +73,13 @@ class FunctionRows:
         return sum(batch.num_rows for batch in self.rows())
 
 
-def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRows:
+def call(
+    node: exp.Anonymous, open_table: Callable[[str], Table], newest: Callable[[Table], int]
+) -> FunctionRows:
     """Evaluates the arguments of a call and returns its rows.
+
+    Args:
+        newest: returns the version of a table that the statement reads.
 
     Raises:
         InvalidInputError: no such function, or arguments it does not take.
@@ -89,7 +94,8 @@ def call(node: exp.Anonymous, open_table: Callable[[str], Table]) -> FunctionRow
         raise InvalidInputError(
             f"{name}: the first argument is a table as text, such as 'db.t'", kind="bad_argument"
         )
-    return function(open_table(arguments[0]), arguments[1:])
+    table = open_table(arguments[0])
+    return function(table, arguments[1:], newest(table))
 
 
 def _value(name: str, node: exp.Expr) -> Any:
@@ -106,12 +112,12 @@ def _number(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def _table_changes(table: Table, arguments: list[Any]) -> FunctionRows:
+def _table_changes(table: Table, arguments: list[Any], newest: int) -> FunctionRows:
     if len(arguments) not in (1, 2) or not all(isinstance(argument, int) for argument in arguments):
         raise InvalidInputError(
             "table_changes: expected ('db.t', first version[, last version])", kind="bad_argument"
         )
-    first, last = arguments[0], arguments[1] if len(arguments) == 2 else table.version
+    first, last = arguments[0], arguments[1] if len(arguments) == 2 else newest
     table.changes(first, last)  # raises for an expired version before rows are read
     before = table.schema if last > table.version else table.snapshot(last).schema
     columns = [replace(column, nullable=True) for column in before.columns]
@@ -124,7 +130,8 @@ def _table_changes(table: Table, arguments: list[Any]) -> FunctionRows:
     return FunctionRows("table_changes", schema, lambda: iter(table.changes(first, last)))
 
 
-def _key_history(table: Table, arguments: list[Any]) -> FunctionRows:
+def _key_history(table: Table, arguments: list[Any], _newest: int) -> FunctionRows:
+    """Reads every write that the table has, also those of later versions: it tells what became of a row."""
     names = table.schema.key
     if len(arguments) != len(names):
         raise InvalidInputError(
@@ -139,7 +146,7 @@ def _key_history(table: Table, arguments: list[Any]) -> FunctionRows:
     return FunctionRows("key_history", schema, lambda: iter(rows.to_batches()))
 
 
-_FUNCTIONS: Final[dict[str, Callable[[Table, list[Any]], FunctionRows]]] = {
+_FUNCTIONS: Final[dict[str, Callable[[Table, list[Any], int], FunctionRows]]] = {
     "table_changes": _table_changes,
     "key_history": _key_history,
 }

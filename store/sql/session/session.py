@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
@@ -19,15 +21,17 @@ from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.evaluate.duck import QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
+from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
-from seqstore.store.sql.translate.relations import Readable, Version
+from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -36,18 +40,19 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 Clock = Callable[[], datetime]
 _utc_now: Final = partial(datetime.now, UTC)
-# First words of the statements that may stand between BEGIN and COMMIT (X12), with those that change nothing.
+# First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
                           "KILL")  # fmt: skip
-
-
-def refused_in_transaction() -> InvalidInputError:
-    """Builds the error for a statement that may not stand in a transaction (X12)."""
-    return InvalidInputError(
-        "This is in a transaction, only insert, update, delete, commit, rollback is acceptable",
-        kind="in_transaction",
-    )
+_CHANGES: Final = (
+    "CREATE",
+    "DROP",
+    "ALTER",
+    "TRUNCATE",
+    "INSERT",
+    "RESTORE",
+    "LOAD",
+)  # of those that may not
 
 
 class Session:
@@ -63,7 +68,7 @@ class Session:
         database: the current one, None before USE.
         variables: of this session; `user_variables` are those with `@`.
         warnings: of the statement before.
-        transaction: between BEGIN and COMMIT, else None.
+        transactions: begins and ends the session's transactions.
     """
 
     def __init__(
@@ -87,7 +92,7 @@ class Session:
         self.variables = Variables(self.server.global_variables)
         self.user_variables: dict[str, str | None] = {}
         self.warnings: tuple[str, ...] = ()
-        self.transaction: Transaction | None = None
+        self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
         self._connection = QueryConnection()
         self._running = RunningStatement(self.server.has_client)
@@ -112,38 +117,59 @@ class Session:
             )
         if self.user is not None:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
-        if self.transaction is not None and kind.starts[0].split()[0] not in _IN_TRANSACTION:
-            raise refused_in_transaction()
-        with self._running.within(TimeLimit.of(kind.starts[0].split()[0], self.variables)):
+        first_word = kind.starts[0].partition(" ")[0]
+        self._enter(statement, first_word)
+        with self._running.within(TimeLimit.of(first_word, self.variables)):
             result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
 
+    def _enter(self, statement: object, first_word: str) -> None:
+        """Begins or commits the session's transaction, as a statement requires."""
+        transactions = self.transactions
+        if first_word not in _IN_TRANSACTION or (isinstance(statement, st.Insert) and statement.is_overwrite):
+            transactions.end_for()
+            if first_word in _CHANGES:
+                transactions.check_writable()
+        elif isinstance(statement, (st.Insert, st.DmlStatement)):
+            transactions.check_writable()
+            transactions.begin_implicitly()
+        elif isinstance(statement, st.Query) and not transactions.autocommit and self._reads(statement):
+            transactions.begin_implicitly()
+
+    def _reads(self, query: st.Query) -> bool:
+        """Returns whether a query names a stored table."""
+        return not all(self.is_system(table) for table in mentioned_tables(query.tree))
+
     @contextmanager
     @internal
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
+        self._enter(query, "SELECT")
         with (
             self.variables.changed(query.settings),
             self._running.within(TimeLimit.of("SELECT", self.variables)),
-            self.query_context() as context,
+            self.query_context(trees=[query.tree]) as context,
             open_query(query, context) as reader,
         ):
             yield reader
 
     @contextmanager
     @internal
-    def query_context(self, target: TransactionTable | None = None) -> Iterator[QueryContext]:
+    def query_context(
+        self, target: TransactionTable | None = None, *, trees: Iterable[exp.Expr] = ()
+    ) -> Iterator[QueryContext]:
         """Yields the context of one statement's queries.
 
-        The versions that they open are held until the block ends.
+        All of them read the tables as of one moment, whose versions are held until the block ends.
 
         Args:
             target: the table the statement writes, as its transaction sees it.
+            trees: the queries, where they are a statement outside of a transaction.
         """
         with ExitStack() as held:
-            versions = _StatementVersions(self, held, target)
+            versions = _StatementVersions(self, held, target, self._moment(target, trees, held))
             now, show_hidden = self._clock(), self.variables.flag(names.SHOW_HIDDEN_COLUMNS)
 
             @cache
@@ -153,13 +179,25 @@ class Session:
 
             yield QueryContext(
                 versions.open,
-                lambda node: table_functions.call(node, self._readable_table),
+                lambda node: table_functions.call(node, self._readable_table, versions.newest),
                 self._connection.get,
                 evaluation,
                 self._variable,
                 show_hidden,
                 versions.logged,
             )
+
+    def _moment(
+        self, target: TransactionTable | None, trees: Iterable[exp.Expr], held: ExitStack
+    ) -> StoreSnapshot | None:
+        """Returns the moment that a statement reads, that of its transaction if any; None for one table."""
+        if target is not None:
+            return target.transaction.moment
+        if self.transaction is not None:
+            return self.transaction.moment
+        found = {name for tree in trees for name in mentioned_tables(tree)}
+        names = {str(replace(name, database=name.database or self.database)) for name in found}
+        return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
     @contextmanager
     @internal
@@ -183,8 +221,13 @@ class Session:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a BEGIN has had neither COMMIT nor ROLLBACK yet."""
-        return self.transaction is not None
+        """Whether a transaction is open."""
+        return self.transactions.current is not None
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The open transaction, None outside of one."""
+        return self.transactions.current
 
     def interrupt(self) -> None:
         """Ends the running statement; called from another thread. No-op between statements."""
@@ -192,9 +235,7 @@ class Session:
 
     def close(self) -> None:
         """Ends the session and rolls its transaction back (X10); the store stays open."""
-        if self.transaction is not None:
-            self.transaction.rollback("the session was closed")
-            self.transaction = None
+        self.transactions.rollback("the session was closed")
         self._connection.close()
 
     def __enter__(self) -> Session:
@@ -290,11 +331,18 @@ class _StatementVersions:
     `logged` holds tables whose transaction remembers the reads, by `id` of the snapshot.
     """
 
-    def __init__(self, session: Session, held: ExitStack, target: TransactionTable | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        held: ExitStack,
+        target: TransactionTable | None,
+        moment: StoreSnapshot | None,
+    ) -> None:
         self.logged: dict[int, TransactionTable] = {}
         self._session = session
         self._held = held
         self._target = target
+        self._moment = moment
         self._opened: dict[tuple[str, Version], Readable] = {}
 
     def open(self, table: st.TableName, version: Version) -> Readable:
@@ -312,11 +360,18 @@ class _StatementVersions:
             found = self._opened[name, version] = self._snapshot(name, number)
         return found
 
+    def newest(self, table: Table) -> int:
+        """Returns the version of a table that the statement reads."""
+        return self._moment.version(table) if self._moment is not None else table.version
+
     def _snapshot(self, name: str, version: int | None) -> Readable:
         table, transaction = self._target, self._session.transaction
         if table is None or table.name != name:
             if transaction is None:
-                return self._held.enter_context(self._session.store.table(name).snapshot(version))
+                stored = self._session.store.table(name)
+                if self._moment is not None and version is None:
+                    return self._moment.of(stored)
+                return self._held.enter_context(stored.snapshot(version))
             table = transaction.table(name)
         snapshot = table.snapshot(version)
         if version is None:

@@ -5,6 +5,7 @@ Unknown names are accepted and remembered: drivers set dozens, and fail where on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -34,6 +35,19 @@ _ALIASES: Final = {
     "spark.databricks.delta.write.txnversion": TXN_VERSION,
     "spark.databricks.delta.write.txnversion.autoreset.enabled": TXN_VERSION_AUTO_RESET,
 }
+AUTOCOMMIT: Final = "autocommit"
+TRANSACTION_ISOLATION: Final = "transaction_isolation"
+TRANSACTION_READ_ONLY: Final = "transaction_read_only"
+READS_OWN_WRITES: Final = "transaction_reads_own_writes"  # false: as in Doris (X7)
+# The names of these variables before MySQL 8; both are listed.
+_OLD_NAMES: Final = {"tx_isolation": TRANSACTION_ISOLATION, "tx_read_only": TRANSACTION_READ_ONLY}
+_REPEATABLE_READ: Final = "REPEATABLE-READ"
+# Levels of SET TRANSACTION ISOLATION LEVEL; None is the level of each table, and at least the promised one.
+_LEVELS: Final[dict[str, str | None]] = {
+    _REPEATABLE_READ: None,
+    "WRITE-SERIALIZABLE": "WriteSerializable",
+    "SERIALIZABLE": "Serializable",
+}
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
 
@@ -43,6 +57,9 @@ _BOOLEANS: Final = {
     INSERT_STRICT: "true",
     PARTIAL_UPDATE: "false",
     TXN_VERSION_AUTO_RESET: "false",
+    AUTOCOMMIT: "true",
+    TRANSACTION_READ_ONLY: "false",
+    READS_OWN_WRITES: "true",
 }
 _DEFAULTS: Final = {
     **_BOOLEANS,
@@ -59,13 +76,10 @@ _DEFAULTS: Final = {
     **{f"collation_{of}": "utf8mb4_0900_bin" for of in ("connection", "database", "server")},
     **dict.fromkeys(("init_connect", "license", "sql_mode"), ""),
     **dict.fromkeys(("lower_case_table_names", "query_cache_size"), "0"),
-    **dict.fromkeys(
-        ("performance_schema", "query_cache_type", "transaction_read_only", "tx_read_only"), "OFF"
-    ),
+    **dict.fromkeys(("performance_schema", "query_cache_type"), "OFF"),
     **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), "false"),
-    **dict.fromkeys(("transaction_isolation", "tx_isolation"), "REPEATABLE-READ"),
+    TRANSACTION_ISOLATION: _REPEATABLE_READ,
     "auto_increment_increment": "1",
-    "autocommit": "true",
     "interactive_timeout": "3600",
     "max_allowed_packet": "16777216",
     "net_buffer_length": "16384",
@@ -125,7 +139,7 @@ class Variables:
         if value is None:
             values.pop(name, None)
         else:
-            values[name] = _checked(name, value)
+            values[name] = checked_value(name, value)
 
     @contextmanager
     def changed(self, settings: Sequence[tuple[str, str]]) -> Iterator[None]:
@@ -183,9 +197,9 @@ class Variables:
     def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
         """Yields name, value and default of every variable, sorted."""
         values = self._shared if is_global else self._own
-        for name in sorted({*_DEFAULTS, *values}):
-            default = _DEFAULTS.get(name, "")
-            yield name, values.get(name, default), default
+        for name in sorted({*_DEFAULTS, *_OLD_NAMES, *values}):
+            default = _DEFAULTS.get(_canonical(name), "")
+            yield name, values.get(_canonical(name), default), default
 
     @property
     def zone(self) -> str:
@@ -194,11 +208,36 @@ class Variables:
 
 
 def _canonical(name: str) -> str:
-    return _ALIASES.get(name.lower(), name.lower())
+    lower = name.lower()
+    return _OLD_NAMES.get(lower) or _ALIASES.get(lower, lower)
 
 
-def _checked(name: str, value: str) -> str:
-    """Checks a value and returns it as it is kept: in canonical form where the variable has one."""
+def isolation_of(level: str) -> str | None:
+    """Returns the isolation level of the store for a value of `transaction_isolation`, None for each table's
+    own."""
+    return _LEVELS.get(level)
+
+
+def _checked_level(value: str) -> str:
+    level = "-".join(re.split(r"[\s_-]+", value.strip().upper())).replace("WRITESERIAL", "WRITE-SERIAL")
+    if level not in _LEVELS:
+        expected = "SERIALIZABLE, WRITE SERIALIZABLE or REPEATABLE READ: a transaction reads one snapshot"
+        raise _refused(TRANSACTION_ISOLATION, value, expected)
+    return level
+
+
+def is_characteristic(name: str) -> bool:
+    """Returns whether a variable is a characteristic of transactions, by any of its names."""
+    return _canonical(name) in (TRANSACTION_ISOLATION, TRANSACTION_READ_ONLY)
+
+
+def checked_value(name: str, value: str) -> str:
+    """Checks a value and returns it as it is kept: in canonical form where the variable has one.
+
+    Raises:
+        InvalidInputError: a value outside of the variable's range.
+    """
+    name = _canonical(name)
     if name in _BOOLEANS:
         lowered = value.lower()
         if lowered not in _TRUE | _FALSE:
@@ -246,4 +285,5 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     NEW_KEY_BEHAVIOR: parse_new_key_behavior,
     TIME_ZONE: _checked_zone,
+    TRANSACTION_ISOLATION: _checked_level,
 }

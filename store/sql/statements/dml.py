@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import (
@@ -28,11 +30,12 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
-from seqstore.store.sql.session.session import Session, refused_in_transaction
+from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
+from seqstore.store.table import Table
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.statement import Work, run_statement
 from seqstore.store.transaction.transaction import Transaction
@@ -142,20 +145,26 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
 def _insert(statement: st.Insert, session: Session) -> Result:
     if statement.merges:
         return _insert_merge(statement, session)
-    if statement.is_overwrite and session.transaction is not None:
-        raise refused_in_transaction()
     options = _insert_options(session)
     if statement.is_replace:
         options = replace(options, partial=False)
     if session.transaction is not None:
         target = session.transaction.table(session.full_name(statement.table))
-        return run_insert(statement, target, session.stream, options)
+        return _run_insert(statement, target, session, options)
     operation = "INSERT OVERWRITE" if statement.is_overwrite else "INSERT"
     transaction = session.variables.dml_options(operation, label=statement.label)
+    transaction = replace(transaction, isolation=session.transactions.isolation())
     if _reads_target(statement, session):
         return _insert_of_itself(statement, session, options, transaction)
     options = replace(options, txn_app_id=transaction.txn_app_id, txn_version=transaction.txn_version)
-    return run_insert(statement, session.table(statement.table), session.stream, options)
+    return _run_insert(statement, session.table(statement.table), session, options)
+
+
+def _run_insert(
+    statement: st.Insert, target: Table | TransactionTable, session: Session, options: InsertOptions
+) -> Result:
+    with session.query_context(trees=_queries(statement)) as context:
+        return run_insert(statement, target, partial(open_query, context=context), options)
 
 
 def _insert_options(session: Session) -> InsertOptions:
@@ -173,17 +182,21 @@ def _insert_options(session: Session) -> InsertOptions:
 
 def _reads_target(statement: st.Insert, session: Session) -> bool:
     """Returns whether a query or a value of the statement names the table it writes."""
-    if statement.rows is None:
-        trees: Iterable[exp.Expr] = [statement.query.tree] if statement.query is not None else []
-    else:
-        trees = (cell for row in statement.rows for cell in row if isinstance(cell, exp.Expr))
     wanted = session.full_name(statement.table).lower()
     return any(
         session.full_name(st.TableName(found.db or None, found.name)).lower() == wanted
-        for tree in trees
+        for tree in _queries(statement)
         for found in tree.find_all(exp.Table)
         if isinstance(found.this, exp.Identifier)
     )
+
+
+def _queries(statement: st.Insert) -> Iterator[exp.Expr]:
+    """Yields the query of a statement, or the expressions among its values."""
+    if statement.rows is not None:
+        yield from (cell for row in statement.rows for cell in row if isinstance(cell, exp.Expr))
+    elif statement.query is not None:
+        yield statement.query.tree
 
 
 def _insert_of_itself(
@@ -243,6 +256,7 @@ def _run_change(
         return _change_within(session.transaction, table, change, session)
     prefix = f"{operation.lower()}_"
     options = session.variables.dml_options(operation, label=label, label_prefix=prefix)
+    options = replace(options, isolation=session.transactions.isolation())
     done = run_statement(session.table(table), change, options)
     info = write_info(done.label, done.status, done.txn_id)
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
@@ -250,13 +264,16 @@ def _run_change(
 
 def _change_within(transaction: Transaction, table: st.TableName, change: Work, session: Session) -> Result:
     """Runs a statement of the session's transaction, which is invisible before COMMIT (X9)."""
-    opened = transaction.table(session.full_name(table))
+    name = session.full_name(table)
+    session.transactions.lock_first(name, session.variables.lock_seconds)
+    opened = transaction.table(name)
     opened.begin_write()
     info = write_info(transaction.label, "PREPARE")
     if opened.app is not None and opened.is_skipped:
         return Result(info=info, warnings=(opened.app.skipped,))
-    transaction.lock(opened, session.variables.lock_seconds)
-    matched, _ = change(opened)
+    session.transactions.lock(opened, session.variables.lock_seconds)
+    with opened.undoing():
+        matched, _ = change(opened)
     warnings, opened.warnings = tuple(opened.warnings), []
     return Result(affected_rows=matched, info=info, warnings=warnings)
 

@@ -64,7 +64,7 @@ def _parse_explain(stream: TokenStream) -> Explain:
 def _explain(statement: Explain, session: Session) -> Result:
     explained = statement.statement
     if isinstance(explained, Query):
-        with session.query_context() as context:
+        with session.query_context(trees=[explained.tree]) as context:
             lines = explain_query(explained, context)
     elif isinstance(explained, Insert):
         lines = _explain_insert(explained, session)
@@ -93,7 +93,7 @@ def _explain_insert(statement: Insert, session: Session) -> list[str]:
         lines.append(f"  replaces: {f'partitions {names}' if names else 'all rows'}")
     if statement.query is None:
         return [*lines, f"  rows: {len(statement.rows or ())} from VALUES"]
-    with session.query_context() as context:
+    with session.query_context(trees=[statement.query.tree]) as context:
         return lines + explain_query(statement.query, context)
 
 
@@ -115,13 +115,14 @@ def _opened(table: Table, operation: str) -> Iterator[TransactionTable]:
     """Opens a table as a transaction sees it; that transaction never begins."""
     options = TransactionOptions(operation=operation)
     transaction = Transaction(table.catalog, table.settings, lambda _name: table, options)
-    state, lease = table.hold()
+    state, lease = transaction.moment.hold(table)
     isolation = Isolation(table, state, state.schema.isolation_level, is_unchecked=True)
     opened = TransactionTable(transaction, table, isolation, lease)
     try:
         yield opened
     finally:
         opened.close()
+        transaction.rollback()
 
 
 def _explaining(context: QueryContext, lines: list[str]) -> OpenQuery:

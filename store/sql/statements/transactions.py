@@ -1,14 +1,14 @@
 """BEGIN, COMMIT and ROLLBACK; SHOW TRANSACTION.
 
-Inside BEGIN ... COMMIT every statement reads the snapshot of BEGIN: it sees neither the effects of earlier
-statements of the transaction (X7) nor later commits of others (stronger than X8). INSERT, UPDATE, DELETE and
-MERGE of one database may follow each other in any order on one table. Of the prohibitions of Doris
-(X12) two remain: other databases, and statements that change definitions.
+Every statement of a transaction reads the snapshot of its begin with the transaction's own writes (X7), and
+no later commits of others (stronger than X8). INSERT, UPDATE, DELETE and MERGE of one database may follow
+each other in any order on one table. Of the prohibitions of Doris (X12) two remain: other databases, and
+statements that change definitions. A transaction that no BEGIN began is committed before the latter
+(sql.session.session_transaction).
 """
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,7 +18,6 @@ from seqstore.store.catalog.transaction_record import TransactionRecord, Transac
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows, write_info
-from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -30,19 +29,24 @@ _HEADINGS: Final = ("TransactionId", "Label", "Coordinator", "TransactionStatus"
 
 @dataclass(frozen=True)
 class Begin:
-    """BEGIN [WITH LABEL label]; START TRANSACTION."""
+    """BEGIN [WITH LABEL label]; START TRANSACTION. `is_read_only` is None for the session's mode."""
 
     label: str | None = None
+    is_read_only: bool | None = None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """COMMIT."""
+    """COMMIT; `chains`: another transaction begins at once."""
+
+    chains: bool = False
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """ROLLBACK."""
+    """ROLLBACK; `chains`: another transaction begins at once."""
+
+    chains: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,43 +60,51 @@ class ShowTransaction:
 
 def _parse_begin(stream: TokenStream) -> Begin:
     stream.take("WORK")
-    if not stream.take("WITH") or stream.take("CONSISTENT", "SNAPSHOT"):
-        return Begin()
-    stream.need("LABEL")
-    return Begin(stream.word_or_string("a label"))
+    if stream.take("WITH", "LABEL"):
+        return Begin(stream.word_or_string("a label"))
+    is_read_only: bool | None = None
+    while not stream.is_done:
+        if stream.take("READ"):
+            mode = stream.take_one_of("ONLY", "WRITE") or stream.fail("ONLY or WRITE")
+            is_read_only = mode == "ONLY"
+        elif not stream.take("WITH", "CONSISTENT", "SNAPSHOT"):
+            stream.fail("WITH LABEL, WITH CONSISTENT SNAPSHOT, READ ONLY or READ WRITE")
+        if not stream.take(","):
+            break
+    return Begin(None, is_read_only)
 
 
 def _begin(statement: Begin, session: Session) -> Result:
-    if session.transaction is None:  # a nested BEGIN is ignored (X10)
-        if statement.label is not None and session.database is not None:
-            session.require(
-                "LOAD", session.database
-            )  # else the first write requires it, for its own database
-        timeout = max(
-            session.variables.number(names.INSERT_TIMEOUT), session.variables.number(names.QUERY_TIMEOUT)
-        )
-        app_id, version = session.variables.take_app_pair()
-        session.transaction = session.store.transaction(
-            label=statement.label or f"txn_insert_{uuid.uuid4().hex}",
-            timeout_seconds=timeout,
-            txn_app_id=app_id,
-            txn_version=version,
-            database=session.database if statement.label is not None else None,
-        )
-    return Result(info=write_info(session.transaction.label, "PREPARE"))
+    is_new = session.transaction is None or session.transactions.is_implicit
+    if is_new and statement.label is not None and session.database is not None:
+        session.require("LOAD", session.database)  # else the first write requires it, for its own database
+    database = session.database if statement.label is not None else None
+    begun = session.transactions.begin(
+        label=statement.label, database=database, is_read_only=statement.is_read_only
+    )
+    return Result(info=write_info(begun.label, "PREPARE"))
+
+
+def _parse_chain(stream: TokenStream) -> bool:
+    stream.take("WORK")
+    if not stream.take("AND"):
+        return False
+    is_not = bool(stream.take("NO"))
+    stream.need("CHAIN")
+    return not is_not
 
 
 def _parse_commit(stream: TokenStream) -> Commit:
-    stream.take("WORK")
-    return Commit()
+    return Commit(_parse_chain(stream))
 
 
-def _commit(_statement: Commit, session: Session) -> Result:
-    transaction = session.transaction
-    if transaction is None:
+def _commit(statement: Commit, session: Session) -> Result:
+    is_read_only = session.transactions.is_read_only
+    done = session.transactions.commit()
+    if statement.chains:
+        session.transactions.begin(is_read_only=is_read_only)
+    if done is None:
         return Result()
-    session.transaction = None
-    done = transaction.commit()
     status = DUPLICATE if done.skipped and not done.versions else "VISIBLE"
     info = write_info(done.label, status, done.txn_id)
     warnings = tuple(
@@ -103,16 +115,16 @@ def _commit(_statement: Commit, session: Session) -> Result:
 
 
 def _parse_rollback(stream: TokenStream) -> Rollback:
-    stream.take("WORK")
-    return Rollback()
+    return Rollback(_parse_chain(stream))
 
 
-def _rollback(_statement: Rollback, session: Session) -> Result:
-    transaction = session.transaction
+def _rollback(statement: Rollback, session: Session) -> Result:
+    is_read_only = session.transactions.is_read_only
+    transaction = session.transactions.rollback()
+    if statement.chains:
+        session.transactions.begin(is_read_only=is_read_only)
     if transaction is None:
         return Result()
-    session.transaction = None
-    transaction.rollback()
     return Result(info=write_info(transaction.label, "ABORTED"))
 
 

@@ -11,9 +11,12 @@ from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session import variables
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import matching, parse_like
 from seqstore.store.sql.session.statement_kind import StatementKind
+
+_NEXT: Final = "next"  # the scope of a characteristic of the next transaction alone
 
 
 def _parse_set(stream: TokenStream) -> st.SetVariables:
@@ -26,10 +29,14 @@ def _parse_set(stream: TokenStream) -> st.SetVariables:
 def _parse_assignment(stream: TokenStream) -> list[st.Assignment]:
     if stream.take("NAMES") or stream.take("CHARACTER", "SET") or stream.take("CHARSET"):
         return _parse_names(stream)
+    start = stream.at
     scope = _parse_scope(stream)
-    if stream.take("TRANSACTION"):
-        return _parse_transaction(stream, scope)
+    if stream.word() == "TRANSACTION" and stream.word(1) not in ("=", ":="):
+        return _parse_transaction(stream, scope if stream.at > start else _NEXT)
+    is_bare = stream.at == start + 1  # @@name
     name = stream.name("a variable name").lower()
+    if is_bare and scope == "session" and variables.is_characteristic(name):
+        scope = _NEXT
     if not stream.take("=") and not stream.take(":="):
         stream.fail("'='")
     return [st.Assignment(scope, name, _parse_set_value(stream))]
@@ -60,14 +67,22 @@ def _parse_names(stream: TokenStream) -> list[st.Assignment]:
 
 
 def _parse_transaction(stream: TokenStream, scope: str) -> list[st.Assignment]:
+    stream.need("TRANSACTION")
+    found = [_parse_characteristic(stream, scope)]
+    while stream.take(","):
+        found.append(_parse_characteristic(stream, scope))
+    return found
+
+
+def _parse_characteristic(stream: TokenStream, scope: str) -> st.Assignment:
     if stream.take("READ"):
         mode = stream.take_one_of("ONLY", "WRITE") or stream.fail("ONLY or WRITE")
-        return [st.Assignment(scope, "transaction_read_only", "ON" if mode == "ONLY" else "OFF")]
+        return st.Assignment(scope, variables.TRANSACTION_READ_ONLY, "ON" if mode == "ONLY" else "OFF")
     stream.need("ISOLATION", "LEVEL")
     words = [stream.name("an isolation level").upper()]
     while not stream.is_done and stream.word() != ",":
         words.append(stream.name("an isolation level").upper())
-    return [st.Assignment(scope, "transaction_isolation", "-".join(words))]
+    return st.Assignment(scope, variables.TRANSACTION_ISOLATION, "-".join(words))
 
 
 def _parse_set_value(stream: TokenStream) -> st.SetValue:
@@ -92,6 +107,10 @@ def _set(statement: st.SetVariables, session: Session) -> None:
         value = _assigned(assignment.value, session)
         if assignment.scope == "user":
             session.user_variables[assignment.name] = value
+        elif assignment.scope == _NEXT:
+            session.transactions.set_next(assignment.name, value or "")
+        elif assignment.name == variables.AUTOCOMMIT and assignment.scope == "session":
+            session.transactions.set_autocommit(value)
         else:
             session.variables.set(assignment.name, value, is_global=assignment.scope == "global")
 

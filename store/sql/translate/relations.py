@@ -7,7 +7,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -202,6 +202,18 @@ def find_relations(
         elif cte_of(node) is None:
             found.append(_stored_relation(node, open_snapshot))
     return found
+
+
+def mentioned_tables(tree: exp.Expr) -> Iterator[TableName]:
+    """Yields the tables that a query reads, those of table functions among them; names of CTEs are none."""
+    for node in tree.find_all(exp.Table):
+        if isinstance(node.this, exp.Anonymous):
+            first = next(iter(node.this.expressions), None)
+            if isinstance(first, exp.Literal) and first.is_string:
+                database, _, name = first.this.rpartition(".")
+                yield TableName(database or None, name)
+        elif isinstance(node.this, exp.Identifier) and cte_of(node) is None:
+            yield TableName(node.db or None, node.name)
 
 
 def _stored_relation(node: exp.Table, open_snapshot: Callable[[TableName, Version], Readable]) -> Relation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
-from seqstore.loaders.spark import read_table
+from seqstore.loaders.spark import read_table, read_tables
 from seqstore.store.ddl.alter import alter
 from seqstore.store.ddl.column_changes import add_column
 
@@ -448,6 +449,30 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan, plan
     assert "BatchScan seqstore" not in plan
+
+
+def test_read_tables_returns_all_tables_as_of_one_moment(
+    session: SparkSession, parquet: tuple[Store, Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that commits between the planning of two frames is in neither."""
+    store, table = parquet
+    other = store.create_table("db.other", table.schema)
+    other.upsert(table.scan().read_all().slice(0, 5))
+    counts = [table.count(), other.count()]
+    module = importlib.import_module("seqstore.loaders.spark.read_table")
+    plan = module.read_table
+
+    def plan_after_a_load(*arguments: Any, **options: Any) -> Any:
+        with store.transaction() as transaction:
+            for each in (table, other):
+                rows = transaction.table(each.name)
+                rows.delete(rows.scan(list(table.schema.key)).read_all().slice(0, 1))
+        return plan(*arguments, **options)
+
+    monkeypatch.setattr(module, "read_table", plan_after_a_load)
+    frames = read_tables(session, store.path, ["db.t", "db.other"])
+    assert [frame.count() for frame in frames.values()] == counts
+    assert [table.count(), other.count()] == [count - 2 for count in counts]
 
 
 def test_what_spark_cannot_read_itself_goes_through_the_source(

@@ -1,4 +1,6 @@
-"""Rows that one transaction deletes and then updates: by X7 the UPDATE saw the row, so it keeps its cells."""
+"""Rows that one transaction deletes and then updates: by X7 the UPDATE saw the row, so it keeps its cells.
+
+All transactions here read none of their own writes."""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def stored(table: Table) -> list[tuple[Any, ...]]:
 
 def delete_and_update(store: Store, key: int = 1, **options: Any) -> Transaction:
     """Ready to commit."""
-    transaction = store.transaction(**options)
+    transaction = store.transaction(reads_own_writes=False, **options)
     opened = transaction.table("db.t")
     opened.delete_where(f("k") == key)
     opened.update({"a": 99}, f("k") == key)
@@ -52,7 +54,7 @@ def test_x7_an_update_keeps_the_cells_of_a_row_deleted_before_it(store: Store) -
 
 def test_x7_a_deletion_by_key_is_not_seen_either(store: Store) -> None:
     table = made(store)
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.delete({"k": [1]})
         opened.update({"a": f("a") + 1}, f("k") == 1)
@@ -61,7 +63,7 @@ def test_x7_a_deletion_by_key_is_not_seen_either(store: Store) -> None:
 
 def test_x7_a_row_with_the_delete_sign_is_not_seen_either(store: Store) -> None:
     table = made(store)
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.upsert(rows((1, 0, 0, 0)), merge_type="DELETE")
         opened.update({"a": 99}, f("k") == 1)
@@ -70,7 +72,7 @@ def test_x7_a_row_with_the_delete_sign_is_not_seen_either(store: Store) -> None:
 
 def test_x7_rows_deleted_and_rows_that_were_not_are_updated_by_one_statement(store: Store) -> None:
     table = made(store)
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.delete_where(f("k") == 2)
         opened.update({"a": f("a") + 1, "b": 0})
@@ -101,7 +103,7 @@ def test_x7_keys_that_are_hashed(store: Store) -> None:
     key = Column("k", parse_type("VARCHAR(20)"), nullable=False)
     table = store.create_table("db.t", TableSchema.create([key, *NUMBERS[1:]], ["k"]))
     table.upsert(pa.table({"k": ["x", "y"], "a": [1, 2], "b": [3, 4]}))
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.delete_where()
         opened.update({"a": 99}, f("k") == "x")
@@ -128,7 +130,7 @@ def test_u16_a_column_of_the_moment_takes_the_moment_of_the_update(store: Store)
 def test_p25_a_partial_load_over_a_deleted_row_starts_from_defaults(store: Store) -> None:
     """It read nothing: only an UPDATE did."""
     table = made(store)
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.delete_where(f("k") == 1)
         opened.upsert(pa.table({"k": [1], "a": [99]}), mode="UPDATE_FIXED_COLUMNS")
@@ -213,7 +215,7 @@ def test_u11_u12_the_row_keeps_its_sequence(store: Store, ordered: Table) -> Non
 
 def test_u11_a_deletion_of_a_larger_sequence_wins(store: Store, ordered: Table) -> None:
     """The UPDATE writes the row that it read, whose sequence is smaller."""
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         gone = pa.table({"k": [1], "__SEQUENCE_COL__": [6]})
         opened.upsert(gone, mode="UPDATE_FIXED_COLUMNS", merge_type="DELETE")
@@ -224,7 +226,7 @@ def test_u11_a_deletion_of_a_larger_sequence_wins(store: Store, ordered: Table) 
 @pytest.mark.parametrize(("sequence", "expected"), [(4, []), (6, [(1, 6, 10, 7)])])
 def test_u13_u14_an_assigned_sequence_decides(store: Store, sequence: int, expected: list[Any]) -> None:
     table = sequenced(store, SEQUENCES[0])
-    with store.transaction() as transaction:
+    with store.transaction(reads_own_writes=False) as transaction:
         opened = transaction.table("db.t")
         opened.delete_where(f("k") == 1)
         opened.update({"grp": sequence}, f("k") == 1)

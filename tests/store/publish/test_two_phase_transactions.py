@@ -111,7 +111,7 @@ def test_a_partial_update_is_filled_from_the_row_of_the_commit(store: Store) -> 
 def test_a_row_it_deletes_and_changes_keeps_its_cells(store: Store) -> None:
     """X7, through both phases."""
     store.table("db.a").update({"w": pc.scalar(7)}, K == 1)
-    transaction = store.transaction(label="revived")
+    transaction = store.transaction(label="revived", reads_own_writes=False)
     opened = transaction.table("db.a")
     opened.delete_where(K == 1)
     opened.update({"v": V + 1}, K == 1)
