@@ -30,6 +30,7 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
+from seqstore.store.catalog.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
 from seqstore.store.iceberg.uniform import iceberg_directory
@@ -60,6 +61,7 @@ class Store:
         path: the data directory.
         settings: sizes and times it works with.
         accounts: its users.
+        views: its views, which are queries under a name.
         maintainer: the threads that compact tables after loads.
     """
 
@@ -69,6 +71,7 @@ class Store:
         self.catalog = Catalog(path / "catalog", settings)
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
+        self.views = Views(self.catalog)
         self._tables: dict[int, Table] = {}
         self.maintainer = Maintainer()
         self._lock = new_lock()
@@ -122,7 +125,7 @@ class Store:
                 raise AlreadyExistsError(f"Can't create database '{name}'; database exists", database=name)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
-        """Removes a database and its tables.
+        """Removes a database, its tables and its views.
 
         Raises:
             NotFoundError: no such database, and `if_exists` is False.
@@ -137,6 +140,7 @@ class Store:
                 table_records.forget_table(tx, database, key[8:].decode())
                 for key, _ in list(tx.items("names", records.table_key(database)))
             ]
+            forget_views(tx, database)
             for prefix_key, _ in list(tx.items("labels", records.table_key(database))):
                 tx.delete("labels", prefix_key)
             tx.delete("databases", name.encode())
@@ -162,7 +166,7 @@ class Store:
 
         Raises:
             NotFoundError: no such database.
-            AlreadyExistsError: the table exists, and `if_not_exists` is False.
+            AlreadyExistsError: the table exists, and `if_not_exists` is False; or a view has its name.
             ProtocolChangedException: another transaction created it during the call, and `if_not_exists` is
                 False.
         """
@@ -176,6 +180,7 @@ class Store:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
+                refuse_view_name(tx, database, name)
                 table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
@@ -187,11 +192,13 @@ class Store:
 
         Raises:
             NotFoundError: no such table, and `if_exists` is False.
+            InvalidInputError: it is a view.
         """
         database_name, table_name = split_name(name)
         with self._write() as tx:
             database = records.require_database(tx, database_name)
             if records.find_table(tx, database, table_name) is None:
+                refuse_view(tx, database, name)
                 if if_exists:
                     return
                 raise _unknown_table(name)
@@ -203,12 +210,14 @@ class Store:
 
         Raises:
             NotFoundError: no such database or table.
+            InvalidInputError: it is a view.
         """
         database_name, table_name = split_name(name)
         with self._read() as tx:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
+                refuse_view(tx, database, name)
                 raise _unknown_table(name)
             record = tx.get("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)

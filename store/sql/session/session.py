@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
+from seqstore.store.catalog.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
@@ -25,6 +26,7 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
+from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version
@@ -157,6 +159,7 @@ class Session:
                 self._connection.get,
                 evaluation,
                 self._variable,
+                self._find_view,
                 show_hidden,
                 versions.logged,
             )
@@ -257,8 +260,22 @@ class Session:
 
     @internal
     def schema(self, table: st.TableName) -> TableSchema:
-        """Returns the columns of a stored or a system table."""
-        return system_tables.system_schema(table.name) if self.is_system(table) else self.table(table).schema
+        """Returns the columns of a stored table, a system table or a view; a view has no key."""
+        if self.is_system(table):
+            return system_tables.system_schema(table.name)
+        database, _, name = self.full_name(table).partition(".")
+        view = self.store.views.find(database, name)
+        return view_schema(view) if view is not None else self.table(table).schema
+
+    def _find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
+        """Finds the view of a name; the user may read what a view reads."""
+        database = table.database or self.database
+        if database is None or self.is_system(table):
+            return None
+        found = self.store.views.find(database, table.name)
+        if found is not None and not within:
+            self.require("SELECT", f"{database}.{table.name}")
+        return (database, found) if found is not None else None
 
     def _variable(self, name: str, scope: str) -> str | None:
         if scope == "user":
@@ -297,13 +314,18 @@ class _StatementVersions:
         self._target = target
         self._opened: dict[tuple[str, Version], Readable] = {}
 
-    def open(self, table: st.TableName, version: Version) -> Readable:
-        """Opens a table at a version; all mentions of the two share one snapshot."""
+    def open(self, table: st.TableName, version: Version, view: str = "") -> Readable:
+        """Opens a table at a version; all mentions of the two share one snapshot.
+
+        Args:
+            view: names the table, and its privilege is the one that counts; empty for the statement itself.
+        """
         session = self._session
         if session.is_system(table):
             return system_tables.open_system_table(table.name, session)
         name = session.full_name(table)
-        session.require("SELECT", name)
+        if not view:
+            session.require("SELECT", name)
         found = self._opened.get((name, version))
         if found is None:
             number = version
