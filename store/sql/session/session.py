@@ -20,6 +20,7 @@ from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.evaluate.duck import QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
@@ -30,6 +31,7 @@ from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version
+from seqstore.store.sql.translate.views import tables_behind
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -266,6 +268,11 @@ class Session:
         database, _, name = self.full_name(table).partition(".")
         view = self.store.views.find(database, name)
         return view_schema(view) if view is not None else self.table(table).schema
+
+    @internal
+    def tables_of(self, tree: exp.Expr) -> set[str]:
+        """Returns the stored tables that a tree reads, through views too, as `db.table`."""
+        return {self.full_name(name) for name in tables_behind(tree, self._find_view)}
 
     def _find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
         """Finds the view of a name; the user may read what a view reads."""

@@ -37,7 +37,8 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
             kind = schema.sequence_type if is_sequence else None
             shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
             default = None if is_sequence else "0"
-            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
+            extra = "REPLACE" if schema.is_merge_on_read else "NONE"  # T5
+            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, extra))
     return text_rows(_DESC_HEADINGS, rows)
 
 

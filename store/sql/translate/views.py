@@ -73,6 +73,28 @@ def expand_views(tree: exp.Query, find_view: FindView) -> list[str]:
     return expanded
 
 
+def tables_behind(tree: exp.Expr, find_view: FindView) -> set[TableName]:
+    """Returns the stored tables that a tree names, and those that its views read."""
+    tables: set[TableName] = set()
+    seen: set[str] = set()
+    waiting: list[tuple[exp.Expr, str]] = [(tree, "")]
+    while waiting:
+        current, within = waiting.pop()
+        for node in current.find_all(exp.Table):
+            if _is_no_view(node):
+                continue
+            name = TableName(node.db or None, node.name)
+            found = find_view(name, within)
+            if found is None:
+                tables.add(name)
+                continue
+            view = f"{found[0]}.{found[1].name}"
+            if view not in seen:
+                seen.add(view)
+                waiting.append((_parsed(found[1].query).tree, view))
+    return tables
+
+
 def _is_no_view(node: exp.Table) -> bool:
     if not isinstance(node.this, exp.Identifier) or cte_of(node) is not None:
         return True

@@ -12,6 +12,7 @@ from seqstore.store.errors import (
     NotFoundError,
     StoreError,
 )
+from seqstore.store.sql.session.statement_kind import parse
 from tests.support.statements import dicts, last_result, run
 
 pytestmark = pytest.mark.sql(
@@ -337,3 +338,14 @@ def test_explain_names_the_tables_of_a_view(session: Session) -> None:
     lines = [row["Explain String"] for row in dicts(session, "EXPLAIN SELECT * FROM v")]
     assert any(line.startswith("SCAN db.t VERSION") for line in lines), lines
     assert last_result(session, "SELECT * FROM v").rows is not None
+
+
+def test_an_insert_that_reads_its_table_by_a_view_is_one_transaction(session: Session, store: Store) -> None:
+    """It runs like MERGE, so that it undoes no concurrent write; the view hid the table it reads."""
+    run(session, "CREATE VIEW a AS SELECT k, q FROM u; CREATE VIEW v AS SELECT k, q FROM a")
+    assert session.tables_of(parse("SELECT 1 FROM v, t")[0].tree) == {"db.u", "db.t"}
+    infos = []
+    for source in ("u", "v", "t"):
+        run(session, f"INSERT INTO u SELECT k, {'1' if source == 't' else 'q'} FROM {source}")
+        infos.append({*store.table("db.u").history()[-1].commit_info})
+    assert infos[0] == infos[1] != infos[2]
