@@ -205,6 +205,37 @@ class Store:
             directory = table_records.forget_table(tx, database, table_name)
         self._remove_files(directory)
 
+    def replace_table(self, name: str, other: str, *, swap: bool = True) -> None:
+        """Gives a table rows, schema and history of another one of its database, at one commit point.
+
+        Writes that have begun stay with the rows they began on, whatever their name is then.
+
+        Args:
+            name, other: `database.table`.
+            swap: `other` receives those of `name`; else they are removed, and with them the name `other`.
+
+        Raises:
+            NotFoundError: no such database or table.
+            InvalidInputError: one is a view, both are the same, or they are of two databases.
+        """
+        (database_name, one), (other_database, two) = split_name(name), split_name(other)
+        if database_name != other_database or one == two:
+            raise InvalidInputError(
+                f"REPLACE of '{name}' with '{other}': expected two tables of one database", kind="bad_table"
+            )
+        directory = None
+        with self._write() as tx:
+            database = records.require_database(tx, database_name)
+            for full, table in ((name, one), (other, two)):
+                if records.find_table(tx, database, table) is None:
+                    refuse_view(tx, database, full)
+                    raise _unknown_table(full)
+            table_records.exchange_names(tx, database, one, two)
+            if not swap:
+                directory = table_records.forget_table(tx, database, two)
+        if directory is not None:
+            self._remove_files(directory)
+
     def table(self, name: str) -> Table:
         """Returns the handle of a table.
 
@@ -225,12 +256,13 @@ class Store:
     def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
         with self._lock:
             table = self._tables.get(table_id)
+            name = f"{record['database']}.{record['name']}"
             if table is None:
                 loader = StateLoader(table_id, record["directory"], self.disk)
-                name = f"{record['database']}.{record['name']}"
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
                 table.maintainer = self.maintainer
                 self._tables[table_id] = table
+            table.name = name  # another one since REPLACE WITH TABLE
             return table
 
     def table_of_id(self, table_id: int) -> Table:
