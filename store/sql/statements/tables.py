@@ -28,6 +28,7 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import (
     create_table_text,
+    create_view_result,
     describe,
     describe_all,
     matching,
@@ -125,18 +126,23 @@ def _parse_show_tables(stream: TokenStream) -> st.ShowTables:
 def _show_tables(statement: st.ShowTables, session: Session) -> Result:
     database = statement.database or session.current_database()
     is_system = database.lower() == DATABASE
-    found = matching(system_table_names() if is_system else session.store.tables(database), statement.like)
+    kinds = dict.fromkeys(system_table_names(), "SYSTEM VIEW")
+    if not is_system:
+        kinds = dict.fromkeys(session.store.tables(database), "BASE TABLE")
+        kinds |= {view.name: "VIEW" for view in session.store.views.of(database)}
+    found = matching(sorted(kinds), statement.like)
     heading = f"Tables_in_{database}"
     if statement.is_full:
-        return text_rows(
-            [heading, "Table_type"], [(name, "SYSTEM VIEW" if is_system else "BASE TABLE") for name in found]
-        )
+        return text_rows([heading, "Table_type"], [(name, kinds[name]) for name in found])
     return text_rows([heading], [(name,) for name in found])
 
 
 def _show_create(statement: st.ShowCreateTable, session: Session) -> Result:
+    database, _, name = session.full_name(statement.table).partition(".")
+    view = session.store.views.find(database, name)
+    if view is not None:
+        return create_view_result(view)
     schema = session.table(statement.table).schema
-    name = statement.table.name
     return text_rows(["Table", "Create Table"], [(name, create_table_text(name, schema))])
 
 
