@@ -7,7 +7,7 @@ their databases, so that it means the same in every session. `sql.translate.view
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import CatalogTransaction
@@ -15,6 +15,8 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.internal import internal
+
+IS_VIEW: Final = "is_view"  # of the error for a view where a table is expected
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def refuse_view(tx: CatalogTransaction, database: int, name: str) -> None:
             f"'{name}' is not BASE TABLE: it is a view, which SELECT reads; name a table of its query "
             "instead "
             f"(SHOW CREATE VIEW {name})",
-            kind="is_view",
+            kind=IS_VIEW,
         )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from seqstore.store.catalog.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE, is_number
 from seqstore.store.read.snapshot import Snapshot
@@ -83,16 +84,27 @@ def _plan(
     Args:
         views: receives the views that the query reads.
     """
-    tree = query.tree.copy()
-    check(tree)
-    name_answers(tree, query.headings)
-    found = expand_views(tree, context.find_view)
-    if views is not None:
-        views += found
-    relations = find_relations(tree, context.open_snapshot, context.open_function)
+    tree = _checked(query)
+    try:
+        relations = find_relations(tree, context.open_snapshot, context.open_function)
+    except InvalidInputError as error:
+        if error.kind != IS_VIEW:  # views are looked up only where a name is no table
+            raise
+        tree = _checked(query)
+        found = expand_views(tree, context.find_view)
+        if views is not None:
+            views += found
+        relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
     return tree, relations, scan_only_plan(tree, relations, show_hidden=context.show_hidden)
+
+
+def _checked(query: Query) -> exp.Query:
+    tree = query.tree.copy()
+    check(tree)
+    name_answers(tree, query.headings)
+    return tree
 
 
 @contextmanager

@@ -186,7 +186,7 @@ class Session:
                 self._connection.get,
                 evaluation,
                 self._variable,
-                self._find_view,
+                versions.find_view,
                 show_hidden,
                 versions.logged,
             )
@@ -312,10 +312,11 @@ class Session:
     @internal
     def tables_of(self, tree: exp.Expr) -> set[str]:
         """Returns the stored tables that a tree reads, through views too, as `db.table`."""
-        return {self.full_name(name) for name in tables_behind(tree, self._find_view)}
+        return {self.full_name(name) for name in tables_behind(tree, self.find_view)}
 
-    def _find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
-        """Finds the view of a name; the user may read what a view reads."""
+    @internal
+    def find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
+        """Finds the view of a name; the privilege on a view is enough for the views that it reads."""
         database = table.database or self.database
         if database is None or self.is_system(table):
             return None
@@ -391,6 +392,15 @@ class _StatementVersions:
     def newest(self, table: Table) -> int:
         """Returns the version of a table that the statement reads."""
         return self._moment.version(table) if self._moment is not None else table.version
+
+    def find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
+        """Finds the view of a name; the tables that it reads are read as of one moment."""
+        session = self._session
+        found = session.find_view(table, within)
+        is_alone = self._target is None and session.transaction is None
+        if found is not None and self._moment is None and is_alone:
+            self._moment = self._held.enter_context(session.store.snapshot())
+        return found
 
     def _snapshot(self, name: str, version: int | None) -> Readable:
         table, transaction = self._target, self._session.transaction

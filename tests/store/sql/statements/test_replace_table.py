@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError, NotFoundError, Session, Store, StoreError
+from seqstore import ConflictError, InvalidInputError, NotFoundError, Session, Store, StoreError
 from tests.support.statements import dicts, run
 
 pytestmark = pytest.mark.sql(
@@ -125,3 +125,12 @@ def test_another_handle_sees_the_names(session: Session, store: Store) -> None:
         assert other.table("db.a").name == "db.a"
         run(reader, "DELETE FROM a WHERE k = 2")
     assert run(session, "SELECT k FROM a") == [(3,)]
+
+
+def test_a_transaction_meets_no_table_under_two_names(session: Session, store: Store) -> None:
+    with store.transaction() as transaction:
+        assert transaction.table("db.a").get(pa.table({"k": [1]})).num_rows == 1
+        run(session, REPLACE)
+        assert transaction.table("db.a").get(pa.table({"k": [1]})).num_rows == 1
+        with pytest.raises(ConflictError, match="has exchanged it"):
+            transaction.table("db.b")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from seqstore import Session, Store
+from seqstore import Session, Store, Table
 from seqstore.store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -12,6 +13,7 @@ from seqstore.store.errors import (
     NotFoundError,
     StoreError,
 )
+from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.sql.session.statement_kind import parse
 from tests.support.statements import dicts, last_result, run
 
@@ -83,8 +85,8 @@ def test_a_view_may_read_views(session: Session) -> None:
     run(session, "CREATE VIEW c AS SELECT * FROM b WHERE n > (SELECT min(k) FROM a)")
     assert run(session, "SELECT * FROM c") == [(2, "b")]
     assert run(session, "DESC c") == [
-        ("n", "INT", "Yes", "false", "NULL", ""),
-        ("text", "VARCHAR(20)", "Yes", "false", "NULL", ""),
+        ("n", "INT", "Yes", "false", None, ""),
+        ("text", "VARCHAR(20)", "Yes", "false", None, ""),
     ]
 
 
@@ -349,3 +351,40 @@ def test_an_insert_that_reads_its_table_by_a_view_is_one_transaction(session: Se
         run(session, f"INSERT INTO u SELECT k, {'1' if source == 't' else 'q'} FROM {source}")
         infos.append({*store.table("db.u").history()[-1].commit_info})
     assert infos[0] == infos[1] != infos[2]
+
+
+def test_a_table_made_of_a_query_keeps_declared_types(session: Session) -> None:
+    """CREATE TABLE .. AS, of tables and of views; a computed column has the type of its values."""
+    run(session, "CREATE VIEW v (a, b, c) AS SELECT k, s, d FROM t")
+    for source in (
+        "SELECT k AS a, s AS b, d AS c FROM t",
+        "SELECT * FROM v",
+        "SELECT v.* FROM v JOIN u ON k = a",
+    ):
+        run(session, f"CREATE TABLE made UNIQUE KEY (a) AS {source}")
+        types = [row[:2] for row in run(session, "DESC made")]
+        assert types == [("a", "INT"), ("b", "VARCHAR(20)"), ("c", "DATETIME(3)")]
+        run(session, "DROP TABLE made")
+    run(session, "CREATE TABLE made UNIQUE KEY (b) AS SELECT upper(s) AS b, k FROM t")
+    assert run(session, "DESC made")[0][:2] == ("b", "VARCHAR(65533)")
+
+
+def test_the_tables_of_a_view_are_read_as_of_one_moment(
+    session: Session, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit to both tables between the openings of the two must not be seen in one of them only."""
+    run(session, "CREATE VIEW v AS SELECT t.k, u.q FROM t JOIN u ON t.k = u.k")
+    opened = StoreSnapshot.of
+
+    def write_in_between(moment: StoreSnapshot, table: Table) -> object:
+        found = opened(moment, table)
+        with store.transaction() as transaction:
+            transaction.table("db.t").upsert(pa.table({"k": [9]}))
+            transaction.table("db.u").upsert(pa.table({"k": [9], "q": [9]}))
+            transaction.commit()
+        return found
+
+    monkeypatch.setattr(StoreSnapshot, "of", write_in_between)
+    assert run(session, "SELECT * FROM v") == [(1, 10), (2, 20)]
+    monkeypatch.undo()
+    assert run(session, "SELECT * FROM v") == [(1, 10), (2, 20), (9, 9)]
