@@ -49,15 +49,12 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_packages()
-    from seqstore.cli.server.memory import keep_little_freed_memory
     from seqstore.cli.server.service import run_services
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings, Store
     from seqstore.store.sql.evaluate import duck
 
-    keep_little_freed_memory()
-    os.umask(0o077)  # files of the server belong to its user alone, whatever the shell says
-    _begin_log()
+    _prepare_process()
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {
         "host": host,
@@ -76,9 +73,13 @@ def serve(
         asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
-def _begin_log() -> None:
+def _prepare_process() -> None:
+    """Returns freed memory, keeps new files to the user of the server, and begins the log."""
     from seqstore.cli.server.log_throttle import LogThrottle
+    from seqstore.cli.server.memory import keep_little_freed_memory
 
+    keep_little_freed_memory()
+    os.umask(0o077)  # whatever the shell says
     handler = logging.StreamHandler()
     handler.addFilter(LogThrottle())
     logging.basicConfig(

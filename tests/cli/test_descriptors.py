@@ -20,8 +20,8 @@ from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.log_throttle import LogThrottle
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.store.runtime.descriptors import raise_limit, require_for_duckdb
+from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess, serving
-from tests.support.mysql_client import ask
 
 
 @contextlib.contextmanager
@@ -181,7 +181,7 @@ def test_files_of_the_server_belong_to_its_user_alone(tmp_path: Path) -> None:
     try:
         with pymysql.connect(host="127.0.0.1", port=server.mysql_port, user="root") as connection:
             ask(connection, "CREATE DATABASE db")
-            ask(connection, "CREATE TABLE db.t (k INT, v STRING) UNIQUE KEY(k)")
+            ask(connection, "CREATE TABLE db.t (k INT NOT NULL, v STRING) UNIQUE KEY(k)")
         rows = "".join(f"{number},{number:0300}\n" for number in range(3000))  # too many for the catalog
         reply = server.client.load("db.t", rows + "x,y\n", max_filter_ratio="0.5")
         assert (reply["Status"], reply["NumberFilteredRows"]) == ("Success", 1), reply

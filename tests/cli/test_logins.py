@@ -18,8 +18,8 @@ from seqstore import AccessDeniedError, Store
 from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.mysql.admission import ConnectionLimits
+from tests.cli.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
 from tests.support.http_server import Client, basic, serving
-from tests.support.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
 
 pytestmark = pytest.mark.sql("CREATE TABLE t (k INT, v STRING NULL) UNIQUE KEY(k)")
 HEAD = "PUT /api/db/t/_stream_load?redirected=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"

@@ -18,8 +18,8 @@ from seqstore.cli.server.settings import ServerSettings
 from seqstore.store.sql.evaluate.table_functions import _FUNCTIONS
 from seqstore.store.sql.session.statement_kind import all_kinds, parse
 from seqstore.store.sql.session.system_tables import system_table_names
+from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 from tests.support.http_server import Client, serving
-from tests.support.mysql_client import ask, dial, log_in, read_packet, send_packet
 
 # Of each kind of statement that only reads: {db} is the database, and every name in it holds `marker`.
 STATEMENTS = {

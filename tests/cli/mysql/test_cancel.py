@@ -14,8 +14,8 @@ import pytest
 
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
+from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess
-from tests.support.mysql_client import ask
 
 TENS = "(SELECT 0 d" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
 DAYS = ", ".join(f"{TENS} AS x{i}" for i in range(15))

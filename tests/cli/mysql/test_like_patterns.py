@@ -11,8 +11,8 @@ import pymysql
 import pytest
 
 from seqstore.store.sql.session.statement_kind import all_kinds, parse
+from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess
-from tests.support.mysql_client import ask
 
 NAME = "a" * 60
 EVIL = "%a" * 30 + "%b"

@@ -8,7 +8,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
-from tests.support.mysql_client import dial, log_in, scramble
+from tests.cli.mysql_client import dial, log_in, scramble
 
 
 def password_with_zero(nonce: bytes, place: int) -> str:

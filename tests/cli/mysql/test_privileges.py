@@ -9,8 +9,8 @@ import pymysql
 import pytest
 
 from seqstore import Store
+from tests.cli.mysql_client import ask
 from tests.support.http_server import serving
-from tests.support.mysql_client import ask
 
 
 @pytest.mark.parametrize("said", ["", "SELECT * FROM db.t", "SELECT 1"])
