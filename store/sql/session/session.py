@@ -199,7 +199,7 @@ class Session:
             return target.transaction.moment
         if self.transaction is not None:
             return self.transaction.moment
-        found = {name for tree in trees for name in tables_behind(tree, self._find_view)}
+        found = {name for tree in trees for name in tables_behind(tree, self.find_view)}
         names = {str(replace(name, database=name.database or self.database)) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
