@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,7 @@ def serve(
     from seqstore.store.sql.evaluate import duck
 
     keep_little_freed_memory()
+    os.umask(0o077)  # files of the server belong to its user alone, whatever the shell says
     _begin_log()
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {
@@ -67,8 +69,11 @@ def serve(
     settings = _fitting(settings)
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store:
+        data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
-        asyncio.run(run_services(_services(store, settings, http_port, mysql_port), _say_where))
+        services = _services(store, settings, http_port, mysql_port)
+        seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
+        asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
 def _begin_log() -> None:

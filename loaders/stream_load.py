@@ -32,6 +32,7 @@ from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_repl
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
+from seqstore.store.catalog.file_lock import waiting_at_most
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
 from seqstore.store.load.load import Load
@@ -131,6 +132,10 @@ class StreamLoad:
         Raises:
             StoreError: nothing of the load is visible.
         """
+        with waiting_at_most(self._deadline - time.monotonic()):
+            self._run(body)
+
+    def _run(self, body: BinaryIO) -> None:
         options, progress = self._options, self._progress
         progress.two_phase_commit = options.two_phase_commit
         Target(self._table.schema, self._table.name).check_partitions(options.partitions)

@@ -46,6 +46,8 @@ class Settings:
         history_retention_seconds: how long the history lists versions that can no longer be read.
         conflict_check_seconds: time limit of a commit's comparison with rows of other transactions.
         update_lock_seconds: how long an UPDATE waits for another one on its table.
+        mapped_reads: segment files are mapped, not read into memory.
+        commit_wait_seconds: how long a writer waits for the write lock of the catalog.
         enable_concurrent_update: False: updates of a table run one after the other; True: they run
             concurrently, and those that conflict fail (U2, U3). ADMIN SET FRONTEND CONFIG overrides it.
         columns_not_null_by_default: True: SQL declares a column with neither NULL nor NOT NULL as NOT NULL,
@@ -75,6 +77,8 @@ class Settings:
     history_retention_seconds: int = 30 * 24 * 3600
     conflict_check_seconds: int = 30
     update_lock_seconds: int = 300
+    commit_wait_seconds: int = 60
+    mapped_reads: bool = True
     enable_concurrent_update: bool = False
     columns_not_null_by_default: bool = False
 

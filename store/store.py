@@ -9,11 +9,12 @@ between threads.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.file_lock import waiting_at_most
 from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
@@ -31,7 +33,14 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
-from seqstore.store.errors import AlreadyExistsError, ClosedError, InvalidInputError, NotFoundError
+from seqstore.store.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.maintenance.recovery import sweep_orphans
@@ -52,6 +61,8 @@ from seqstore.store.transaction.transaction import Transaction, TransactionResul
 from seqstore.store.transaction.transaction_options import TransactionArguments, TransactionOptions
 
 T = TypeVar("T")
+_LOG: Final = logging.getLogger(__name__)
+_SWEEP_WAIT_SECONDS: Final = 0.5
 
 
 class Store:
@@ -74,8 +85,7 @@ class Store:
         self.maintainer = Maintainer()
         self._lock = new_lock()
         self._is_open = True
-        sweep_prepared(self.catalog, self.disk)
-        sweep_orphans(self.catalog, self.disk)
+        self._sweep()
 
     @classmethod
     def open(
@@ -102,6 +112,17 @@ class Store:
         if not create and not (path / "catalog" / "data.mdb").exists():
             raise NotFoundError(f"{path}: no store here; check the path or create it", kind="no_store")
         return cls(path, settings or Settings(), segments)
+
+    def _sweep(self) -> None:
+        """Removes what ended processes left; that needs the write lock, and reading does not wait for it."""
+        try:
+            with waiting_at_most(_SWEEP_WAIT_SECONDS):
+                sweep_prepared(self.catalog, self.disk)
+                sweep_orphans(self.catalog, self.disk)
+        except UnavailableError as error:
+            _LOG.warning("%s: files of ended processes are left to the next sweep: %s", self.path, error)
+        except CorruptionError as error:
+            _LOG.error("%s: the catalog is damaged, and no file is removed: %s", self.path, error)
 
     def databases(self) -> list[str]:
         """Returns the names of the databases, sorted."""
@@ -180,7 +201,7 @@ class Store:
                 table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
-            record = tx.get("tables", records.table_key(table_id))
+            record = tx.require("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
@@ -211,7 +232,7 @@ class Store:
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
                 raise _unknown_table(name)
-            record = tx.get("tables", records.table_key(table_id))
+            record = tx.require("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)
 
     def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
@@ -437,8 +458,9 @@ class Store:
                     kind="bad_uri",
                 )
         if known is None:
-            return Disk(self.path)
-        return ObjectDisk(known, self.path, self.settings.cache_bytes_max)
+            return Disk(self.path, mapped_reads=self.settings.mapped_reads)
+        limit, mapped = self.settings.cache_bytes_max, self.settings.mapped_reads
+        return ObjectDisk(known, self.path, limit, mapped_reads=mapped)
 
     def _read(self) -> Any:
         self._check_open()

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.transaction_record import TransactionRecord, find_label, refuse_used_label
+from seqstore.store.catalog.version_chain import chain_faults
 from seqstore.store.errors import CorruptionError
 from seqstore.store.history.change_feed import changes
 from seqstore.store.history.key_history import KeyEvent, key_history
@@ -154,6 +155,7 @@ class Table(LoadableTable):
         try:
             with self.catalog.read() as tx:
                 state = afresh.load(tx, records.head(tx, self.id, self.name)[0])
+                faults = list(chain_faults(tx, self.id))
         except CorruptionError as error:
             return [error.message]
-        return check_table(state)
+        return [*faults, *check_table(state)]

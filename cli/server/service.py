@@ -3,14 +3,19 @@
 start               in order; one that cannot start stops those before it, and its error is raised
 SIGTERM, SIGINT     services stop in reverse order, running work has time to end
 a second signal     work that still runs is abandoned
+after stop_seconds  waits for other processes fail, and five seconds later the process ends
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -20,6 +25,8 @@ from seqstore.store.catalog.accounts import ROOT
 # Loads hand turns to each other while others parse. Each time Python lets the one that parses go on for this
 # long; with its usual 5 ms 64 clients that share commits were three times as slow.
 _SWITCH_SECONDS: Final = 0.0005
+_AFTER_SECONDS: Final = 5.0  # for work that no longer waits, to end and to say so
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Service(Protocol):
@@ -54,8 +61,20 @@ class BackgroundService:
         await asyncio.to_thread(self._stop)
 
 
-async def run_services(services: Sequence[Service], started: Callable[[Sequence[Service]], None]) -> None:
-    """Starts all, calls `started`, waits for a signal, stops all."""
+async def run_services(
+    services: Sequence[Service],
+    started: Callable[[Sequence[Service]], None],
+    *,
+    stop_seconds: float,
+    stop_waiting: Callable[[], None],
+) -> None:
+    """Starts all, calls `started`, waits for a signal, stops all.
+
+    Args:
+        stop_seconds: how long services may take to stop; then `stop_waiting` is called, and the process ends
+            soon after, whatever its threads wait for.
+        stop_waiting: makes waits for other processes fail.
+    """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
@@ -70,7 +89,22 @@ async def run_services(services: Sequence[Service], started: Callable[[Sequence[
         await ending.wait()
     finally:
         ending.clear()
+        _end_after(stop_seconds, stop_waiting)
         await _stop(running, ending)
+
+
+def _end_after(seconds: float, stop_waiting: Callable[[], None]) -> None:
+    """Ends the process some seconds from now, unless it has ended by then."""
+
+    def end() -> None:
+        stop_waiting()
+        time.sleep(_AFTER_SECONDS)
+        _LOG.warning("work did not end within %g seconds of the signal; it is abandoned", seconds)
+        os._exit(1)  # threads that wait in a system call cannot be ended otherwise; a crash loses nothing
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 async def _stop(running: Sequence[Service], given_up: asyncio.Event) -> None:

@@ -20,7 +20,6 @@ _DEFAULT_OFFSETS: Final = "property.kafka_default_offsets"
 _GROUP: Final = "property.group.id"
 # What the job decides itself: offsets are the catalog's, and only committed messages are read.
 _OURS: Final = frozenset(["kafka_default_offsets", "group.id", "auto.offset.reset", "enable.auto.commit"])
-_SECRET: Final = re.compile(r"password|secret|jaas", re.IGNORECASE)
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 
 
@@ -95,11 +94,6 @@ def with_group(job: str, given: Mapping[str, str]) -> dict[str, str]:
     if group is not None and not re.fullmatch(rf"{re.escape(job)}_[0-9a-f-]{{36}}", group):
         return dict(given)
     return {**given, _GROUP: f"{job}_{uuid.uuid4()}"}
-
-
-def shown(given: Mapping[str, str]) -> dict[str, str]:
-    """Properties as they may be shown: secrets are left out."""
-    return {name: "******" if _SECRET.search(name) else value for name, value in given.items()}
 
 
 def time_ms(offset: str, zone: str = "+00:00") -> int | None:

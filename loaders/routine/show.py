@@ -10,9 +10,9 @@ from seqstore.loaders.broker.files import without_login
 from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
-from seqstore.loaders.routine.kafka_properties import shown as without_secrets
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.store.sql.parse.secret_words import without_secrets
 
 TASK_COLUMNS: Final = (
     "TaskId",
@@ -129,7 +129,7 @@ def _shown(spec: RoutineSpec) -> dict[str, str]:
     given = spec.source_properties
     if spec.source == KAFKA:
         return without_secrets(given)
-    return {name: without_login(value) for name, value in given.items()}
+    return without_secrets({name: without_login(value) for name, value in given.items()})
 
 
 def _source_properties(job: RoutineJob) -> dict[str, str]:

@@ -29,8 +29,9 @@ lists in order. Databases inside:
     config     name                               -> value that ADMIN SET assigned
     users      user name                          -> password hashes and grants (catalog.accounts)
 
-A record is msgpack with a header: xxh3_64 of the rest (8 bytes, big endian) | format number (1 byte) |
-msgpack. Transactions are those of `catalog.environment`.
+A record is msgpack with a header: checksum of the rest (8 bytes, big endian) | format number (1 byte) |
+msgpack. The checksum covers the name of the database and the key too, but in records of format 1.
+Transactions are those of `catalog.environment`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ import xxhash
 
 from seqstore.store.errors import CorruptionError, FormatError, NotFoundError
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # of new records and stores
+FORMATS: Final = (1, 2)  # that this program reads
 TABLES: Final = "tables"
 DATABASES: Final = (
     "meta",
@@ -74,30 +76,66 @@ DATABASES: Final = (
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9
+_SEEDS: Final = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in DATABASES}
 
 
-def pack(value: Any) -> bytes:
-    """Packs a value as a record.
+def pack(database: str, key: bytes, value: Any) -> bytes:
+    """Packs a value as a record of a database under a key.
 
     The value consists of lists, dicts with string keys, strings, bytes, numbers, booleans and None.
     """
     body: bytes = bytes([FORMAT]) + msgpack.packb(value, use_bin_type=True)
-    return xxhash.xxh3_64_digest(body) + body
+    return xxhash.xxh3_64_digest(body, _seed(database, key)) + body
 
 
-def unpack(data: bytes | memoryview) -> Any:
-    """Returns the value of a record.
+def _seed(database: str, key: bytes) -> int:
+    """Returns the number through which the checksum of a record covers its place."""
+    seed = _SEEDS.get(database)
+    return xxhash.xxh3_64_intdigest(
+        key, xxhash.xxh3_64_intdigest(database.encode()) if seed is None else seed
+    )
+
+
+def verify(database: str, key: bytes, data: bytes | memoryview) -> memoryview:
+    """Verifies the checksum of a record; returns its packed value.
 
     Raises:
-        CorruptionError: the checksum does not match.
+        CorruptionError: it does not match: the record was changed, or stands under another key.
         FormatError: a newer program wrote it.
     """
     view = memoryview(data)
-    if len(view) <= _HEADER or xxhash.xxh3_64_digest(view[8:]) != bytes(view[:8]):
-        raise CorruptionError("a catalog record does not match its checksum; run check", path="catalog")
-    if view[8] != FORMAT:
-        raise FormatError(f"a catalog record has format {view[8]}, this program reads {FORMAT}; upgrade it")
-    return msgpack.unpackb(view[_HEADER:], strict_map_key=False)
+    if len(view) > _HEADER:
+        body, checksum = view[8:], bytes(view[:8])
+        if view[8] == FORMAT and xxhash.xxh3_64_digest(body, _seed(database, key)) == checksum:
+            return view[_HEADER:]
+        if view[8] == 1 and xxhash.xxh3_64_digest(body) == checksum and database in _SEEDS:
+            return view[_HEADER:]
+        if view[8] > FORMAT and xxhash.xxh3_64_digest(body, _seed(database, key)) == checksum:
+            raise FormatError(
+                f"the catalog record {record_name(database, key)} has format {view[8]}, this program reads "
+                f"{FORMAT}; upgrade it"
+            )
+    raise lost_record(database, key, "does not match its checksum")
+
+
+def unpack(database: str, key: bytes, data: bytes | memoryview) -> Any:
+    """Returns the value of a record; raises as `verify`."""
+    return msgpack.unpackb(verify(database, key, data), strict_map_key=False)
+
+
+def record_name(database: str, key: bytes) -> str:
+    """Returns the name of a record for messages."""
+    text = key.decode() if key.isascii() and key.decode().isprintable() else key.hex()
+    return f"{database}/{text}"
+
+
+def lost_record(database: str, key: bytes, fault: str) -> CorruptionError:
+    """Returns the error of a record that is not as it was written."""
+    name = record_name(database, key)
+    return CorruptionError(
+        f"the catalog record {name} {fault}; run check, and restore the catalog from a copy",
+        path=f"catalog/{name}",
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -124,10 +162,44 @@ class CatalogTransaction:
     def get(self, database: str, key: bytes) -> Any:
         """Returns the record under a key, None when there is none."""
         data = self._txn.get(key, db=self._db[database])
-        return None if data is None else unpack(data)
+        return None if data is None else unpack(database, key, data)
 
-    def put(self, database: str, key: bytes, value: Any) -> None:
-        self._txn.put(key, pack(value), db=self._db[database])
+    def require(self, database: str, key: bytes) -> Any:
+        """Returns the record under a key that another record refers to.
+
+        Raises:
+            CorruptionError: there is none.
+        """
+        data = self._txn.get(key, db=self._db[database])
+        if data is None:
+            raise lost_record(database, key, "is missing")
+        return unpack(database, key, data)
+
+    def digest(self, database: str, key: bytes) -> bytes | None:
+        """Returns the checksum of the record under a key, None when there is none."""
+        data = self._txn.get(key, db=self._db[database])
+        return None if data is None else bytes(data[:8])
+
+    def put(self, database: str, key: bytes, value: Any) -> bytes:
+        """Stores a record; returns its checksum."""
+        data = pack(database, key, value)
+        self._txn.put(key, data, db=self._db[database])
+        return data[:8]
+
+    def put_new(self, database: str, key: bytes, value: Any) -> bytes:
+        """Stores a record under a key that has none; returns its checksum.
+
+        Raises:
+            CorruptionError: it has one.
+        """
+        data = pack(database, key, value)
+        if not self._txn.put(key, data, overwrite=False, db=self._db[database]):
+            raise lost_record(database, key, "exists already, though no newer version is known")
+        return data[:8]
+
+    def count(self, database: str) -> int:
+        """Returns the number of records of a database."""
+        return int(self._txn.stat(self._db[database])["entries"])
 
     def delete(self, database: str, key: bytes) -> None:
         self._txn.delete(key, db=self._db[database])
@@ -146,7 +218,7 @@ class CatalogTransaction:
     def records(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, Any]]:
         """Yields keys that start with a prefix, ascending, and their records."""
         for key, raw in self.items(database, prefix):
-            yield key, unpack(raw)
+            yield key, unpack(database, key, raw)
 
     def next_id(self, name: str) -> int:
         """Reserves the next number of a counter, 1 first."""
@@ -241,6 +313,8 @@ def head(tx: CatalogTransaction, table: int, name: str) -> tuple[int, int]:
     """
     record = tx.get("heads", table_key(table))
     if record is None:
+        if tx.digest("tables", table_key(table)) is not None:
+            raise lost_record("heads", table_key(table), "is missing")
         raise NotFoundError(f"Unknown table '{name}': it was dropped", kind="unknown_table", table=name)
     return int(record[0]), int(record[1])
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from seqstore.store.catalog.file_lock import Patience
 from seqstore.store.errors import StoreError, UnavailableError
 
 _FOLLOWERS_MAX: Final = 256
@@ -72,11 +73,17 @@ class CommitQueue:
         self._waiting: deque[QueuedWriter] = deque()
         self._has_leader = False
 
-    def enter(self, ready: Callable[[], None] | None = None) -> QueuedWriter:
+    def enter(
+        self, ready: Callable[[], None] | None = None, patience: Patience | None = None
+    ) -> QueuedWriter | None:
         """Queues a writer and waits until it is the leader or may run as a follower.
 
         Args:
             ready: called first, if another writer is the leader.
+            patience: of the writer, None for no limit.
+
+        Returns:
+            The writer, None when its time is over.
         """
         writer = QueuedWriter()
         if ready is not None and self._has_leader:
@@ -86,7 +93,12 @@ class CommitQueue:
                 self._has_leader = True
                 return writer
             self._waiting.append(writer)
-        writer.may_run.wait()
+        if not writer.may_run.wait(None if patience is None else patience.left):
+            with self._lock:
+                if writer in self._waiting:
+                    self._waiting.remove(writer)
+                    return None
+            writer.may_run.wait()  # it was chosen at the last moment
         return writer
 
     @contextmanager

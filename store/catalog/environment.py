@@ -5,9 +5,8 @@ No read transaction outlives a method: a long reader would prevent LMDB from reu
 Opening:
 
 1. A directory that has other files and no catalog is refused, and so is a store that lost its catalog.
-2. A data file shorter than its own header states is read through once: LMDB maps it, and an access to a
-   missing page would end the process. Pages that were freed before they were ever written may be missing.
-   If no other page is (catalog.page_check), the file is lengthened and every record is read.
+2. Every page and record of the data file is checked before LMDB uses them (catalog.page_check). Pages that
+   were freed before they were ever written may be missing; then the file is lengthened, for LMDB maps it.
 3. Another format number than this program's is refused.
 
 A commit has two parts, so that processes wait for each other's disk half as long. LMDB writes a transaction's
@@ -18,9 +17,7 @@ first. A process that deletes files because of the catalog's content calls `make
 The map grows while no transaction of this process runs: after another process has enlarged it, and when a
 catalog is opened with a larger limit.
 
-Ctrl-C during a transaction is deferred until it has ended. Python raises KeyboardInterrupt between any two
-steps of the main thread. One of these places is between the acquisition of a lock and the block that releases
-it; the next thread that needs the lock would wait for ever.
+Ctrl-C during a transaction is deferred until it has ended (runtime.interrupts).
 
 A fork: transactions must not cross it, and the child must not close the environment that it inherits (that
 would free its parent's reader slot). Environments are therefore closed before a fork, after their
@@ -30,45 +27,72 @@ transactions have ended; parent and child reopen them at the next use.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import lmdb
 
-from seqstore.store.catalog.catalog import DATABASES, FORMAT, CatalogTransaction, pack, unpack
+from seqstore.store.catalog.catalog import (
+    DATABASES,
+    FORMAT,
+    FORMATS,
+    CatalogTransaction,
+    pack,
+    unpack,
+)
 from seqstore.store.catalog.commit_group import CommitQueue, QueuedWriter
-from seqstore.store.catalog.page_check import check_pages
+from seqstore.store.catalog.data_file import (
+    DATA_FILE,
+    check_file,
+    damaged,
+    identity_of,
+    refuse_foreign,
+    size_of,
+)
+from seqstore.store.catalog.deferred_changes import Change, deferred_changes
+from seqstore.store.catalog.file_lock import FileLock, Patience, busy
+from seqstore.store.catalog.page_check import check_heads
 from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
     CommitUnknownError,
-    CorruptionError,
     FormatError,
     StoreError,
     UnavailableError,
 )
+from seqstore.store.runtime.durable_directory import make_directory, sync_path
+from seqstore.store.runtime.interrupts import DeferredInterrupts
 from seqstore.store.settings import Settings
 
-DATA_FILE: Final = "data.mdb"
-_LOCK_FILE: Final = "lock.mdb"
 _READERS_MAX: Final = 1024
 _FORK_WAIT_SECONDS: Final = 10.0
-_NAMED: Final = (lmdb.MapFullError, lmdb.DiskError, lmdb.CorruptedError, lmdb.PageNotFoundError)
+_OPEN_WAIT_SECONDS: Final = 0.5  # for the write lock; then a catalog is opened for reading only
+_OF_THE_SYSTEM: Final = (
+    lmdb.DiskError,
+    lmdb.LockError,
+    lmdb.MapResizedError,
+    lmdb.MemoryError,
+    lmdb.ReadonlyError,
+    lmdb.ReadersFullError,
+)
 _open: dict[str, Environment] = {}
 _open_lock = threading.Lock()
 
 
-def environment(path: str, bytes_max: int) -> Environment:
+def environment(path: str, bytes_max: int, patience: Patience, *, write: bool = False) -> Environment:
     """Returns the environment of a directory; opens it if necessary and enlarges its map to `bytes_max`.
+
+    An environment whose commit failed beyond repair is replaced, and so is one for reading only, before a
+    write.
 
     Args:
         path: the real path of the directory; created when absent.
         bytes_max: size of the map; an open map only grows.
+        patience: for the write lock.
+        write: a transaction that writes will follow.
 
     Raises:
         FormatError: the directory is not a store's, or a newer program wrote the catalog.
@@ -76,11 +100,16 @@ def environment(path: str, bytes_max: int) -> Environment:
         UnavailableError: it cannot be opened.
     """
     found = _open.get(path)
-    if found is None or found.bytes_max < bytes_max:
+    if found is not None and write and found.is_read_only:
+        found.await_write_lock(patience)
+    if found is None or found.bytes_max < bytes_max or found.must_be_replaced(write=write):
         with _open_lock:
             found = _open.get(path)
+            if found is not None and found.must_be_replaced(write=write):
+                _close(path, found)
+                found = None
             if found is None:
-                found = _open[path] = Environment(Path(path), bytes_max)
+                found = _open[path] = Environment(Path(path), bytes_max, patience)
             else:
                 found.grow(bytes_max)
     if found.pid != os.getpid():
@@ -92,11 +121,22 @@ def environment(path: str, bytes_max: int) -> Environment:
     return found
 
 
+def _close(path: str, opened: Environment) -> None:
+    """Closes an environment that is to be replaced."""
+    if not opened.close(_FORK_WAIT_SECONDS):
+        raise UnavailableError(
+            f"{path}: the catalog must be opened anew, and transactions of this process are still running; "
+            "try again",
+            kind="catalog",
+        )
+    del _open[path]
+
+
 def _forget_replaced(path: str) -> None:
     """Closes the environment of a directory whose data file was replaced or removed."""
     with _open_lock:
         found = _open.get(path)
-        if found is not None and found.identity != _identity(Path(path) / DATA_FILE) and found.close(None):
+        if found is not None and found.identity != identity_of(Path(path) / DATA_FILE) and found.close(None):
             del _open[path]
 
 
@@ -107,97 +147,218 @@ class Environment:
         env, databases: LMDB's handles.
         bytes_max: the map is at least as large.
         pid: the process that opened it.
+        format: the format number of the store.
+        is_read_only: another process held the write lock when it was opened.
         identity: device and number of the data file.
         queue: of its writers.
     """
 
-    def __init__(self, path: Path, bytes_max: int) -> None:
-        _refuse_foreign(path)
+    def __init__(self, path: Path, bytes_max: int, patience: Patience) -> None:
+        refuse_foreign(path)
         self.databases: dict[str, Any]
+        self.env: lmdb.Environment
+        self.is_read_only = False
         self.bytes_max = bytes_max
         self.pid = os.getpid()
         self._path = path
         self._active = 0
         self._is_closed = False
+        self._is_broken = False
+        self._is_locked = False
         self._idle = threading.Condition()
         self.queue = CommitQueue()
         self._prepare_lock = PrepareLock(path.parent / "locks" / "next-writer")
+        self._write_lock = FileLock(path.parent / "locks" / "writer")
+        self._open(bytes_max)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            check_file(self.env, path / DATA_FILE)
+            self._open_databases(bytes_max, patience)
+            self._check_format()
+        except lmdb.Error as error:
+            named = self.named(error)
+            self.env.close()
+            raise named from error
+        except BaseException:
+            self.env.close()
+            raise
+        finally:
+            self.unlock()
+        self.identity = identity_of(path / DATA_FILE)
+
+    def _open(self, bytes_max: int) -> None:
+        path = self._path
+        try:
+            make_directory(path)
+            check_heads(path / DATA_FILE)
+            is_new = not size_of(path / DATA_FILE)
             self.env = lmdb.open(
                 str(path),
                 map_size=bytes_max,
                 max_dbs=len(DATABASES) + 8,
                 max_readers=_READERS_MAX,
                 metasync=False,
+                readonly=self.is_read_only,
             )
+            if is_new:
+                sync_path(path)
+        except ValueError as error:
+            raise damaged(path / DATA_FILE, error) from error
         except lmdb.InvalidError as error:
             raise FormatError(f"{path}: not a catalog of this program ({error})", path=str(path)) from error
         except (lmdb.Error, OSError) as error:
             raise UnavailableError(f"{path}: cannot be opened: {error}", kind="catalog") from error
-        try:
-            _check_length(self.env, path)
-            with self.env.begin(write=True) as txn:  # only a write transaction makes lasting handles
+
+    def _open_databases(self, bytes_max: int, patience: Patience) -> None:
+        """Opens the databases. Lasting handles need a write transaction, or an environment for reading."""
+        is_new = not self.env.info()["last_txnid"]
+        if self._lock(patience.left if is_new else min(patience.left, _OPEN_WAIT_SECONDS)):
+            with self.env.begin(write=True) as txn:
                 self.databases = {name: self.env.open_db(name.encode(), txn) for name in DATABASES}
             self.env.reader_check()
-            self._check_format()
-        except lmdb.Error as error:
-            self.env.close()
-            raise _damaged(path, error) from error
-        except BaseException:
-            self.env.close()
-            raise
-        self.identity = _identity(path / DATA_FILE)
+            return
+        if is_new:
+            raise busy(self._path, self._write_lock, patience)
+        self.env.close()
+        self.is_read_only = True
+        self._open(bytes_max)
+        self.databases = {name: self.env.open_db(name.encode(), create=False) for name in DATABASES}
 
     def _check_format(self) -> None:
         meta = self.databases["meta"]
         with self.env.begin() as txn:
             data = txn.get(b"format", db=meta)
         if data is None:
+            if self.is_read_only:
+                raise FormatError(f"{self._path}: the catalog has no format number", path=str(self._path))
             with self.env.begin(write=True) as txn:
-                data = txn.get(b"format", db=meta) or pack(FORMAT)
+                data = txn.get(b"format", db=meta) or pack("meta", b"format", FORMAT)
                 txn.put(b"format", data, db=meta)
-        found = unpack(data)
-        if found != FORMAT:
+        self.format = unpack("meta", b"format", data)
+        if self.format not in FORMATS:
             raise FormatError(
-                f"{self._path}: the store has format {found}, this program reads {FORMAT}; upgrade it",
-                found=found,
+                f"{self._path}: the store has format {self.format}, this program reads up to {FORMAT}; "
+                "upgrade it",
+                found=self.format,
                 expected=FORMAT,
             )
 
-    def begin(self, *, write: bool, ready: Callable[[], None] | None = None) -> lmdb.Transaction | None:
-        """Starts a transaction, which `end` ends; None when the environment was closed meanwhile.
+    def raise_format(self, tx: CatalogTransaction) -> None:
+        """Stores the format number of the records that this program writes, before the first of them."""
+        if self.format < FORMAT:
+            tx.put("meta", b"format", FORMAT)
+
+    def begin_write(
+        self, patience: Patience, ready: Callable[[], None] | None = None
+    ) -> lmdb.Transaction | None:
+        """Starts a transaction that writes, as `begin` does; `end` frees the write lock as well.
 
         Args:
             ready: called right before; the call may last, as it overlaps with the commit of another process
                 (catalog.prepare_lock).
-        """
-        with self._prepare_lock.inside() if ready is not None else nullcontext():
-            if ready is not None:
-                ready()
-            with self._idle:
-                if self._is_closed:
-                    return None
-                self._active += 1
-            try:
-                while True:
-                    try:
-                        return self.env.begin(write=write, buffers=True)
-                    except lmdb.MapResizedError:
-                        self._adopt_size()
-            except lmdb.Error as error:
-                self._leave()
-                raise UnavailableError(
-                    f"{self._path}: no transaction could begin: {error}", kind="catalog"
-                ) from error
-            except BaseException:
-                self._leave()
-                raise
 
-    def end(self, txn: lmdb.Transaction) -> None:
+        Raises:
+            UnavailableError: the write lock is not free in time.
+        """
+        if ready is not None:
+            with self._prepare_lock.inside(patience):
+                ready()
+                return self.begin_write(patience)
+        if not self._lock(patience.left):
+            raise busy(self._path, self._write_lock, patience)
+        try:
+            txn = self.begin(write=True)
+        except BaseException:
+            self.unlock()
+            raise
+        if txn is None:
+            self.unlock()
+        return txn
+
+    def begin(self, *, write: bool = False) -> lmdb.Transaction | None:
+        """Starts a transaction, which `end` ends; None when the environment was closed meanwhile or has to be
+        replaced."""
+        with self._idle:
+            if self._is_closed:
+                return None
+            self._active += 1
+        try:
+            while True:
+                try:
+                    return self.env.begin(write=write, buffers=True)
+                except lmdb.MapResizedError:
+                    self._adopt_size()
+        except lmdb.PanicError:  # LMDB refuses everything after a failed write of its head
+            self._is_broken = True
+            self._leave()
+            return None
+        except lmdb.Error as error:
+            self._leave()
+            raise UnavailableError(
+                f"{self._path}: no transaction could begin: {error}", kind="catalog"
+            ) from error
+        except BaseException:
+            self._leave()
+            raise
+
+    def commit(self, txn: lmdb.Transaction) -> None:
+        """Commits durably; frees the write lock before the second wait for the disk."""
+        number = txn.id()
+        _commit(self.env, txn)
+        self.format = FORMAT
+        self.unlock()
+        _sync_head(self.env, number)
+
+    def end(self, txn: lmdb.Transaction, *, write: bool = False) -> None:
         """Ends a transaction; rolls it back unless it was committed."""
         txn.abort()
+        if write:
+            self.unlock()
         self._leave()
+
+    def _lock(self, seconds: float) -> bool:
+        """Acquires the write lock between processes; writers continue without it where files cannot be
+        locked."""
+        try:
+            self._is_locked = self._write_lock.acquire(seconds)
+        except OSError:
+            return True
+        if self._is_locked:
+            self._write_lock.sign()
+        return self._is_locked
+
+    def unlock(self) -> None:
+        """Frees the write lock, if this process holds it."""
+        if self._is_locked:
+            self._is_locked = False
+            self._write_lock.release()
+
+    def await_write_lock(self, patience: Patience) -> None:
+        """Waits until the write lock is free.
+
+        Raises:
+            UnavailableError: it is not free in time.
+        """
+        if not self._lock(patience.left):
+            raise busy(self._path, self._write_lock, patience)
+        self.unlock()
+
+    def busy(self, patience: Patience) -> UnavailableError:
+        """Returns the error of a writer whose time is over."""
+        return busy(self._path, self._write_lock, patience)
+
+    def give_up(self) -> None:
+        """Ends all waits for the write lock."""
+        self._prepare_lock.give_up()
+        self._write_lock.give_up()
+
+    def serves(self, bytes_max: int, *, write: bool) -> bool:
+        """Returns whether a transaction of this process can use it as it is."""
+        is_fit = self.bytes_max >= bytes_max and not self.must_be_replaced(write=write)
+        return is_fit and self.pid == os.getpid()
+
+    def must_be_replaced(self, *, write: bool) -> bool:
+        """Returns whether it cannot be used any more, or not for writing."""
+        return self._is_broken or (write and self.is_read_only)
 
     @contextmanager
     def following(self, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
@@ -211,7 +372,7 @@ class Environment:
             finally:
                 txn.abort()  # has no effect after a commit
             writer.states.update(tx.made)
-        except _NAMED as error:
+        except lmdb.Error as error:
             raise self.named(error) from error
         finally:
             writer.has_run.set()
@@ -225,9 +386,9 @@ class Environment:
                 "catalog_bytes_max and open the store again",
                 kind="map_full",
             )
-        if isinstance(error, lmdb.DiskError):
-            return UnavailableError(f"the catalog cannot be written: {error}", kind="disk")
-        return _damaged(self._path, error)
+        if isinstance(error, _OF_THE_SYSTEM) or type(error) is lmdb.Error:  # the latter: any other errno
+            return UnavailableError(f"{self._path}: the catalog cannot be used: {error}", kind="disk")
+        return damaged(self._path, error)
 
     def _leave(self) -> None:
         with self._idle:
@@ -282,25 +443,39 @@ class Catalog:
         _forget_replaced(self._real_path)
         self._environment()
 
-    def _environment(self) -> Environment:
-        return environment(self._real_path, self._settings.catalog_bytes_max)
+    def _environment(self, patience: Patience | None = None, *, write: bool = False) -> Environment:
+        found = _open.get(self._real_path)
+        if found is not None and found.serves(self._settings.catalog_bytes_max, write=write):
+            return found
+        patience = patience or Patience(self._settings.commit_wait_seconds)
+        return environment(self._real_path, self._settings.catalog_bytes_max, patience, write=write)
+
+    def defer(self, change: Change) -> None:
+        """Keeps a change for the next transaction of this process that writes (catalog.deferred_changes)."""
+        deferred_changes(self._real_path).add(change)
+
+    def stop_waiting(self) -> None:
+        """Ends all waits of this process for the write lock, which fail then: the process is about to end."""
+        self._environment().give_up()
 
     @contextmanager
     def read(self) -> Iterator[CatalogTransaction]:
         """Opens a consistent view of the catalog for a short block."""
-        with _DeferredInterrupts():
+        with DeferredInterrupts():
             opened = self._environment()
-            while (txn := opened.begin(write=False)) is None:  # closed for a fork meanwhile
+            while (txn := opened.begin()) is None:  # closed for a fork meanwhile
                 opened = self._environment()
             try:
                 yield CatalogTransaction(txn, opened.databases)
-            except _NAMED as error:
+            except lmdb.Error as error:
                 raise opened.named(error) from error
             finally:
                 opened.end(txn)
 
     @contextmanager
-    def write(self, ready: Callable[[], None] | None = None) -> Iterator[CatalogTransaction]:
+    def write(
+        self, ready: Callable[[], None] | None = None, *, wait_seconds: float | None = None
+    ) -> Iterator[CatalogTransaction]:
         """Opens the only kind of transaction that changes the catalog.
 
         Commits durably at the end, together with other queued writers (catalog.commit_group); any exception
@@ -310,162 +485,101 @@ class Catalog:
             ready: called before the wait for the write lock, when this process is the next to acquire it. It
                 may be called several times, and not at all when the block shares the commit of another
                 thread.
+            wait_seconds: for the write lock, None for the setting `commit_wait_seconds`.
 
         Raises:
-            UnavailableError: the catalog's map or the disk is full.
+            UnavailableError: the catalog's map or the disk is full, or the write lock is not free in time.
+            CommitUnknownError: the commit may be lost if the host fails.
         """
-        with _DeferredInterrupts():
+        patience = Patience(self._settings.commit_wait_seconds if wait_seconds is None else wait_seconds)
+        with DeferredInterrupts():
             while True:
-                opened = self._environment()
-                writer = opened.queue.enter(ready)
+                opened = self._environment(patience, write=True)
+                writer = opened.queue.enter(ready, patience)
+                if writer is None:
+                    raise opened.busy(patience)
                 if writer.parent is not None:
                     with opened.following(writer) as tx:
                         yield tx
                     return
                 with opened.queue.leading() as followers:
-                    txn = opened.begin(write=True, ready=ready)
-                    if txn is None:  # closed for a fork meanwhile
+                    txn = opened.begin_write(patience, ready)
+                    if txn is None:  # closed for a fork meanwhile, or to be replaced
                         continue
+                    deferred, taken = deferred_changes(self._real_path), list[Change]()
                     try:
                         tx = CatalogTransaction(txn, opened.databases)
+                        opened.raise_format(tx)
+                        taken = deferred.run(tx)
                         yield tx
                         opened.queue.run_followers(txn, followers, tx.made)
-                        _commit(opened.env, txn)
-                    except _NAMED as error:
+                        opened.commit(txn)
+                        taken = []
+                    except lmdb.Error as error:
                         raise opened.named(error) from error
                     finally:
-                        opened.end(txn)
+                        deferred.restore(taken)
+                        opened.end(txn, write=True)
                     return
 
     def make_durable(self) -> None:
-        """Makes everything that was read here durable; call it before a file is deleted because of it."""
+        """Makes everything that was read here durable; call it before a file is deleted because of it.
+
+        Raises:
+            UnavailableError: the disk fails, or another process holds the write lock since the catalog was
+                opened.
+        """
         with self.read():  # keeps the environment open
-            self._environment().env.sync(True)
-
-
-class _DeferredInterrupts:
-    """Defers Ctrl-C: KeyboardInterrupt is raised at the end of the block. A second Ctrl-C raises it at once.
-
-    Works in the main thread only, and only while Python's own handler of the signal is installed.
-    """
-
-    def __init__(self) -> None:
-        self._is_installed = False
-        self._is_pending = False
-
-    def __enter__(self) -> None:
-        is_main = threading.get_ident() == threading.main_thread().ident
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._is_installed = True
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._is_pending:
-            signal.default_int_handler(number, frame)
-        self._is_pending = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            if self._is_pending:
-                raise KeyboardInterrupt
+            opened = self._environment()
+            if opened.is_read_only:
+                raise opened.busy(Patience(0))
+            try:
+                opened.env.sync(True)
+            except lmdb.Error as error:
+                raise UnavailableError(
+                    f"{self.path}: the catalog cannot be synced: {error}", kind="disk"
+                ) from error
 
 
 def _commit(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
-    """Commits durably; a disk error while the pages are written leaves the outcome unknown."""
-    number = txn.id()
+    """Writes a transaction's pages durably, then its head. LMDB rolls it back if either fails."""
+    number, path = txn.id(), env.path()
     try:
         txn.commit()
-        if env.info()["last_txnid"] == number:  # smaller: no change; larger: a later commit has synced it
-            env.sync(True)
     except lmdb.MapFullError:
         raise
     except lmdb.Error as error:
-        raise CommitUnknownError(
-            f"the catalog's disk failed in a commit ({error}); open the store again and look up the label"
+        if env.info()["last_txnid"] >= number:
+            raise _unknown(path, error) from error
+        if isinstance(error, lmdb.DiskError):
+            raise UnavailableError(
+                f"{path}: the disk of the catalog is full ({error}): nothing was stored; make room and try "
+                "again",
+                kind="disk_full",
+            ) from error
+        raise UnavailableError(
+            f"{path}: the catalog cannot be written ({error}): nothing was stored; look at the disk",
+            kind="disk",
         ) from error
 
 
-def _damaged(path: Path, error: Exception) -> CorruptionError:
-    return CorruptionError(f"{path}: the catalog is damaged: {error}; restore it from a copy", path=str(path))
+def _sync_head(env: lmdb.Environment, number: int) -> None:
+    """Makes the head of a transaction durable.
+
+    If that fails, the outcome is open: processes see the transaction, and a failure of the host may undo it.
+    """
+    try:
+        if env.info()["last_txnid"] == number:  # smaller: no change; larger: a later commit has synced it
+            env.sync(True)
+    except lmdb.Error as error:
+        raise _unknown(env.path(), error) from error
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Refuses a directory that has files but no catalog: it is not a store, or has lost its catalog."""
-    parent = path.parent
-    if parent.exists() and not parent.is_dir():
-        raise FormatError(f"{parent}: expected a directory, found a file", path=str(parent))
-    foreign = [name for name in _names(parent) if name != path.name]
-    foreign += [f"{path.name}/{name}" for name in _names(path) if name not in (DATA_FILE, _LOCK_FILE)]
-    # Read last: another process that creates this store writes its catalog first.
-    if not foreign or _size(path / DATA_FILE):
-        return
-    raise FormatError(
-        f"{parent}: not a store: it holds {foreign[0]!r} and no catalog; name an empty or a new directory, "
-        "or restore the catalog from a copy",
-        path=str(parent),
+def _unknown(path: str, error: lmdb.Error) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"{path}: the commit was written, and the disk failed to sync it ({error}): it is visible now, and a "
+        "failure of the host may undo it; look at the disk, then look up the label"
     )
-
-
-def _names(directory: Path) -> list[str]:
-    return sorted(entry.name for entry in directory.iterdir()) if directory.is_dir() else []
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return (0, 0)
-    return status.st_dev, status.st_ino
-
-
-def _check_length(env: lmdb.Environment, path: Path) -> None:
-    """Runs step 2 of opening."""
-    file = path / DATA_FILE
-    found = _size(file)
-    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if found >= needed:
-        return
-    try:
-        descriptor = os.open(file, os.O_RDWR)
-    except OSError as error:
-        raise UnavailableError(f"{file}: cannot be opened: {error}", kind="catalog") from error
-    try:
-        check_pages(env, descriptor)
-        os.posix_fallocate(descriptor, 0, needed)  # never shortens the file of a concurrent writer
-        try:
-            _read_all(env)
-        except BaseException:
-            os.ftruncate(descriptor, found)
-            raise
-    except (lmdb.Error, StoreError, ValueError) as error:
-        raise CorruptionError(
-            f"{file}: expected {needed} bytes, found {found}; it was cut, restore it from a copy ({error})",
-            path=str(file),
-        ) from error
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(env: lmdb.Environment) -> None:
-    """Reads every record; each has a checksum."""
-    with env.begin(buffers=True) as txn:
-        names = [bytes(key) for key, _ in txn.cursor()]
-        for name in names:
-            database = env.open_db(name, txn, create=False)
-            count = 0
-            for _, data in txn.cursor(db=database):
-                unpack(data)
-                count += 1
-            if count != txn.stat(database)["entries"]:
-                raise ValueError(f"{count} records of {name!r} are left")
 
 
 def _before_fork() -> None:

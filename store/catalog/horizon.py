@@ -1,17 +1,20 @@
 """The limits of a table's past: the first readable version, and the tombstone watermark.
 
-One catalog record per table, `{oldest, open, floor, floor_type}`. Vacuum moves `open`, the first version that
-may still be opened, by time alone. It moves `oldest`, the first version that is still whole, as far as no
-process holds an earlier one. With one limit only, overlapping readers of the oldest version would keep all
-later data for ever.
+One catalog record per table, `{oldest, open, floor, floor_type, bitmaps}`. Vacuum moves `open`, the first
+version that may still be opened, by time alone. It moves `oldest`, the first version that is still whole, as
+far as no process holds an earlier one, and stores the checksums of the delete bitmap records up to it
+(`bitmaps`). With one limit only, overlapping readers of the oldest version would keep all later data for
+ever.
 Compaction moves `floor`, the tombstone watermark. All three only rise. A watermark applies to sequences of
 its type `floor_type`: RESTORE may restore a schema from before the table had a sequence.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.catalog import CatalogTransaction, lost_record
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -30,6 +33,12 @@ def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
     version = max(version, int(record.get("oldest", 1)))
     tx.put("horizons", key, {**record, "oldest": version})
     return version
+
+
+def keep_bitmaps(tx: CatalogTransaction, table: int, kept: list[list[Any]]) -> None:
+    """Stores the checksums of the delete bitmap records up to the first whole version, by version."""
+    key = catalog.table_key(table)
+    tx.put("horizons", key, {**(tx.get("horizons", key) or {}), "bitmaps": kept})
 
 
 def read_watermark(tx: CatalogTransaction, table: int, schema: TableSchema) -> int | None:
@@ -71,4 +80,4 @@ def oldest_record(tx: CatalogTransaction, table: int) -> int:
     """Returns the first version that still has a record in the catalog."""
     for key, _ in tx.items("versions", catalog.table_key(table)):
         return int.from_bytes(key[8:])
-    raise AssertionError("a table has at least one version")
+    raise lost_record("versions", catalog.table_key(table), "has no version")

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime.durable_directory import make_directory
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
@@ -147,20 +148,27 @@ class Leases:
             if not (pid.isdigit() and started.isdigit()):
                 continue
             if not is_alive((int(pid), int(started))):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # the next vacuum removes it
+                    path.unlink(missing_ok=True)
                 continue
-            with suppress(FileNotFoundError):  # another vacuum removed it
-                found |= {v for t, v in _SLOT.iter_unpack(path.read_bytes()) if t == table and v}
+            try:
+                slots = path.read_bytes()
+            except FileNotFoundError:  # another vacuum removed it
+                continue
+            except OSError as error:
+                raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk") from error
+            found |= {v for t, v in _SLOT.iter_unpack(slots) if t == table and v}
         return found
 
     def _open(self) -> None:
         """Opens this process's file, before its first lease; after a fork the child's own."""
         pid, started = this_process()
-        self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{pid}-{started}"
         try:
+            make_directory(self._directory)
             with path.open("w+b") as file:
-                file.truncate(_SLOTS * _SLOT.size)
+                # A store into a hole of a mapped file ends the process when the disk is full (SIGBUS).
+                os.posix_fallocate(file.fileno(), 0, _SLOTS * _SLOT.size)
                 self._map = mmap.mmap(file.fileno(), _SLOTS * _SLOT.size)
         except OSError as error:
             raise UnavailableError(f"{path}: cannot be written: {error}", kind="disk") from error

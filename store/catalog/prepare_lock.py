@@ -8,21 +8,21 @@ writers. So:
 2. With the prepare lock, it updates its plan while the process before it still writes and waits for the disk.
 3. It acquires the write lock, releases the prepare lock, and has to catch up with one version at most.
 
-Only speed depends on the lock: a process that cannot use the file continues without it, and so do writers
-without a plan. The system releases the lock when its process ends in any way.
+Only speed depends on the lock: a process that cannot use the file, or for which it is not free in half of
+its time, continues without it, and so do writers without a plan. The system releases the lock when its
+process ends in any way.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-_of_process: Final[weakref.WeakSet[PrepareLock]] = weakref.WeakSet()
+from seqstore.store.catalog.file_lock import FileLock, Patience
+
+_SECONDS_MAX: Final = 60.0
 
 
 class PrepareLock:
@@ -33,39 +33,24 @@ class PrepareLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = -1
-        self._close: weakref.finalize[Any, PrepareLock] | None = None
-        _of_process.add(self)
+        self._lock = FileLock(path)
 
     @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Excludes other processes for the length of a block."""
+    def inside(self, patience: Patience | None = None) -> Iterator[None]:
+        """Excludes other processes for the length of a block, as far as the lock is free in time."""
+        is_held = False
         try:
             with suppress(OSError):
-                fcntl.flock(self._opened(), fcntl.LOCK_EX)
+                is_held = self._lock.acquire(_SECONDS_MAX if patience is None else patience.left / 2)
             yield
         finally:
-            with suppress(OSError):  # explicit, because a child forked meanwhile has the file open too
-                fcntl.flock(self._opened(), fcntl.LOCK_UN)
+            if is_held:
+                self._lock.release()
 
-    def _opened(self) -> int:
-        if self._close is None:
-            self._path.parent.mkdir(exist_ok=True)
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._close = weakref.finalize(self, os.close, self._file)
-        return self._file
+    def give_up(self) -> None:
+        """Ends the waits of this process."""
+        self._lock.give_up()
 
     def forget(self) -> None:
         """Closes the file in a forked child, whose parent may hold the lock."""
-        if self._close is not None:
-            self._close()
-            self._close = None
-
-
-def _forget_all() -> None:
-    for prepare_lock in _of_process:
-        prepare_lock.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+        self._lock.forget()

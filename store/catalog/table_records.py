@@ -38,7 +38,7 @@ def forget_table(tx: CatalogTransaction, database: int, table_name: str) -> str:
     table_id = records.find_table(tx, database, table_name)
     assert table_id is not None
     prefix = records.table_key(table_id)
-    directory: str = tx.get("tables", prefix)["directory"]
+    directory: str = tx.require("tables", prefix)["directory"]
     abort_of_table(tx, table_id)
     for name in ("schemas", "versions", "segments", "inline", "bitmaps", "counters", "trash", "apps"):
         for key, _ in list(tx.items(name, prefix)):

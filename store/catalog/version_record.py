@@ -5,19 +5,20 @@ against which later transactions are checked. It stays as long as a transaction 
 may commit, and as the history shows it.
 
 Fields of a stored record: `revision`, `txn`, `label`, `operation`, `time_ms`, `added`, `dropped`, `figures`;
-where they are not the default, `cleared`, `reset` with `restored`, `data_change` and `facts`.
+`state`; where they are not the default, `cleared`, `reset` with `restored`, `data_change` and `facts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyroaring import BitMap
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.version_chain import VersionState, live_segments, require_bitmap, state_of
 from seqstore.store.segment.delete_bitmap import HiddenRows, Positions, bitmap_of, children, unite
 
 
@@ -113,6 +114,7 @@ class VersionRecord:
         has_data_change: False where rows only moved (compaction).
         is_cleared: rows were removed by a condition, or all of them (TRUNCATE, a dropped partition).
         restored: the version whose rows were brought back, None for no RESTORE.
+        state: what belongs to the version, None in records of earlier programs (catalog.version_chain).
     """
 
     revision: int
@@ -127,6 +129,7 @@ class VersionRecord:
     has_data_change: bool = True
     is_cleared: bool = False
     restored: int | None = None
+    state: VersionState | None = None
 
     @property
     def is_restore(self) -> bool:
@@ -175,6 +178,7 @@ class VersionRecord:
             record.get("data_change", True),
             bool(record.get("cleared")),
             record.get("restored", 0) if record.get("reset") else None,
+            VersionState.from_record(record["state"]) if "state" in record else None,
         )
 
 
@@ -191,18 +195,38 @@ def put_version_record(
         hidden: the rows that it hides; its own record of them covers those of earlier versions too.
     """
     stored = record.to_record()
-    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
-    union, covered = own, list(children(version))
     key, before = catalog.version_key(table_id, version), catalog.version_key(table_id, version - 1)
-    earlier = tx.get("versions", before)
+    earlier = tx.get("versions", before) if version > 1 else None
     if earlier is not None:
         stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
-    tx.put("versions", key, stored)
+    bitmap = _put_bitmap(tx, table_id, version, hidden)
+    state = _state_before(tx, table_id, version, earlier).followed_by(record.added, record.dropped)
+    digest = tx.digest("versions", before) if earlier is not None else None
+    stored["state"] = replace(state, bitmap=bitmap, before=digest).to_record()
+    tx.put_new("versions", key, stored)
+
+
+def _state_before(
+    tx: CatalogTransaction, table_id: int, version: int, earlier: Mapping[str, Any] | None
+) -> VersionState:
+    """Returns the segments of the version before, counted where an earlier program made it."""
+    if earlier is not None and "state" in earlier:
+        return VersionState.from_record(earlier["state"])
+    return state_of(live_segments(tx, table_id, version - 1))
+
+
+def _put_bitmap(
+    tx: CatalogTransaction, table_id: int, version: int, hidden: Mapping[str, Positions] | None
+) -> bytes | None:
+    """Stores the delete bitmap record of a version; returns its checksum, None without one."""
+    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
+    union, covered = own, list(children(version))
     if covered:  # no later version has the segments that were dropped before this one (K6)
         union = unite([own, *(read_hidden(tx, table_id, child) for child in covered)])
         union = {name: rows for name, rows in union.items() if name in own or _is_live(tx, table_id, name)}
-    if union:
-        tx.put("bitmaps", key, hidden_record(union))
+    if not union:
+        return None
+    return tx.put("bitmaps", catalog.version_key(table_id, version), hidden_record(union))
 
 
 def _is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
@@ -218,7 +242,7 @@ def read_version_record(tx: CatalogTransaction, table_id: int, version: int) -> 
 
 def version_time_ms(tx: CatalogTransaction, table_id: int, version: int) -> int:
     """Returns the Unix time at which a version that the history has became visible."""
-    time_ms: int = tx.get("versions", catalog.version_key(table_id, version))["time_ms"]
+    time_ms: int = tx.require("versions", catalog.version_key(table_id, version))["time_ms"]
     return time_ms
 
 
@@ -239,5 +263,11 @@ def hidden_of(record: Mapping[str, bytes]) -> HiddenRows:
 
 
 def read_hidden(tx: CatalogTransaction, table_id: int, version: int) -> HiddenRows:
-    """Reads the delete bitmap record of a version, empty when it wrote none."""
-    return hidden_of(tx.get("bitmaps", catalog.version_key(table_id, version)) or {})
+    """Reads the delete bitmap record of a version, empty when it wrote none.
+
+    Raises:
+        CorruptionError: it is not the one that the version states.
+    """
+    require_bitmap(tx, table_id, version)
+    record = tx.get("bitmaps", catalog.version_key(table_id, version))
+    return {} if record is None else hidden_of(record)

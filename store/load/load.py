@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppWrite
+from seqstore.store.catalog.failed_transaction import abort_failed
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
@@ -420,11 +421,7 @@ class Load:
             return
         self._is_open = False
         if self._transaction.id:
-            with self._table.catalog.write() as tx:
-                stored = transactions.read_transaction(tx, self._transaction.id)
-                is_ended = stored is not None and stored.status != TransactionStatus.PREPARE
-                if not is_ended:  # by another process
-                    transactions.abort(tx, self._transaction, reason)
+            abort_failed(self._table.catalog, self._transaction, reason)
         self._writer.delete_files()
 
     def _check_open(self) -> None:

@@ -1,25 +1,31 @@
 """Removal of segment files that no version names, which a crash leaves. It runs when a store is opened, and
 in VACUUM.
 
+Nothing is removed from a table whose records do not add up (catalog.version_chain): a damaged catalog names
+fewer files than it did. What is removed moves to `trash/` first, and is deleted from there a day later; files
+of a load that its owner ends are deleted at once.
+
 A process writes segment files before it publishes them. Files of a process that died in between have no
 owner. A file is removed when the process that made it (its name contains the process) has ended and neither
 the catalog's segments nor a pre-committed transaction name it. The catalog is read last, so files that were
 published just before their process ended are kept.
-Files of living processes are kept, except those of a dropped table, and those of ended loads that several
-processes staged (segment.load_marker).
+Files of living processes are kept, except those of a dropped table, those of ended loads that several
+processes staged (segment.load_marker), and those that this process itself could not remove before.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, table_key
+from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, lost_record, table_key
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import prepared_files
+from seqstore.store.catalog.version_chain import require_whole
 from seqstore.store.errors import CommitUnknownError, StoreError
 from seqstore.store.publish.unpublished_files import is_known
 from seqstore.store.runtime.process_identity import is_alive
@@ -30,6 +36,8 @@ from seqstore.store.segment.segment import SegmentMeta
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
+TRASH: Final = "trash"
+_TRASH_SECONDS: Final = 24 * 3600
 _LOG: Final = logging.getLogger(__name__)
 # The names of `load_marker.new_segment_id`, and the suffixes of files that loads leave.
 _SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|feed|load)")
@@ -41,16 +49,51 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     directories = [f"{TABLES}/{name}" for name in disk.list(TABLES)]
     with store_catalog.read() as tx:
         tables = {int.from_bytes(key): record["directory"] for key, record in tx.records("tables")}
+        next_table = int(tx.get("meta", b"next_table") or 1)
     store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values())):
+        number = directory.rpartition("/")[2]
         dropped = [f"{directory}/{name}" for name in _listed(disk, directory)]
-        for name in dropped:
-            disk.delete(name)
+        if dropped and number.isdecimal() and int(number) >= next_table:
+            raise lost_record("meta", b"next_table", f"is {next_table}, and {directory} has files")
+        _remove(disk, dropped, keep=True)
         removed += dropped
     for table_id, directory in tables.items():
         removed += sweep_table(store_catalog, disk, table_id, directory)
+    _empty_trash(disk)
     return removed
+
+
+def _remove(disk: Disk, names: list[str], *, keep: bool) -> None:
+    """Removes files; one that cannot be removed does not keep the others.
+
+    Args:
+        keep: they move to the trash.
+
+    Raises:
+        StoreError: of the first file that could not be removed.
+    """
+    failed: list[StoreError] = []
+    for name in names:
+        try:
+            if keep:
+                disk.move(name, TRASH + name.removeprefix(TABLES))
+            else:
+                disk.delete(name)
+        except StoreError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _empty_trash(disk: Disk) -> None:
+    """Deletes files that were moved to the trash a day ago."""
+    now = time.time()
+    for table in disk.list(TRASH):
+        for name in disk.list(f"{TRASH}/{table}"):
+            if disk.age_seconds(f"{TRASH}/{table}/{name}", now) > _TRASH_SECONDS:
+                disk.delete(f"{TRASH}/{table}/{name}")
 
 
 def sweep_table(
@@ -66,30 +109,31 @@ def sweep_table(
 
     Args:
         only: of these loads, when there are any; otherwise of all.
+
+    Raises:
+        CorruptionError: a record of the table is missing; nothing was removed.
+        StoreError: a file could not be removed.
     """
     jobs = {load.job for load in only}
     listed = _listed(disk, directory)
     names = [name for name in listed if not jobs or job_of(name) in jobs]
-    unknown = _unknown(store_catalog, table_id, _abandoned(names, listed))
+    left = disk.left(directory)
+    unknown = _unknown(store_catalog, table_id, _abandoned(names, listed, left))
     if not unknown:
         return []
     # Some of their loads may have been published, and ended, since the catalog was read. Their markers are
     # read again; a publisher that saw its marker has committed when the writer lock is free.
-    unknown = _abandoned(unknown, _listed(disk, directory))
+    unknown = _abandoned(unknown, _listed(disk, directory), left)
     with store_catalog.write():
         pass
     orphans = [f"{directory}/{name}" for name in _unknown(store_catalog, table_id, unknown)]
     if dry_run or not orphans:
         return orphans
+    with store_catalog.read() as tx:
+        if tx.digest("tables", table_key(table_id)) is not None:
+            require_whole(tx, table_id)
     store_catalog.make_durable()
-    failed: list[StoreError | OSError] = []
-    for name in orphans:
-        try:
-            disk.delete(name)
-        except (StoreError, OSError) as error:
-            failed.append(error)  # the others are removed all the same
-    if failed:
-        raise failed[0]
+    _remove(disk, orphans, keep=not jobs)  # of a load that its owner ends, no other record can name them
     return orphans
 
 
@@ -113,7 +157,7 @@ def end_loads(table: VersionedTable, loads: Collection[StagingId]) -> list[str]:
     Returns the names of the files. See segment.load_marker.
 
     Raises:
-        StoreError, OSError: a file could not be removed; a later sweep finds it.
+        StoreError: a file could not be removed; a later sweep finds it.
     """
     disk, directory = table.loader.disk, table.loader.directory
     for load in loads:
@@ -140,7 +184,7 @@ def ending(table: VersionedTable, *loads: StagingId) -> Iterator[None]:
 def _end_quietly(table: VersionedTable, loads: Collection[StagingId]) -> None:
     try:
         end_loads(table, loads)
-    except (StoreError, OSError) as error:
+    except StoreError as error:
         _LOG.warning("%s: staged files are left to the next sweep: %s", table.name, error)
 
 
@@ -149,18 +193,19 @@ def _listed(disk: Disk, directory: str) -> list[str]:
     return [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
 
 
-def _abandoned(names: list[str], listed: list[str]) -> list[str]:
+def _abandoned(names: list[str], listed: list[str], left: Collection[str]) -> list[str]:
     """Returns files whose maker has ended, or whose load has ended.
 
     Args:
         listed: all files of the directory.
+        left: those that this process could not remove when their load failed.
     """
     marked = {load.job for load in map(StagingId.marked_by, listed) if load is not None}
     makers = {name: maker_of(name.rpartition(".")[0]) for name in names}
     living = {maker for maker in set(makers.values()) if is_alive(maker)}
     jobs = {name: job_of(name) for name in names}
     ended = {job for job in jobs.values() if job is not None and job not in marked}
-    return [name for name in names if makers[name] not in living or jobs[name] in ended]
+    return [n for n in names if makers[n] not in living or jobs[n] in ended or n in left]
 
 
 def _unknown(store_catalog: Catalog, table_id: int, names: list[str]) -> list[str]:

@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import close_before, move_oldest, version_at
+from seqstore.store.catalog.horizon import close_before, keep_bitmaps, move_oldest, version_at
 from seqstore.store.catalog.label_retention import forget_transactions
 from seqstore.store.catalog.leases import Leases, leases_of
 from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.catalog.version_chain import require_whole
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
@@ -74,13 +75,19 @@ def vacuum(
 ) -> VacuumResult:
     """Removes everything that no version within the retention needs; see the module.
 
+    Nothing is removed from a table whose records do not add up.
+
     Args:
         retention_seconds: instead of the table's own.
         dry_run: only report the removals.
+
+    Raises:
+        CorruptionError: a record of the table is missing.
     """
     leases = leases_of(table.catalog.data_dir)
     with table.catalog.read() as tx:
         newest, revision = catalog.head(tx, table.id, table.name)
+        require_whole(tx, table.id)
         held = _held(tx, leases, table.id, newest)
         before = catalog.oldest_open(tx, table.id)
         seconds = retention_seconds
@@ -148,8 +155,10 @@ def _forget(
     under the writer lock.
     """
     with table.catalog.write() as tx:
-        oldest = move_oldest(tx, table.id, min([oldest, *held_now(tx)]))
+        oldest = min([oldest, *held_now(tx)])
+        oldest = max(oldest, catalog.oldest_readable(tx, table.id))
         _forget_bitmaps(tx, table.id, oldest)
+        move_oldest(tx, table.id, oldest)
 
     def move_to_trash(tx: CatalogTransaction, key: bytes) -> None:
         segment = tx.get("segments", key)
@@ -179,7 +188,7 @@ def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
     first digit in which their versions differ. Below it, the smaller version's chain contains the records
     that the other needs.
     """
-    needed = set(chain(oldest))
+    needed, stored = set(chain(oldest)), []
     for key, _ in list(tx.items("bitmaps", catalog.table_key(table))):
         version = int.from_bytes(key[8:])
         if version > oldest:
@@ -195,8 +204,9 @@ def _forget_bitmaps(tx: CatalogTransaction, table: int, oldest: int) -> None:
                 kept[name] = rows
         if not kept:
             tx.delete("bitmaps", key)
-        elif len(kept) < len(hidden):
-            tx.put("bitmaps", key, hidden_record(kept))
+            continue
+        stored.append([version, tx.put("bitmaps", key, hidden_record(kept))])
+    keep_bitmaps(tx, table, stored)
 
 
 def _forget_versions(table: VersionedTable, oldest: int) -> None:

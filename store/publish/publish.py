@@ -231,13 +231,13 @@ def put_version(
     for segment in write.staged:
         meta, record = segment.meta, segment.meta.to_record()
         key = catalog.segment_key(table_id, meta.id)
-        tx.put("segments", key, {"meta": record, "created": version, "dropped": 0})
+        tx.put_new("segments", key, {"meta": record, "created": version, "dropped": 0})
         if meta.home == INLINE:
             tx.put("inline", key, segment.payload)
         added.append(meta.id)
     for segment_id in write.dropped:
         key = catalog.segment_key(table_id, segment_id)
-        tx.put("segments", key, {**tx.get("segments", key), "dropped": version})
+        tx.put("segments", key, {**tx.require("segments", key), "dropped": version})
     made = VersionRecord(
         write.revision,
         transaction.id,

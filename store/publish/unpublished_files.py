@@ -25,8 +25,8 @@ def remove_unpublished(
     """Removes the files of segments, and deltas, of this process that were not published.
 
     An interrupted commit, by Ctrl-C during an fsync for example, may still have stored its version. So the
-    catalog is read, behind any commit that is still running. When it cannot be read the files stay until
-    their process has ended.
+    catalog is read, behind any commit that is still running. When it cannot be read, the next sweep (VACUUM,
+    or the next opening of the store) removes the files.
     """
     disk, directory = table.loader.disk, table.loader.directory
     filed = [segment for segment in segments if segment.meta.home != INLINE]
@@ -43,13 +43,17 @@ def remove_unpublished(
                 and prepared.isdisjoint(file_names(segment.meta))
             ]
     except StoreError as error:
-        _LOG.warning("%s: files of a load that failed stay until this process ends: %s", table.name, error)
+        _LOG.warning("%s: files of a load that failed are left to the next sweep: %s", table.name, error)
+        for segment in filed:
+            segment.leave_files()
+        for name in named:
+            disk.leave(f"{directory}/{name}")
         return
     for segment in unnamed:
         segment.delete_files()
     for name in named:
         if name not in prepared:
-            disk.delete(f"{directory}/{name}")
+            disk.discard(f"{directory}/{name}")
 
 
 def is_known(tx: catalog.CatalogTransaction, table_id: int, name: str) -> bool:

@@ -25,7 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import lost_record
 from seqstore.store.catalog.horizon import read_watermark
+from seqstore.store.catalog.version_chain import require_newest, require_segments
 from seqstore.store.catalog.version_record import VersionRecord, read_hidden, read_version_record
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.live_segment import LiveSegment, Projection
@@ -213,6 +215,11 @@ def _hide(segments: dict[int, LiveSegment], slot_of: Mapping[str, int], hidden: 
             segments[slot] = replace(live, deletes=live.deletes.hide(positions_of(rows)))
 
 
+def _unknown_segment(table_id: int, version: int, segment_id: str) -> CorruptionError:
+    key = catalog.version_key(table_id, version)
+    return lost_record("versions", key, f"drops segment {segment_id}, which the version before does not have")
+
+
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
     if len(slots) < 2:
@@ -244,7 +251,7 @@ class StateLoader:
         """Returns a schema revision of the table."""
         known = self._schemas.get(revision)
         if known is None:
-            record = tx.get("schemas", catalog.schema_key(self.table_id, revision))
+            record = tx.require("schemas", catalog.schema_key(self.table_id, revision))
             known = self._schemas[revision] = TableSchema.from_record(record)
         return known
 
@@ -255,6 +262,8 @@ class StateLoader:
             VersionExpiredError: no such version.
         """
         record = self._version_record(tx, version)
+        head, _ = catalog.head(tx, self.table_id, self.directory)
+        require_newest(tx, self.table_id, head)
         segments: dict[int, LiveSegment] = {}
         slot_of: dict[str, int] = {}
         for key, stored in tx.records("segments", catalog.table_key(self.table_id)):
@@ -262,6 +271,7 @@ class StateLoader:
                 segment = self.segment(tx, key[8:].decode(), stored)
                 slot = slot_of[segment.meta.id] = len(segments)
                 segments[slot] = LiveSegment(slot, segment, stored["created"], DeleteVector(segment.rows))
+        require_segments(record.state, slot_of, self.table_id, version)
         _hide(segments, slot_of, unite([read_hidden(tx, self.table_id, n) for n in chain(version)]))
         schema = self.schema(tx, record.revision)
         watermark = read_watermark(tx, self.table_id, schema)
@@ -293,14 +303,18 @@ class StateLoader:
             rows_gone = number if record.removes_rows else rows_gone
             for segment_id in record.dropped:
                 dropped = True
+                if segment_id not in slot_of:
+                    raise _unknown_segment(self.table_id, number, segment_id)
                 segments.pop(slot_of.pop(segment_id))
                 self._segments.pop(segment_id, None)
             for segment_id in record.added:
-                stored = tx.get("segments", catalog.segment_key(self.table_id, segment_id))
+                stored = tx.require("segments", catalog.segment_key(self.table_id, segment_id))
                 segment = self.segment(tx, segment_id, stored)
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
                 next_slot += 1
+            if number == version:
+                require_segments(record.state, slot_of, self.table_id, number)
         _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
         schema = self.schema(tx, revision)
         grown = _grown(state, version, schema, segments, slot_of, next_slot, rows_gone)
@@ -313,6 +327,8 @@ class StateLoader:
         record = read_version_record(tx, self.table_id, version)
         if record is None:
             newest, _ = catalog.head(tx, self.table_id, self.directory)
+            if catalog.oldest_readable(tx, self.table_id) <= version <= newest:
+                raise lost_record("versions", catalog.version_key(self.table_id, version), "is missing")
             raise VersionExpiredError(
                 f"version {version} cannot be read: the table has versions 1 to {newest}",
                 kind="no_such_version",
@@ -328,12 +344,7 @@ class StateLoader:
             meta = SegmentMeta.from_record(stored["meta"])
             payload = None
             if meta.home == INLINE:
-                payload = tx.get("inline", catalog.segment_key(self.table_id, segment_id))
-                if payload is None:
-                    raise CorruptionError(
-                        f"{self.directory}: the catalog has lost the rows of segment {segment_id}; run check",
-                        path="catalog",
-                    )
+                payload = tx.require("inline", catalog.segment_key(self.table_id, segment_id))
             known = Segment(self.disk, self.directory, meta, self.schema(tx, meta.revision), payload)
             if not stored["dropped"]:
                 self._segments[segment_id] = known

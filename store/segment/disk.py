@@ -11,6 +11,7 @@ import ctypes
 import errno
 import fcntl
 import io
+import logging
 import mmap
 import os
 import threading
@@ -25,10 +26,14 @@ import xxhash
 
 from seqstore.store.errors import CorruptionError, UnavailableError
 from seqstore.store.runtime import failpoint
+from seqstore.store.runtime.durable_directory import make_directory, sync_path
 
+_LOG: Final = logging.getLogger(__name__)
+_left: Final[set[Path]] = set()  # files of this process that it could not remove
 _DIRECT_BYTES_MIN: Final = 2**20
 _BUFFER_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 4096
+_OFF_PAGE: Final = 64
 _buffers = threading.local()
 _madvise: Final = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_DONTNEED") else None
 # Offset, length and xxh3 of a part of a file.
@@ -36,12 +41,18 @@ Range: TypeAlias = tuple[int, int, int]
 
 
 class Disk:
-    """Segment files below one local directory. Names are relative, with `/` between parts."""
+    """Segment files below one local directory. Names are relative, with `/` between parts.
+
+    Args:
+        mapped_reads: files are mapped; else each is read into memory. The system ends a process (SIGBUS) that
+            accesses a part of a mapped file that was cut off, or that the medium cannot read.
+    """
 
     _check: Callable[[], None] | None = None
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, mapped_reads: bool = True) -> None:
         self.root = root
+        self.mapped_reads = mapped_reads
 
     def guarded(self, check: Callable[[], None]) -> Self:
         """Returns the same files for a writer that may have to stop.
@@ -74,7 +85,7 @@ class Disk:
         path = self.path(name)
         file = NewFile(path, check)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             yield file
             file.finish()
             failpoint.hit("disk.written")
@@ -90,28 +101,56 @@ class Disk:
             raise
 
     def sync_directory(self, name: str) -> None:
-        """Makes the names of the files in a directory durable."""
-        _sync(self.path(name))
+        """Makes the names of the files in a directory durable.
+
+        Raises:
+            UnavailableError: the disk fails.
+        """
+        self._sync(self.path(name))
 
     def sync_file(self, name: str) -> None:
-        """Makes the bytes of a file durable that another library wrote."""
-        _sync(self.path(name))
+        """Makes the bytes of a file durable that another library wrote.
+
+        Raises:
+            UnavailableError: the disk fails.
+        """
+        self._sync(self.path(name))
+
+    def _sync(self, path: Path) -> None:
+        try:
+            sync_path(path)
+        except OSError as error:
+            raise UnavailableError(
+                f"{path}: cannot be synced: {error}", kind="disk", path=str(path)
+            ) from error
 
     def map(self, name: str) -> pa.Buffer:
-        """Maps a file's bytes.
+        """Maps a file's bytes, or reads them; see `mapped_reads`.
 
         Raises:
             CorruptionError: the file is missing.
             UnavailableError: it cannot be read.
         """
         try:
-            return pa.memory_map(str(self.path(name))).read_buffer()
+            return self._bytes(self.path(name))
         except OSError as error:
             path = str(self.path(name))
             if isinstance(error, FileNotFoundError):
                 message = f"{path}: the catalog names this file, but it is missing"
                 raise CorruptionError(message, path=path) from error
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
+
+    def _bytes(self, path: Path) -> pa.Buffer:
+        if self.mapped_reads:
+            return pa.memory_map(str(path)).read_buffer()
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            space = np.empty(size + mmap.PAGESIZE + _OFF_PAGE, dtype=np.uint8)
+            start = -space.ctypes.data % mmap.PAGESIZE + _OFF_PAGE  # so that `release_pages` leaves it alone
+            view, filled = space[start : start + size].data, 0
+            while filled < size and (count := file.readinto(view[filled:])):
+                filled += count
+            return pa.py_buffer(view[:filled])
 
     def exists(self, name: str) -> bool:
         """Returns whether a file exists, even if another host created or removed it."""
@@ -138,8 +177,55 @@ class Disk:
             return 0.0
 
     def delete(self, name: str) -> None:
-        """Removes a file, if it exists."""
-        self.path(name).unlink(missing_ok=True)
+        """Removes a file, if it exists.
+
+        Raises:
+            UnavailableError: it cannot be removed.
+        """
+        path = self.path(name)
+        try:
+            path.unlink(missing_ok=True)
+            _left.discard(path)
+        except OSError as error:
+            raise UnavailableError(
+                f"{path}: cannot be removed: {error}", kind="disk", path=str(path)
+            ) from error
+
+    def move(self, name: str, to: str) -> None:
+        """Renames a file, if it exists; its age starts anew. No durable name is promised.
+
+        Raises:
+            UnavailableError: it cannot be renamed.
+        """
+        path, target = self.path(name), self.path(to)
+        try:
+            make_directory(target.parent)
+            os.utime(path)
+            path.rename(target)
+            _left.discard(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnavailableError(
+                f"{path}: cannot be moved: {error}", kind="disk", path=str(path)
+            ) from error
+
+    def discard(self, name: str) -> None:
+        """Removes a file of this process that no catalog names; where that fails, as `leave` does."""
+        try:
+            self.delete(name)
+        except UnavailableError as error:
+            self.leave(name)
+            _LOG.warning("the next sweep removes a file that is not needed: %s", error)
+
+    def leave(self, name: str) -> None:
+        """Leaves a file of this process to the next sweep, which removes it unless the catalog names it."""
+        _left.add(self.path(name))
+
+    def left(self, directory: str) -> set[str]:
+        """Returns the names of the files of a directory that `leave` was called for."""
+        parent = self.path(directory)
+        return {path.name for path in _left if path.parent == parent}
 
 
 class NewFile(io.RawIOBase):
@@ -210,9 +296,12 @@ class NewFile(io.RawIOBase):
         self._release()
 
     def discard(self) -> None:
-        """Removes the file."""
-        self._release()
-        self._path.unlink(missing_ok=True)
+        """Removes the file, or leaves it to the next sweep."""
+        try:
+            self._release()
+            self._path.unlink(missing_ok=True)
+        except OSError:
+            _left.add(self._path)
 
     def _release(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -274,11 +363,3 @@ def _buffer() -> mmap.mmap:
     if buffer is None:
         buffer = _buffers.buffer = mmap.mmap(-1, _BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return buffer
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

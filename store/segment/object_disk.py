@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
+from seqstore.store.runtime.durable_directory import make_directory
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.segment.disk import Disk, NewFile
 
@@ -44,13 +45,14 @@ class ObjectDisk(Disk):
             the environment or the URI.
         data_dir: of the store; it contains the cache, where it exists.
         cache_bytes_max: size limit of the cache.
+        mapped_reads: copies are mapped; see `Disk`.
     """
 
-    def __init__(self, uri: str, data_dir: Path, cache_bytes_max: int) -> None:
+    def __init__(self, uri: str, data_dir: Path, cache_bytes_max: int, *, mapped_reads: bool = True) -> None:
         self.uri = uri
         self._data_dir = data_dir
         self._cache_bytes_max = cache_bytes_max
-        super().__init__(self._cache_root())
+        super().__init__(self._cache_root(), mapped_reads=mapped_reads)
 
     def _cache_root(self) -> Path:
         if self._data_dir.is_dir():
@@ -59,7 +61,8 @@ class ObjectDisk(Disk):
         return Path(tempfile.gettempdir()) / f"seqstore-cache-{own}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"uri": self.uri, "_data_dir": self._data_dir, "_cache_bytes_max": self._cache_bytes_max}
+        kept = ("uri", "_data_dir", "_cache_bytes_max", "mapped_reads")
+        return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -131,15 +134,15 @@ class ObjectDisk(Disk):
         else:
             self._fetch(name)
         try:
-            return pa.memory_map(str(path)).read_buffer()
+            return self._bytes(path)
         except FileNotFoundError:  # another process evicted it between the two steps
             self._fetch(name)
-            return pa.memory_map(str(path)).read_buffer()
+            return self._bytes(path)
 
     def _fetch(self, name: str) -> None:
         filesystem, _ = self._remote
         path = self.path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.fetching")
         try:
             with filesystem.open_input_stream(self._object(name)) as source, partial.open("wb") as sink:
@@ -188,6 +191,19 @@ class ObjectDisk(Disk):
     def age_seconds(self, name: str, now: float) -> float:
         info = self._remote[0].get_file_info(self._object(name))
         return now - info.mtime.timestamp() if info.mtime is not None else 0.0
+
+    def move(self, name: str, to: str) -> None:
+        super().delete(name)
+        filesystem, _ = self._remote
+        try:
+            if filesystem.type_name == "local":  # object stores have no directories
+                filesystem.create_dir(self._object(to).rpartition("/")[0])
+            filesystem.copy_file(self._object(name), self._object(to))
+            filesystem.delete_file(self._object(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable(name, "moved", error) from error
 
     def delete(self, name: str) -> None:
         super().delete(name)

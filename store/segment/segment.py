@@ -123,7 +123,8 @@ def write_segment(
 ) -> SegmentMeta:
     """Writes data and key index of one segment; returns its description with sizes, checksums and zones.
 
-    Both files are durable afterwards; their names are durable after the directory was synced.
+    Both files are durable afterwards; their names are durable after the directory was synced. After an error
+    there is neither.
 
     Args:
         rows: visible columns in table order, then the stored hidden columns.
@@ -134,11 +135,15 @@ def write_segment(
     zones = ZoneMapBuilder(rows.schema, key)
     with disk.create(data_name(directory, meta)) as data:
         _write_batches(data, zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema, meta)
-    with disk.create(keys_name(directory, meta)) as keys:
-        entries = index.to_arrow()
-        with ipc.new_file(keys, entries.schema) as writer:
-            writer.write_batch(entries)
-        keys.end_range()
+    try:
+        with disk.create(keys_name(directory, meta)) as keys:
+            entries = index.to_arrow()
+            with ipc.new_file(keys, entries.schema) as writer:
+                writer.write_batch(entries)
+            keys.end_range()
+    except BaseException:
+        disk.discard(data_name(directory, meta))
+        raise
     return replace(
         meta,
         data_bytes=data.size,
@@ -378,8 +383,14 @@ class Segment:
     def delete_files(self) -> None:
         """Removes the files of a segment that no catalog names: its load was aborted."""
         if self.meta.home != INLINE:
-            self._disk.delete(data_name(self._directory, self.meta))
-            self._disk.delete(keys_name(self._directory, self.meta))
+            self._disk.discard(data_name(self._directory, self.meta))
+            self._disk.discard(keys_name(self._directory, self.meta))
+
+    def leave_files(self) -> None:
+        """Leaves the files to the next sweep, which removes them unless the catalog names the segment."""
+        if self.meta.home != INLINE:
+            self._disk.leave(data_name(self._directory, self.meta))
+            self._disk.leave(keys_name(self._directory, self.meta))
 
 
 def _digest(buffer: pa.Buffer, path: Path) -> int:

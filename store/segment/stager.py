@@ -17,7 +17,8 @@ Rows that will lose to stored rows are written as well; the plan hides them (win
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,6 +75,7 @@ class Stager:
 
         Raises:
             InvalidInputError: a row breaks a CHECK constraint.
+            UnavailableError: a file cannot be written; none is left.
         """
         if self.schema.constraints:
             refuse_violations(self.schema, pieces)
@@ -93,7 +95,7 @@ class Stager:
 
         if parts > 1:
             coded = list(pool().map(code, given))
-            built = list(pool().map(build, range(parts)))
+            built = _build_all(build, parts)
         else:
             coded = [code(batch) for batch in given]
             built = [build(0)]
@@ -170,6 +172,22 @@ class Stager:
             )
             meta = write_segment(self.disk, self.directory, meta, rows, index, order, schema.key)
         return Segment(self.disk, self.directory, meta, self.schema, payload)
+
+
+def _build_all(build: Callable[[int], Segment | None], parts: int) -> list[Segment | None]:
+    """Builds all parts side by side; if one fails, the files of the others are removed."""
+    tasks = [pool().submit(build, part) for part in range(parts)]
+    try:
+        return [task.result() for task in tasks]
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        wait(tasks)
+        for task in tasks:
+            segment = None if task.cancelled() or task.exception() is not None else task.result()
+            if segment is not None:
+                segment.delete_files()
+        raise
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ Statements of one transaction lie on each other in their order: of equal sequenc
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -35,6 +36,8 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.failed_transaction import abort_failed
+from seqstore.store.catalog.file_lock import waiting_at_most
 from seqstore.store.catalog.lock_queue import LockOwner
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
@@ -309,7 +312,8 @@ class Transaction:
     def _publish(
         self, record: TransactionRecord, writers: Sequence[TableWriter], also: Also | None
     ) -> tuple[TransactionRecord, list[TableWrite]]:
-        with self._ending():
+        left = math.inf if self.timeout_seconds is None else self._started + self.timeout_seconds
+        with self._ending(), waiting_at_most(left - time.monotonic()):
             return commit(
                 self._catalog,
                 record,
@@ -482,11 +486,7 @@ class Transaction:
         record = self._record
         try:
             if record is not None and record.id:
-                with self._catalog.write() as tx:
-                    stored = transactions.read_transaction(tx, record.id)
-                    # Else another process has ended it (X20).
-                    if stored is None or stored.status == TransactionStatus.PREPARE:
-                        transactions.abort(tx, record, reason)
+                abort_failed(self._catalog, record, reason)
         finally:
             self._close()
 

@@ -169,3 +169,25 @@ def answers(server: ServerProcess) -> bool:
         except pymysql.MySQLError as error:
             if error.args[0] not in (1040, 2003, 2013):
                 raise
+
+
+def test_files_of_the_server_belong_to_its_user_alone(tmp_path: Path) -> None:
+    """They had the modes that the umask of the shell left to them: error logs and tables were open to all."""
+    before = os.umask(0)
+    try:
+        server = ServerProcess(tmp_path / "data")
+    finally:
+        os.umask(before)
+    try:
+        with pymysql.connect(host="127.0.0.1", port=server.mysql_port, user="root") as connection:
+            ask(connection, "CREATE DATABASE db")
+            ask(connection, "CREATE TABLE db.t (k INT, v STRING) UNIQUE KEY(k)")
+        rows = "".join(f"{number},{number:0300}\n" for number in range(3000))  # too many for the catalog
+        reply = server.client.load("db.t", rows + "x,y\n", max_filter_ratio="0.5")
+        assert (reply["Status"], reply["NumberFilteredRows"]) == ("Success", 1), reply
+        found = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+        modes = {str(path): path.stat().st_mode & 0o777 for path in found}
+        assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
+        assert any(path.endswith(".arrow") for path in modes)
+    finally:
+        server.kill()

@@ -24,17 +24,18 @@ from tests.support.printed import WORKED_EXAMPLE
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 
-TABLE = "CREATE DATABASE test; USE test; CREATE TABLE t (k INT, v VARCHAR(5) NULL) UNIQUE KEY(k)"
+TABLE = "CREATE DATABASE test; USE test; CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k)"
 CREATE = f"CREATE DATABASE test; {WORKED_EXAMPLE}"
+# The manual prints No; the setting columns_not_null_by_default does so too (tests/store/sql/test_manual.py).
 DESC = """\
 +-------------+--------------+------+-------+---------+---------+
 | Field       | Type         | Null | Key   | Default | Extra   |
 +-------------+--------------+------+-------+---------+---------+
-| user_id     | BIGINT       | No   | true  | NULL    |         |
-| date        | DATE         | No   | true  | NULL    |         |
-| group_id    | BIGINT       | No   | true  | NULL    |         |
-| modify_date | DATE         | No   | false | NULL    | REPLACE |
-| keyword     | VARCHAR(128) | No   | false | NULL    | REPLACE |
+| user_id     | BIGINT       | Yes  | true  | NULL    |         |
+| date        | DATE         | Yes  | true  | NULL    |         |
+| group_id    | BIGINT       | Yes  | true  | NULL    |         |
+| modify_date | DATE         | Yes  | false | NULL    | REPLACE |
+| keyword     | VARCHAR(128) | Yes  | false | NULL    | REPLACE |
 +-------------+--------------+------+-------+---------+---------+
 """
 ROW = """\

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
-from seqstore.store.catalog.catalog import unpack
-from tests.support.dying_child import run_until_dead
+from tests.support.faults.dying_child import run_until_dead
 
 KEYS = 1_500
 FAILPOINTS = [
@@ -117,7 +116,7 @@ def files(directory: Path) -> set[str]:
 
 def named(store: Store) -> set[str]:
     with store.catalog.read() as tx:
-        records = [unpack(raw)["meta"] for name in ("segments", "trash") for _, raw in tx.items(name)]
+        records = [record["meta"] for name in ("segments", "trash") for _, record in tx.records(name)]
     return {meta["id"] for meta in records if meta["home"] != "inline"}
 
 

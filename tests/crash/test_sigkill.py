@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
-from tests.support.dying_child import run_until_dead
+from tests.support.faults.dying_child import run_until_dead
 from tests.weight import by_form
 
 KEYS = 1_500

@@ -17,7 +17,7 @@ import pytest
 
 from seqstore import Column, InvalidInputError, LabelExistsError, Settings, Store, TableSchema, parse_type
 from seqstore.store.catalog.prepared_records import prepared_files
-from tests.support.dying_child import run_until_dead
+from tests.support.faults.dying_child import run_until_dead
 
 KEYS = 400
 POINTS = [

@@ -138,6 +138,23 @@ def test_rules_of_its_tables_hold_on(all_tables: Store) -> None:
     assert table.get(pa.table({"k": [1, 3]}), ["k", "v"]).to_pylist() == [{"k": 1, "v": "newest"}]
 
 
+def format_of(store: Store) -> int:
+    with store.catalog.read() as tx:
+        return int(tx.get("meta", b"format"))
+
+
+def test_a_store_of_format_1_keeps_it_until_the_first_write(tmp_path: Path) -> None:
+    path = make_golden.unpack(FIRST / "tables.tar.gz", tmp_path / "data")
+    with stores.open_store(path) as store:
+        assert format_of(store) == 1
+        table = store.table("db.parquet_zstd")
+        assert table.check() == []
+        assert format_of(store) == 1
+        table.optimize(full=True)
+        assert format_of(store) == 2
+        assert table.check() == []
+
+
 # transactions
 
 

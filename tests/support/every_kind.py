@@ -26,7 +26,7 @@ from seqstore.loaders.stream_load import stream_load
 from seqstore.store.maintenance.scheduler import maintain
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session
-from tests.support.dying_child import run_until_dead
+from tests.support.faults.dying_child import run_until_dead
 
 _ROWS = 200
 _TABLES = (

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from seqstore.store.sql.parse.load_jobs import LoadJobs
+from seqstore.store.sql.parse.secret_words import masked_statement
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class Process:
     database: str = ""
     text: str = ""
     since: float = 0.0
+
+    @property
+    def shown_text(self) -> str:
+        """The text without passwords and secret properties."""
+        return masked_statement(self.text)
 
     @property
     def seconds(self) -> int:

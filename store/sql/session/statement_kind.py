@@ -38,6 +38,7 @@ class StatementKind(Generic[S, C]):
         parse: reads the rest, from behind the words, or from the first `*` on; it must read all tokens.
         run: runs the statement; None stands for a result without rows or outcome.
         is_refused: the statement is not supported, so errors do not suggest it.
+        is_around: the statement stands around another; `WRAPPERS` read it, its words only name it.
     """
 
     starts: tuple[str, ...]
@@ -45,6 +46,7 @@ class StatementKind(Generic[S, C]):
     parse: Callable[[TokenStream], S]
     run: Callable[[S, C], Result | None]
     is_refused: bool = False
+    is_around: bool = False
 
 
 @cache
@@ -61,7 +63,7 @@ def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any,
     """Groups word lists and kinds by their first word, the longest first."""
     found: dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]] = {}
     for kind in all_kinds():
-        for start in kind.starts:
+        for start in kind.starts if not kind.is_around else ():
             words = tuple(start.split())
             found.setdefault(words[0], []).append((words, kind))
     for entries in found.values():

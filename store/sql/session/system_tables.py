@@ -142,7 +142,7 @@ def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
 def _times(table: Table) -> tuple[datetime, datetime]:
     with table.catalog.read() as tx:
         version, _ = catalog.head(tx, table.id, table.name)
-        made = tx.get("tables", catalog.table_key(table.id))["created_ms"]
+        made = tx.require("tables", catalog.table_key(table.id))["created_ms"]
         changed = version_time_ms(tx, table.id, version)
     created, updated = (
         datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None) for ms in (made, changed)
@@ -212,7 +212,16 @@ def _processes(session: SessionView) -> Iterable[Row]:
         if not session.sees_user(process.user):
             continue
         command = "Query" if process.text else "Sleep"
-        yield (process.number, process.user, "", process.database, command, process.seconds, "", process.text)
+        yield (
+            process.number,
+            process.user,
+            "",
+            process.database,
+            command,
+            process.seconds,
+            "",
+            process.shown_text,
+        )
 
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:

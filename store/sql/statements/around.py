@@ -17,7 +17,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind, parse_plain_statement
 
 # SHOW statements whose WHERE is a part of their own grammar.
-_OWN_WHERE: Final = frozenset(["LOAD", "PARTITIONS", "TRANSACTION", "ROUTINE", "ALTER"])
+_OWN_WHERE: Final = frozenset(["LOAD", "PARTITIONS", "TRANSACTION", "ROUTINE", "STREAM", "ALTER"])
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,12 @@ def _run_hinted(hinted: HintedChange, session: Session) -> Result:
 
 
 def _refuse(stream: TokenStream) -> Any:
-    stream.fail("a list such as TABLES behind SHOW")
+    """Stands for the parser of kinds that are read by `WRAPPERS`, never by their words."""
+    stream.fail("a statement")
 
 
 WRAPPERS: Final[tuple[Callable[[TokenStream], Any], ...]] = (_parse_show, _parse_hinted)
 KINDS: Final = (
-    StatementKind(("SHOW WHERE",), FilteredShow, _refuse, _run_show),
-    StatementKind(("INSERT SET_VAR",), HintedChange, _refuse, _run_hinted),
+    StatementKind(("SHOW WHERE",), FilteredShow, _refuse, _run_show, is_around=True),
+    StatementKind(("INSERT SET_VAR",), HintedChange, _refuse, _run_hinted, is_around=True),
 )

@@ -129,7 +129,7 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
     rows = [
         ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
-         p.text if statement.is_full else p.text[:100])
+         p.shown_text if statement.is_full else p.shown_text[:100])
         for p in session.server.processes.all()
         if session.sees_user(p.user)
     ]  # fmt: skip

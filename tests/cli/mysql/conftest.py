@@ -27,8 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
                 session.execute(
                     "CREATE DATABASE db; CREATE TABLE db.t (k BIGINT NOT NULL,"
                     " v VARCHAR(300) NULL, d DOUBLE NULL, dd DATE NULL, ts DATETIME NULL,"
-                    " n DECIMAL(10,2) NULL, b BOOLEAN NULL)"
-                    " UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;"
+                    " n DECIMAL(10,2) NULL, b BOOLEAN NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;"
                     "INSERT INTO db.t VALUES (1, 'it''s \\\\ ünï', 1.5, '2024-01-02',"
                     " '2024-01-02 03:04:05', 12.30, true), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
                 )

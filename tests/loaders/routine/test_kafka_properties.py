@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError
-from seqstore.loaders.routine.kafka_properties import kafka_properties, shown, time_ms, with_group
+from seqstore.loaders.routine.kafka_properties import kafka_properties, time_ms, with_group
 from seqstore.loaders.routine.messages import lines_of
+from seqstore.store.sql.parse.secret_words import without_secrets
 
 PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
 
@@ -37,7 +38,7 @@ def test_what_is_for_the_client_is_passed_on() -> None:
     found = kafka_properties(given)
     assert found.client == {"security.protocol": "SASL_SSL", "sasl.jaas.config": "secret words"}
     assert found.group_id == "g"
-    assert "secret words" not in str(shown(given))
+    assert "secret words" not in str(without_secrets(given))
 
 
 def test_a_group_of_the_jobs_own_is_made_anew_and_a_given_one_stays() -> None:

@@ -46,7 +46,7 @@ def table(store: Store) -> Table:
 
 
 def write(spark: SparkSession, table: Table, tmp_path: Path, fault: str, rows: int = ROWS) -> None:
-    from tests.support.spark_faults import FaultySource
+    from tests.support.faults.spark_faults import FaultySource
 
     spark.dataSource.register(FaultySource)
     frame = spark.range(0, rows, 1, PARTITIONS).selectExpr("id AS k", "concat('row number ', id) AS v")

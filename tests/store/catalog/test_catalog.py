@@ -103,24 +103,38 @@ def test_no_store_is_made_unless_asked_for(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "data", 1)
     with lmdb.open(str(tmp_path / "data" / "catalog"), max_dbs=32) as env, env.begin(write=True) as txn:
-        txn.put(b"format", pack(2), db=env.open_db(b"meta", txn))
-    with pytest.raises(FormatError, match="the store has format 2, this program reads 1; upgrade it"):
+        txn.put(b"format", pack("meta", b"format", 3), db=env.open_db(b"meta", txn))
+    with pytest.raises(FormatError, match="the store has format 3, this program reads up to 2; upgrade it"):
         Store.open(tmp_path / "data")
 
 
 def test_a_record_of_a_newer_format_and_a_changed_one_are_told_apart() -> None:
-    data = pack({"a": [1, b"x", None]})
-    assert unpack(data) == {"a": [1, b"x", None]}
+    data = pack("heads", b"k", {"a": [1, b"x", None]})
+    assert unpack("heads", b"k", data) == {"a": [1, b"x", None]}
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 4
-        with pytest.raises((CorruptionError, FormatError)):
-            unpack(bytes(changed))
+        with pytest.raises(CorruptionError, match="heads/k does not match its checksum"):
+            unpack("heads", b"k", bytes(changed))
     with pytest.raises(CorruptionError):
-        unpack(b"")
-    newer = b"\x02" + data[9:]
+        unpack("heads", b"k", b"")
+    newer = b"\x03" + data[9:]
+    seed = xxhash.xxh3_64_intdigest(b"k", xxhash.xxh3_64_intdigest(b"heads"))
     with pytest.raises(FormatError):
-        unpack(xxhash.xxh3_64_digest(newer) + newer)
+        unpack("heads", b"k", xxhash.xxh3_64_digest(newer, seed) + newer)
+
+
+def test_a_record_counts_under_its_own_key_only() -> None:
+    """A checksum over the value alone did not notice a flipped bit of the key."""
+    data = pack("heads", b"k", [1, 1])
+    for database, key in (("heads", b"l"), ("names", b"k"), ("heads", b"")):
+        with pytest.raises(CorruptionError):
+            unpack(database, key, data)
+
+
+def test_a_record_of_format_1_is_read() -> None:
+    body = b"\x01\x92\x01\x02"
+    assert unpack("heads", b"k", xxhash.xxh3_64_digest(body) + body) == [1, 2]
 
 
 def test_a_cut_catalog_is_told(tmp_path: Path) -> None:

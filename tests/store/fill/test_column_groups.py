@@ -34,7 +34,9 @@ def make(store: Store, *columns: str, groups: dict[str, str], key: str = "k", **
 def two_groups(store: Store) -> Table:
     """k; c and d by s1; e by s2."""
     return make(
-        store, "k int", "c int", "d int", "e int", "s1 int", "s2 int", groups={"s1": "c,d", "s2": "e"}
+        store,
+        *("k int NOT NULL", "c int", "d int", "e int", "s1 int", "s2 int"),
+        groups={"s1": "c,d", "s2": "e"},
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from seqstore import ClosedError, Settings, Store, Table
 from seqstore.store.catalog import environment
+from seqstore.store.catalog.catalog import FORMAT
 from seqstore.store.catalog.update_lock import update_lock
 from seqstore.store.errors import UnavailableError
 from tests.support.rows import rows_of, schema_of
@@ -158,7 +159,7 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
 
     with table.catalog.read() as tx:
         assert status_of(in_child(work)) == 0
-        assert tx.get("meta", b"format") == 1
+        assert tx.get("meta", b"format") == FORMAT
     put(table, 2, "parent")
     assert (len(rows_of(table)), table.check()) == (2, [])
 

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from seqstore.store.errors import UnavailableError
-from seqstore.store.segment.disk import Disk
+from seqstore.store.segment.disk import Disk, release_pages
 
 SIZES = [0, 1, 4095, 4096, 2**20 - 1, 2**20, 8 * 2**20, 8 * 2**20 + 1, 17 * 2**20 + 5]
 
@@ -93,3 +93,13 @@ def test_an_error_of_the_writer_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="stop"):
         fail()
     assert disk.list(".") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 3 * 2**20 + 5])
+def test_files_that_are_read_have_the_bytes_of_mapped_ones(tmp_path: Path, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    write(Disk(tmp_path), "a/b", data, seed=size)
+    read = Disk(tmp_path, mapped_reads=False).map("a/b")
+    assert read.to_pybytes() == data
+    release_pages(read)  # would clear memory that is no file
+    assert read.to_pybytes() == data

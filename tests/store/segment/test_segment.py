@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +191,34 @@ def test_every_error_of_reading_is_one_of_ours(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(StoreError):
         rows_of(reopened(tmp_path / "data"))
+
+
+CUT = """
+import sys
+import pyarrow as pa
+from pathlib import Path
+from seqstore import Settings, Store, StoreError
+from tests.support.rows import rows_of
+settings = Settings(inline_bytes_max=1, batch_rows_max=40, mapped_reads=False)
+table = Store.open(sys.argv[1], settings=settings).table("db.t")
+rows = table.get(pa.table({"k": ["key 5"]})).to_pylist()
+for path in Path(sys.argv[1]).glob("tables/*/*"):
+    path.open("r+b").truncate(4096)
+print(rows == [{"k": "key 5", "v": 5}], len(rows_of(table)))
+"""
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_files_that_are_cut_under_a_reader_end_no_process_without_mapped_reads(
+    tmp_path: Path, layout: str
+) -> None:
+    """A mapping of a file that is cut off ends its process (SIGBUS)."""
+    make_store(tmp_path / "data", layout)
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True 100\n"), done.stderr

@@ -69,13 +69,13 @@ def test_without_a_database_a_plain_table_name_is_refused(store: Store) -> None:
 def test_desc_lists_hidden_columns_only_when_they_are_shown(session: Session, rows: Run) -> None:
     """T5, T6."""
     list(session.execute(SEQUENCED))
-    plain = [("k", "INT", "Yes", "true", "NULL", ""), ("v", "VARCHAR(9)", "Yes", "false", "NULL", "REPLACE")]
+    plain = [("k", "INT", "Yes", "true", None, ""), ("v", "VARCHAR(9)", "Yes", "false", None, "REPLACE")]
     assert rows("DESC s") == plain
     assert rows("SET show_hidden_columns = true; DESCRIBE db.s") == [
         *plain,
         ("__DORIS_DELETE_SIGN__", "TINYINT", "No", "false", "0", "NONE"),
         ("__DORIS_VERSION_COL__", "BIGINT", "No", "false", "0", "NONE"),
-        ("__DORIS_SEQUENCE_COL__", "BIGINT", "Yes", "false", "NULL", "NONE"),
+        ("__DORIS_SEQUENCE_COL__", "BIGINT", "Yes", "false", None, "NONE"),
     ]
 
 
@@ -86,7 +86,7 @@ def test_desc_prints_defaults(session: Session, rows: Run) -> None:
             "UNIQUE KEY(k)"
         )
     )
-    assert [row[4] for row in rows("DESC d")] == ["NULL", "7", "CURRENT_TIMESTAMP(3)"]
+    assert [row[4] for row in rows("DESC d")] == [None, "7", "CURRENT_TIMESTAMP(3)"]
 
 
 def test_a_text_with_an_error_in_its_last_statement_runs_nothing(session: Session, rows: Run) -> None:

@@ -16,11 +16,11 @@ Run = Callable[[str], Any]
 
 
 DESC = [
-    ("user_id", "BIGINT", "No", "true", "NULL", ""),
-    ("date", "DATE", "No", "true", "NULL", ""),
-    ("group_id", "BIGINT", "No", "true", "NULL", ""),
-    ("modify_date", "DATE", "No", "false", "NULL", "REPLACE"),
-    ("keyword", "VARCHAR(128)", "No", "false", "NULL", "REPLACE"),
+    ("user_id", "BIGINT", "No", "true", None, ""),
+    ("date", "DATE", "No", "true", None, ""),
+    ("group_id", "BIGINT", "No", "true", None, ""),
+    ("modify_date", "DATE", "No", "false", None, "REPLACE"),
+    ("keyword", "VARCHAR(128)", "No", "false", None, "REPLACE"),
 ]
 
 LOADS = [

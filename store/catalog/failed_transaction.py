@@ -1,0 +1,34 @@
+"""The end of a transaction that made no version: its record becomes ABORTED, and its label is free."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from seqstore.store.catalog import transaction_record as transactions
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
+from seqstore.store.errors import CommitUnknownError, UnavailableError
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def abort_failed(store_catalog: Catalog, record: TransactionRecord, reason: str) -> None:
+    """Stores a running transaction as aborted, unless another process has ended it.
+
+    Where the catalog cannot be written, as on a full disk, the next write transaction of this process does
+    so first. A load that repeats the label is such a transaction.
+    """
+
+    def change(tx: CatalogTransaction) -> None:
+        stored = transactions.read_transaction(tx, record.id)
+        if stored is None or stored.status == TransactionStatus.PREPARE:
+            transactions.abort(tx, stored or record, reason)
+
+    try:
+        with store_catalog.write() as tx:
+            change(tx)
+    except (UnavailableError, CommitUnknownError) as error:
+        _LOG.warning("label %s is freed by the next write of this process: %s", record.label, error)
+        store_catalog.defer(change)
