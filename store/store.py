@@ -32,6 +32,7 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
+from seqstore.store.catalog.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.errors import (
     AlreadyExistsError,
@@ -72,6 +73,7 @@ class Store:
         path: the data directory.
         settings: sizes and times it works with.
         accounts: its users.
+        views: its views, which are queries under a name.
         maintainer: the threads that compact tables after loads.
     """
 
@@ -81,6 +83,7 @@ class Store:
         self.catalog = Catalog(path / "catalog", settings)
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
+        self.views = Views(self.catalog)
         self._tables: dict[int, Table] = {}
         self.maintainer = Maintainer()
         self._lock = new_lock()
@@ -144,7 +147,7 @@ class Store:
                 raise AlreadyExistsError(f"Can't create database '{name}'; database exists", database=name)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
-        """Removes a database and its tables.
+        """Removes a database, its tables and its views.
 
         Raises:
             NotFoundError: no such database, and `if_exists` is False.
@@ -159,6 +162,7 @@ class Store:
                 table_records.forget_table(tx, database, key[8:].decode())
                 for key, _ in list(tx.items("names", records.table_key(database)))
             ]
+            forget_views(tx, database)
             for prefix_key, _ in list(tx.items("labels", records.table_key(database))):
                 tx.delete("labels", prefix_key)
             tx.delete("databases", name.encode())
@@ -184,7 +188,7 @@ class Store:
 
         Raises:
             NotFoundError: no such database.
-            AlreadyExistsError: the table exists, and `if_not_exists` is False.
+            AlreadyExistsError: the table exists, and `if_not_exists` is False; or a view has its name.
             ProtocolChangedException: another transaction created it during the call, and `if_not_exists` is
                 False.
         """
@@ -198,6 +202,7 @@ class Store:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
+                refuse_view_name(tx, database, name)
                 table_id = table_records.create_table(tx, database, database_name, table_name, schema)
             elif not if_not_exists:
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
@@ -209,28 +214,63 @@ class Store:
 
         Raises:
             NotFoundError: no such table, and `if_exists` is False.
+            InvalidInputError: it is a view.
         """
         database_name, table_name = split_name(name)
         with self._write() as tx:
             database = records.require_database(tx, database_name)
             if records.find_table(tx, database, table_name) is None:
+                refuse_view(tx, database, name)
                 if if_exists:
                     return
                 raise _unknown_table(name)
             directory = table_records.forget_table(tx, database, table_name)
         self._remove_files(directory)
 
+    def replace_table(self, name: str, other: str, *, swap: bool = True) -> None:
+        """Gives a table rows, schema and history of another one of its database, at one commit point.
+
+        Writes that have begun stay with the rows they began on, whatever their name is then.
+
+        Args:
+            name, other: `database.table`.
+            swap: `other` receives those of `name`; else they are removed, and with them the name `other`.
+
+        Raises:
+            NotFoundError: no such database or table.
+            InvalidInputError: one is a view, both are the same, or they are of two databases.
+        """
+        (database_name, one), (other_database, two) = split_name(name), split_name(other)
+        if database_name != other_database or one == two:
+            raise InvalidInputError(
+                f"REPLACE of '{name}' with '{other}': expected two tables of one database", kind="bad_table"
+            )
+        directory = None
+        with self._write() as tx:
+            database = records.require_database(tx, database_name)
+            for full, table in ((name, one), (other, two)):
+                if records.find_table(tx, database, table) is None:
+                    refuse_view(tx, database, full)
+                    raise _unknown_table(full)
+            table_records.exchange_names(tx, database, one, two)
+            if not swap:
+                directory = table_records.forget_table(tx, database, two)
+        if directory is not None:
+            self._remove_files(directory)
+
     def table(self, name: str) -> Table:
         """Returns the handle of a table.
 
         Raises:
             NotFoundError: no such database or table.
+            InvalidInputError: it is a view.
         """
         database_name, table_name = split_name(name)
         with self._read() as tx:
             database = records.require_database(tx, database_name)
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
+                refuse_view(tx, database, name)
                 raise _unknown_table(name)
             record = tx.require("tables", records.table_key(table_id))
         return self._handle(table_id, database, record)
@@ -238,12 +278,13 @@ class Store:
     def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
         with self._lock:
             table = self._tables.get(table_id)
+            name = f"{record['database']}.{record['name']}"
             if table is None:
                 loader = StateLoader(table_id, record["directory"], self.disk)
-                name = f"{record['database']}.{record['name']}"
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
                 table.maintainer = self.maintainer
                 self._tables[table_id] = table
+            table.name = name  # another one since REPLACE WITH TABLE
             return table
 
     def table_of_id(self, table_id: int) -> Table:

@@ -80,6 +80,8 @@ class RoutineSpec(RowsSpec):
         mode = check_properties(self.properties)
         if target is None:
             self._check_multi(mode)
+        elif mode != "UPSERT" and target.schema.is_merge_on_read:
+            raise _bad("load by PARTIAL_COLUMNS is only supported in unique table MoW")  # P1
         elif mode == "UPDATE_FLEXIBLE_COLUMNS":
             self._check_flexible(target)
         if target is not None:

@@ -8,6 +8,7 @@ lists in order. Databases inside:
     meta       name                               -> format, next ids
     databases  name                               -> {id}
     names      database id | table name           -> table id
+    views      database id | view name            -> {query, columns, comment, created_ms} (catalog.views)
     tables     table id                           -> {database, name, directory, created_ms}
     heads      table id                           -> [version, schema revision]
     schemas    table id | revision                -> schema record
@@ -73,6 +74,7 @@ DATABASES: Final = (
     "trash",
     "jobs",
     "job_marks",
+    "views",
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9

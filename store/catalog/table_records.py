@@ -33,6 +33,17 @@ def create_table(
     return table_id
 
 
+def exchange_names(tx: CatalogTransaction, database: int, one: str, other: str) -> None:
+    """Exchanges the names of two tables; their rows, histories and handles stay with their ids."""
+    names = (one, other)
+    ids = [records.find_table(tx, database, name) for name in names]
+    for name, table_id in zip(names, reversed(ids), strict=True):
+        assert table_id is not None
+        key = records.table_key(table_id)
+        tx.put("names", records.name_key(database, name), table_id)
+        tx.put("tables", key, {**tx.get("tables", key), "name": name})
+
+
 def forget_table(tx: CatalogTransaction, database: int, table_name: str) -> str:
     """Removes every record of a table; returns the directory of its files."""
     table_id = records.find_table(tx, database, table_name)

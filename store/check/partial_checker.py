@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.check.delta import Delta
 from seqstore.store.check.row_checker import Batch, Mask, RejectedRow, RowChecker
+from seqstore.store.check.write_modes import MergeType, UpdateMode, parse_merge_type, parse_mode
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import SEQUENCE_COL, Column, default_scalar
 from seqstore.store.schema.properties import SKIP_BITMAP
@@ -184,12 +185,28 @@ class PartialChecker(RowChecker):
         return masks
 
 
+def check_partial(schema: TableSchema, mode: str, merge_type: str) -> None:
+    """Raises unless the table takes writes of a mode: a merge-on-read table takes whole rows only (P1).
+
+    Raises:
+        InvalidInputError: with the text of P1.
+    """
+    is_delete = parse_merge_type(merge_type) == MergeType.DELETE  # by key alone
+    if schema.is_merge_on_read and parse_mode(mode) != UpdateMode.UPSERT and not is_delete:
+        raise InvalidInputError(
+            "Only unique key merge on write support partial update; write whole rows, or create the table "
+            "with 'enable_unique_key_merge_on_write' = 'true'",
+            kind="merge_on_read",
+        )
+
+
 def check_flexible(schema: TableSchema) -> None:
     """Raises unless a table was created for flexible updates, as in Doris.
 
     Raises:
         InvalidInputError: with the text of F2.
     """
+    check_partial(schema, UpdateMode.FLEXIBLE, MergeType.APPEND)
     reason = ""
     if schema.properties.get("light_schema_change") == "false":
         reason = "table with light_schema_change enabled"

@@ -210,7 +210,7 @@ def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
     plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
     _refuse_fixed(
         [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
-        or [name for name in plain if name == props.STORAGE_FORMAT]
+        or [name for name in plain if name in (props.STORAGE_FORMAT, props.MERGE_ON_WRITE)]
     )
     parsed = props.parse_properties(plain)
     changed = replace(schema, properties={**schema.properties, **parsed})
@@ -225,7 +225,8 @@ def unset_properties(schema: TableSchema, names: Sequence[str]) -> Altered:
     missing = [name for name in names if name not in schema.properties]
     if missing:
         raise bad_property(f"property {missing[0]!r} is not set")
-    _refuse_fixed([name for name in names if name in group_properties(schema.groups)])
+    fixed = {*group_properties(schema.groups), props.MERGE_ON_WRITE}
+    _refuse_fixed([name for name in names if name in fixed])
     kept = {name: value for name, value in schema.properties.items() if name not in names}
     return Altered(replace(schema, properties=kept), tuple(f"property {name}" for name in names))
 
@@ -269,6 +270,10 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
 @schema_change
 def enable_flexible_updates(schema: TableSchema) -> Altered:
     """Enables flexible updates by loads (F3); existing rows need no change."""
+    if schema.is_merge_on_read:
+        raise bad_property(
+            "Update flexible columns feature is only supported on merge-on-write unique tables."
+        )
     if schema.properties.get(props.SKIP_BITMAP) == "true":
         raise bad_property("the table has enabled update flexible columns feature already.")
     changed = replace(schema, properties={**schema.properties, props.SKIP_BITMAP: "true"})

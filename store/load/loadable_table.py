@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from seqstore.store.catalog.app_ids import find_app
 from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.check.group_checker import GroupChecker
-from seqstore.store.check.partial_checker import PartialChecker, check_flexible
+from seqstore.store.check.partial_checker import PartialChecker, check_flexible, check_partial
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import (
     MergeType,
@@ -106,7 +106,9 @@ class LoadableTable(VersionedTable):
         return self._begin(WriteOptions.of(options, **arguments))
 
     def _begin(self, options: WriteOptions) -> Load:
-        checker, filling = self.checks(self.schema, options)
+        schema = self.schema
+        check_partial(schema, options.mode, options.merge_type)
+        checker, filling = self.checks(schema, options)
         app = None
         if options.txn_app_id is not None or options.txn_version is not None:
             app = find_app(self.catalog, self.id, options.txn_app_id, options.txn_version)
@@ -181,6 +183,7 @@ class LoadableTable(VersionedTable):
         """
         options = WriteOptions.of(options, **arguments)
         schema = self.schema
+        check_partial(schema, options.mode, options.merge_type)
         checker, filling = self.checks(schema, options, is_task=True)
         if parse_mode(options.mode) == UpdateMode.FLEXIBLE:
             check_flexible(schema)

@@ -29,6 +29,7 @@ VERSION_RETENTION: Final = "version_retention_seconds"
 TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
+MERGE_ON_WRITE: Final = "enable_unique_key_merge_on_write"
 SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
@@ -113,14 +114,6 @@ def _one_of(expected: str, spellings: Mapping[str, str]) -> _Parser:
 _boolean: Final = _one_of("true or false", {"true": "true", "false": "false"})
 
 
-def _merge_on_write(name: str, value: str) -> str:
-    if _boolean(name, value) == "false":
-        raise bad_property(
-            f"property {name!r}: only merge-on-write tables are kept here; leave it out or set it to true"
-        )
-    return "true"
-
-
 def _count(name: str, value: str) -> str:
     if not value.isascii() or not value.isdigit():
         raise bad_property(f"property {name!r}: expected a whole number from 0, found {value!r}")
@@ -163,7 +156,7 @@ _OURS: Final[dict[str, _Parser]] = {
     APPEND_ONLY: _boolean,
     PARTITION_COLUMNS: _text,
     CLUSTER_BY: _text,
-    "enable_unique_key_merge_on_write": _merge_on_write,
+    MERGE_ON_WRITE: _boolean,
     SKIP_BITMAP: _boolean,
 }
 

@@ -210,6 +210,11 @@ class TableSchema:
         """Whether rows may only be added, never changed or removed."""
         return self.properties.get(props.APPEND_ONLY) == "true"
 
+    @property
+    def is_merge_on_read(self) -> bool:
+        """Whether the table was declared as merge-on-read: no partial updates, deletes by predicate."""
+        return self.properties.get(props.MERGE_ON_WRITE) == "false"
+
     @cached_property
     def partition_columns(self) -> tuple[str, ...]:
         """The columns whose values separate transactions where conflicts are not detected by rows."""

@@ -169,6 +169,12 @@ class Transaction:
             known = self._tables.get(table.name)
             if known is not None:
                 return known
+            if any(opened.base.id == table.id for opened in self._tables.values()):
+                raise ConflictError(
+                    f"{table.name}: ALTER TABLE .. REPLACE WITH TABLE has exchanged it with a table of the "
+                    "transaction since that was read; run the transaction again",
+                    table=table.name,
+                )
             state, lease = self.moment.hold(table)
             by_default = self._settings.enable_concurrent_update
             mode = self._modes[table.id] = update_mode(self._catalog, by_default, self._options.concurrency)

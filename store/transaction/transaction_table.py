@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
+from seqstore.store.check.partial_checker import check_partial
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import MergeType, UpdateMode
 from seqstore.store.conflict.isolation import Isolation
@@ -326,7 +327,7 @@ class TransactionTable:
             InvalidInputError: the columns do not fit the table.
             LoadRejectedError: a cell cannot be stored.
         """
-        with self.begin_load(mode=UpdateMode.FIXED) as load:
+        with self._begin_load(WriteOptions(mode=UpdateMode.FIXED)) as load:
             assert isinstance(load, StatementLoad)
             load.changes_rows_read()
             load.write(rows)
@@ -338,8 +339,12 @@ class TransactionTable:
         Raises:
             InvalidInputError: with a label of its own: the transaction has one.
         """
-        self.begin_write()
         options = WriteOptions.of(options, **arguments)
+        check_partial(self.schema, options.mode, options.merge_type)
+        return self._begin_load(options)
+
+    def _begin_load(self, options: WriteOptions) -> Load:
+        self.begin_write()
         checker, filling = self.base.checks(self.schema, options)
         if options.label is not None:
             raise InvalidInputError(

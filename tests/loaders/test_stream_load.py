@@ -85,15 +85,17 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path / "data")
     made.sql(
-        "CREATE TABLE t (k INT, v VARCHAR(5) NULL, n DECIMAL(5,2) NULL, d DATETIME NULL, x TINYINT NULL) "
+        "CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n DECIMAL(5,2) NULL, "
+        "d DATETIME NULL, x TINYINT NULL) "
         "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1"
     )
     made.sql(
-        "CREATE TABLE seq (k INT, s INT NULL, v STRING NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
+        "CREATE TABLE seq (k INT NOT NULL, s INT NULL, "
+        "v STRING NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
         'PROPERTIES ("function_column.sequence_col" = "s")'
     )
     made.sql(
-        "CREATE TABLE typed (k INT, v STRING NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
+        "CREATE TABLE typed (k INT NOT NULL, v STRING NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 "
         'PROPERTIES ("function_column.sequence_type" = "INT")'
     )
     with made.store:
@@ -460,7 +462,7 @@ def test_a_sequence_that_cannot_be_converted_is_null_or_filtered(bench: Bench) -
 def test_a_mapped_column_with_the_current_time_as_default_may_be_left_out(bench: Bench) -> None:
     """SL9, A3."""
     bench.sql(
-        "CREATE TABLE now (k INT, s DATETIME(6) NULL DEFAULT CURRENT_TIMESTAMP(6)) UNIQUE KEY(k) "
+        "CREATE TABLE now (k INT NOT NULL, s DATETIME(6) NULL DEFAULT CURRENT_TIMESTAMP(6)) UNIQUE KEY(k) "
         'DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES ("function_column.sequence_col" = "s")'
     )
     bench.good("1\n2\n", "now", columns="k")
@@ -475,7 +477,7 @@ def test_a_mapped_column_with_the_current_time_as_default_may_be_left_out(bench:
 def test_merge_deletes_what_meets_the_condition(bench: Bench) -> None:
     """G1, G5's vector."""
     bench.sql(
-        "CREATE TABLE users (siteid INT, citycode INT, username VARCHAR(20)) UNIQUE KEY(siteid) "
+        "CREATE TABLE users (siteid INT NOT NULL, citycode INT, username VARCHAR(20)) UNIQUE KEY(siteid) "
         "DISTRIBUTED BY HASH(siteid) BUCKETS 1"
     )
     bench.good("4,3,bush\n5,3,helen\n1,1,jim\n", "users")
@@ -498,7 +500,7 @@ def test_the_delete_condition_may_use_fields_that_are_not_stored(bench: Bench) -
 
 def test_merge_type_delete_needs_only_the_key(bench: Bench) -> None:
     """G1, D9."""
-    bench.sql("CREATE TABLE strict (k INT, v STRING) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1")
+    bench.sql("CREATE TABLE strict (k INT NOT NULL, v STRING) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1")
     bench.good("1,a\n2,b\n", "strict")
     bench.good("1\n9\n", "strict", columns="k", merge_type="DELETE")
     assert bench.sql("SELECT * FROM strict") == [(2, "b")]
@@ -539,7 +541,8 @@ def test_an_enclosed_field_that_never_ends_fails_whatever_the_ratio(bench: Bench
 def test_json_rows_take_the_default_for_a_missing_key_and_null_for_null(bench: Bench) -> None:
     """J7, A3."""
     bench.sql(
-        'CREATE TABLE def (k INT, v STRING NULL DEFAULT "dflt", d DATETIME NULL DEFAULT CURRENT_TIMESTAMP, '
+        'CREATE TABLE def (k INT NOT NULL, v STRING NULL DEFAULT "dflt", '
+        "d DATETIME NULL DEFAULT CURRENT_TIMESTAMP, "
         "n INT NULL) "
         "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1"
     )
@@ -555,7 +558,7 @@ def test_json_rows_take_the_default_for_a_missing_key_and_null_for_null(bench: B
 def test_json_booleans_and_nested_values_fit_their_columns(bench: Bench) -> None:
     """J11."""
     bench.sql(
-        "CREATE TABLE js (k INT, b BOOLEAN NULL, i TINYINT NULL, s STRING NULL, j JSON NULL, "
+        "CREATE TABLE js (k INT NOT NULL, b BOOLEAN NULL, i TINYINT NULL, s STRING NULL, j JSON NULL, "
         "a ARRAY<INT> NULL) "
         "UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1"
     )

@@ -80,7 +80,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store.open(path) as made, Session(made) as session:
         list(
             session.execute(
-                "CREATE DATABASE db; CREATE TABLE db.t (k INT, v VARCHAR(5) NULL) UNIQUE KEY(k) "
+                "CREATE DATABASE db; CREATE TABLE db.t (k INT NOT NULL, v VARCHAR(5) NULL) UNIQUE KEY(k) "
                 "DISTRIBUTED BY HASH(k) BUCKETS 1"
             )
         )

@@ -135,7 +135,8 @@ def test_replies_are_json_with_one_field_a_line(store: Store) -> None:
 
 
 WIDE = pytest.mark.sql(
-    "CREATE TABLE w (k INT, a INT NULL, s VARCHAR(50) NULL, j JSON NULL, b BOOLEAN NULL, n BIGINT NULL) "
+    "CREATE TABLE w (k INT NOT NULL, a INT NULL, s VARCHAR(50) NULL, j JSON NULL, "
+    "b BOOLEAN NULL, n BIGINT NULL) "
     "UNIQUE KEY(k)"
 )
 

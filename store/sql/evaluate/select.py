@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import duckdb
 import pyarrow as pa
 
+from seqstore.store.catalog.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE, is_number
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.scan_only import open_rows, scan_only_plan
@@ -30,8 +32,10 @@ from seqstore.store.sql.translate.relations import (
     choose_columns,
     find_relations,
     grouped_columns,
+    invalid_view,
     source_column,
 )
+from seqstore.store.sql.translate.result_columns import result_columns
 from seqstore.store.sql.translate.translate import (
     Variables,
     check,
@@ -41,6 +45,7 @@ from seqstore.store.sql.translate.translate import (
     render,
     translate,
 )
+from seqstore.store.sql.translate.views import FindView, expand_views
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _BIGINT_DIGITS: Final = 19
@@ -52,33 +57,54 @@ class QueryContext:
 
     Attributes:
         open_snapshot: opens the version of a table that the statement reads, one for all mentions of it.
+            Its last argument is the view that names the table, empty for the statement itself.
         open_function: opens the rows of a table function.
+        find_view: finds the view of a name.
         connect: returns the session's DuckDB connection.
         evaluation: returns the session's values, of one moment for all queries of a statement.
         show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
         logged: the transaction's tables whose reads count for conflicts, by `id` of the snapshot.
     """
 
-    open_snapshot: Callable[[TableName, Version], Readable]
+    open_snapshot: Callable[[TableName, Version, str], Readable]
     open_function: Callable[[exp.Anonymous], Readable]
     connect: Callable[[], duckdb.DuckDBPyConnection]
     evaluation: Callable[[], EvaluationContext]
     variables: Variables
+    find_view: FindView = lambda _name, _within: None
     show_hidden: bool = False
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
 
 
 def _plan(
-    query: Query, context: QueryContext
+    query: Query, context: QueryContext, views: list[str] | None = None
 ) -> tuple[exp.Query, list[Relation], pa.RecordBatchReader | None]:
-    """Returns a query's tree, the tables it reads, and its result if that needs no evaluation."""
-    tree = query.tree.copy()
-    check(tree)
-    name_answers(tree, query.headings)
-    relations = find_relations(tree, context.open_snapshot, context.open_function)
+    """Returns a query's tree, the tables it reads, and its result if that needs no evaluation.
+
+    Args:
+        views: receives the views that the query reads.
+    """
+    tree = _checked(query)
+    try:
+        relations = find_relations(tree, context.open_snapshot, context.open_function)
+    except InvalidInputError as error:
+        if error.kind != IS_VIEW:  # views are looked up only where a name is no table
+            raise
+        tree = _checked(query)
+        found = expand_views(tree, context.find_view)
+        if views is not None:
+            views += found
+        relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
     return tree, relations, scan_only_plan(tree, relations, show_hidden=context.show_hidden)
+
+
+def _checked(query: Query) -> exp.Query:
+    tree = query.tree.copy()
+    check(tree)
+    name_answers(tree, query.headings)
+    return tree
 
 
 @contextmanager
@@ -89,7 +115,32 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
         NotFoundError: a table or version that does not exist.
         InvalidInputError: a part that queries may not hold, or a value that cannot be computed.
     """
-    tree, relations, scan_only = _plan(query, context)
+    views: list[str] = []
+    with ExitStack() as held:
+        try:
+            reader = held.enter_context(_opened(query, context, views))
+        except InvalidInputError as error:
+            if error.kind != "invalid_view":
+                _check_views(views, context)
+            raise
+        yield reader
+
+
+def _check_views(views: list[str], context: QueryContext) -> None:
+    """Raises the error of the first view whose query cannot run, the innermost first."""
+    for name in reversed(views):
+        database, _, view = name.partition(".")
+        tree = exp.select("*").from_(exp.table_(view, db=database, quoted=True)).limit(0)
+        try:
+            with _opened(Query(tree, None), context, []):
+                pass
+        except InvalidInputError as error:
+            raise (error if error.kind == "invalid_view" else invalid_view(name, error)) from error
+
+
+@contextmanager
+def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[pa.RecordBatchReader]:
+    tree, relations, scan_only = _plan(query, context, views)
     for relation in relations if context.logged else ():
         table = context.logged.get(id(relation.snapshot))
         if table is not None and relation.keys is not None:
@@ -195,6 +246,20 @@ def _names_largeint(tree: exp.Query) -> bool:
         return True
     numbers = (node.name for node in tree.find_all(exp.Literal) if not node.is_string)
     return any(len(number) > _BIGINT_DIGITS and number.isdigit() for number in numbers)
+
+
+def query_columns(query: Query, context: QueryContext) -> list[Column]:
+    """Returns the columns of a query's result, without computing its rows.
+
+    Raises:
+        InvalidInputError: the query cannot run.
+    """
+    with open_query(query, context) as reader:
+        schema = reader.schema
+    tree, relations, scan_only = _plan(query, context)
+    if scan_only is not None:
+        scan_only.close()
+    return result_columns(tree, relations, schema)
 
 
 def explain_query(query: Query, context: QueryContext) -> list[str]:

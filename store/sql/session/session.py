@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
+from seqstore.store.catalog.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
@@ -29,9 +30,11 @@ from seqstore.store.sql.session.running_statement import RunningStatement, TimeL
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
+from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
+from seqstore.store.sql.translate.views import tables_behind
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -183,6 +186,7 @@ class Session:
                 self._connection.get,
                 evaluation,
                 self._variable,
+                versions.find_view,
                 show_hidden,
                 versions.logged,
             )
@@ -195,7 +199,7 @@ class Session:
             return target.transaction.moment
         if self.transaction is not None:
             return self.transaction.moment
-        found = {name for tree in trees for name in mentioned_tables(tree)}
+        found = {name for tree in trees for name in tables_behind(tree, self._find_view)}
         names = {str(replace(name, database=name.database or self.database)) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
@@ -298,8 +302,28 @@ class Session:
 
     @internal
     def schema(self, table: st.TableName) -> TableSchema:
-        """Returns the columns of a stored or a system table."""
-        return system_tables.system_schema(table.name) if self.is_system(table) else self.table(table).schema
+        """Returns the columns of a stored table, a system table or a view; a view has no key."""
+        if self.is_system(table):
+            return system_tables.system_schema(table.name)
+        database, _, name = self.full_name(table).partition(".")
+        view = self.store.views.find(database, name)
+        return view_schema(view) if view is not None else self.table(table).schema
+
+    @internal
+    def tables_of(self, tree: exp.Expr) -> set[str]:
+        """Returns the stored tables that a tree reads, through views too, as `db.table`."""
+        return {self.full_name(name) for name in tables_behind(tree, self.find_view)}
+
+    @internal
+    def find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
+        """Finds the view of a name; the privilege on a view is enough for the views that it reads."""
+        database = table.database or self.database
+        if database is None or self.is_system(table):
+            return None
+        found = self.store.views.find(database, table.name)
+        if found is not None and not within:
+            self.require("SELECT", f"{database}.{table.name}")
+        return (database, found) if found is not None else None
 
     def _variable(self, name: str, scope: str) -> str | None:
         if scope == "user":
@@ -345,13 +369,18 @@ class _StatementVersions:
         self._moment = moment
         self._opened: dict[tuple[str, Version], Readable] = {}
 
-    def open(self, table: st.TableName, version: Version) -> Readable:
-        """Opens a table at a version; all mentions of the two share one snapshot."""
+    def open(self, table: st.TableName, version: Version, view: str = "") -> Readable:
+        """Opens a table at a version; all mentions of the two share one snapshot.
+
+        Args:
+            view: names the table, and its privilege is the one that counts; empty for the statement itself.
+        """
         session = self._session
         if session.is_system(table):
             return system_tables.open_system_table(table.name, session)
         name = session.full_name(table)
-        session.require("SELECT", name)
+        if not view:
+            session.require("SELECT", name)
         found = self._opened.get((name, version))
         if found is None:
             number = version
@@ -363,6 +392,15 @@ class _StatementVersions:
     def newest(self, table: Table) -> int:
         """Returns the version of a table that the statement reads."""
         return self._moment.version(table) if self._moment is not None else table.version
+
+    def find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
+        """Finds the view of a name; the tables that it reads are read as of one moment."""
+        session = self._session
+        found = session.find_view(table, within)
+        is_alone = self._target is None and session.transaction is None
+        if found is not None and self._moment is None and is_alone:
+            self._moment = self._held.enter_context(session.store.snapshot())
+        return found
 
     def _snapshot(self, name: str, version: int | None) -> Readable:
         table, transaction = self._target, self._session.transaction

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
+from seqstore.store.catalog.views import View
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
@@ -24,7 +26,7 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     rows: list[tuple[str | None, ...]] = []
     for column in schema.columns:
         is_key = column.name in schema.key
-        extras = [] if is_key else ["REPLACE"]
+        extras = [] if is_key or not schema.key else ["REPLACE"]
         extra = ",".join([*extras, "AUTO_INCREMENT"] if column.auto_increment is not None else extras)
         rows.append(
             (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
@@ -35,7 +37,8 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
             kind = schema.sequence_type if is_sequence else None
             shown = kind.sql if kind is not None else type_from_arrow(field.type).sql
             default = None if is_sequence else "0"
-            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, "NONE"))
+            extra = "REPLACE" if schema.is_merge_on_read else "NONE"  # T5
+            rows.append((shown_name(field.name), shown, _yes(is_sequence), "false", default, extra))
     return text_rows(_DESC_HEADINGS, rows)
 
 
@@ -88,6 +91,26 @@ def create_table_text(name: str, schema: TableSchema) -> str:
         pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         parts.append(f"PROPERTIES (\n{pairs}\n)")
     return "\n".join(parts) + ";"
+
+
+def create_view_text(view: View) -> str:
+    """Formats the CREATE VIEW statement that makes a view."""
+    parts = [f"CREATE VIEW {quoted(view.name)}"]
+    if view.is_named:
+        comments = (
+            f" COMMENT {literal(column.comment)}" if column.comment else "" for column in view.columns
+        )
+        names = (quoted(column.name) for column in view.columns)
+        parts.append(f"({', '.join(map(operator.add, names, comments))})")
+    if view.comment:
+        parts.append(f"COMMENT {literal(view.comment)}")
+    return " ".join([*parts, f"AS {view.query};"])
+
+
+def create_view_result(view: View) -> Result:
+    """Returns SHOW CREATE VIEW, which is SHOW CREATE TABLE of a view too."""
+    headings = ("View", "Create View", "character_set_client", "collation_connection")
+    return text_rows(headings, [(view.name, create_view_text(view), "utf8mb4", "utf8mb4_0900_bin")])
 
 
 def _column(column: Column) -> str:

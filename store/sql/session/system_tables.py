@@ -1,12 +1,13 @@
 """`information_schema`: the catalog as tables, computed when a query reads them.
 
 Each table is a list of columns and a function that lists its rows; drivers, SQLAlchemy and dbt-doris read
-them. Names are those of Doris. Views, routines, triggers and events do not exist: their tables are empty.
+them. Names are those of Doris. Routines, triggers and events do not exist: their tables are empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import version_time_ms
+from seqstore.store.catalog.views import View
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
@@ -96,6 +98,15 @@ def system_schema(name: str) -> TableSchema:
     return _table(name).schema
 
 
+def view_schema(view: View) -> TableSchema:
+    """Returns the columns of a view, as they were when it was created."""
+    made = [
+        Column(c.name, parse_type(c.type), nullable=c.nullable, comment=c.comment, id=i)
+        for i, c in enumerate(view.columns, 1)
+    ]
+    return TableSchema(columns=tuple(made), key=(), comment=view.comment)
+
+
 def _table(name: str) -> _SystemTable:
     table = _TABLES.get(name.lower())
     if table is None:
@@ -112,6 +123,18 @@ def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
                 continue  # dropped between the two look-ups
 
 
+def _views_of(session: SessionView) -> Iterable[tuple[str, View]]:
+    for database in session.visible_databases():
+        with suppress(NotFoundError):  # dropped between the two look-ups
+            yield from ((database, view) for view in session.store.views.of(database))
+
+
+def _views(session: SessionView) -> Iterable[Row]:
+    for database, view in _views_of(session):
+        yield (_CATALOG, database, view.name, view.query, "NONE", "NO", "root@%", "DEFINER", _CHARSET,
+               _COLLATION)  # fmt: skip
+
+
 def _schemata(session: SessionView) -> Iterable[Row]:
     for database in [DATABASE, *session.visible_databases()]:
         yield _CATALOG, database, _CHARSET, _COLLATION, None
@@ -122,6 +145,10 @@ def _tables(session: SessionView) -> Iterable[Row]:
         yield _table_row(DATABASE, name, "SYSTEM VIEW", None)
     for database, name, table in _tables_of(session):
         yield _table_row(database, name, "BASE TABLE", table)
+    for database, view in _views_of(session):
+        created = _utc(view.created_ms)
+        yield (_CATALOG, database, view.name, "VIEW", "View", None, None, None, None, None, None, None, None,
+               None, created, created, None, _COLLATION, None, None, view.comment)  # fmt: skip
 
 
 def _table_row(database: str, name: str, kind: str, table: Table | None) -> Row:
@@ -144,10 +171,11 @@ def _times(table: Table) -> tuple[datetime, datetime]:
         version, _ = catalog.head(tx, table.id, table.name)
         made = tx.require("tables", catalog.table_key(table.id))["created_ms"]
         changed = version_time_ms(tx, table.id, version)
-    created, updated = (
-        datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None) for ms in (made, changed)
-    )
-    return created, updated
+    return _utc(made), _utc(changed)
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None)
 
 
 def _columns(session: SessionView) -> Iterable[Row]:
@@ -155,6 +183,8 @@ def _columns(session: SessionView) -> Iterable[Row]:
         yield from _column_rows(DATABASE, name, system_schema(name), keyed=False)
     for database, name, table in _tables_of(session):
         yield from _column_rows(database, name, table.schema, keyed=True)
+    for database, view in _views_of(session):
+        yield from _column_rows(database, view.name, view_schema(view), keyed=False)
 
 
 def _column_rows(database: str, table: str, schema: TableSchema, *, keyed: bool) -> Iterable[Row]:
@@ -309,7 +339,8 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     ),
     "views": _SystemTable(
         "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, VIEW_DEFINITION, CHECK_OPTION, IS_UPDATABLE, DEFINER,"
-        " SECURITY_TYPE, CHARACTER_SET_CLIENT, COLLATION_CONNECTION"
+        " SECURITY_TYPE, CHARACTER_SET_CLIENT, COLLATION_CONNECTION",
+        _views,
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(

@@ -11,6 +11,7 @@ from seqstore.store.ddl import alter as table_changes
 from seqstore.store.ddl import column_changes
 from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.drop_feature import drop_feature
+from seqstore.store.errors import bad_property
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
@@ -129,7 +130,7 @@ def _parse_enable(stream: TokenStream) -> Change:
 
 _REFUSED: Final = {
     "ORDER": "ORDER BY is not supported: the order of columns has no effect on storage",
-    "REPLACE": "ALTER TABLE ... REPLACE is not supported; INSERT OVERWRITE replaces rows at once",
+    "REPLACE": "REPLACE PARTITION is not supported; INSERT OVERWRITE ... PARTITION replaces rows at once",
 }
 _CHANGES: Final[dict[str, Callable[[TokenStream], Change | _Addition]]] = {
     "ADD": _parse_add,
@@ -191,6 +192,35 @@ def _run_drop_feature(statement: DropFeature, session: Session) -> None:
     drop_feature(session.table(statement.table), statement.name)
 
 
+@dataclass(frozen=True)
+class ReplaceTable:
+    """ALTER TABLE t REPLACE WITH TABLE other [PROPERTIES ("swap" = "true")]."""
+
+    table: TableName
+    other: str
+    swap: bool
+
+
+def _parse_replace(stream: TokenStream) -> ReplaceTable:
+    table = parse_table_name(stream)
+    stream.need("REPLACE", "WITH", "TABLE")
+    other = stream.name("a table of the same database")
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    swap = properties.pop("swap", "true").lower()
+    if properties or swap not in ("true", "false"):
+        raise bad_property(
+            f"REPLACE WITH TABLE: expected the property 'swap', true or false, found "
+            f"{', '.join(map(repr, properties)) or repr(swap)}"
+        )
+    return ReplaceTable(table, other, swap == "true")
+
+
+def _run_replace(statement: ReplaceTable, session: Session) -> None:
+    name = session.full_name(statement.table)
+    database = name.partition(".")[0]
+    session.store.replace_table(name, f"{database}.{statement.other}", swap=statement.swap)
+
+
 def _run(statement: AlterTable, session: Session) -> None:
     not_null = session.store.settings.columns_not_null_by_default
     changes = [
@@ -202,5 +232,6 @@ def _run(statement: AlterTable, session: Session) -> None:
 KINDS: Final = (
     StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+    StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )

@@ -32,6 +32,7 @@ from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
+from seqstore.store.sql.write.changed_rows import key_predicate
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
@@ -183,12 +184,8 @@ def _insert_options(session: Session) -> InsertOptions:
 def _reads_target(statement: st.Insert, session: Session) -> bool:
     """Returns whether a query or a value of the statement names the table it writes."""
     wanted = session.full_name(statement.table).lower()
-    return any(
-        session.full_name(st.TableName(found.db or None, found.name)).lower() == wanted
-        for tree in _queries(statement)
-        for found in tree.find_all(exp.Table)
-        if isinstance(found.this, exp.Identifier)
-    )
+    found = (name for tree in _queries(statement) for name in session.tables_of(tree))
+    return any(name.lower() == wanted for name in found)
 
 
 def _queries(statement: st.Insert) -> Iterator[exp.Expr]:
@@ -241,11 +238,46 @@ def _change(statement: DmlStatement, session: Session) -> Result:
             kind="debug_mode",
         )
 
+    if isinstance(statement, DeleteStatement) and session.transaction is None:
+        removed = _delete_by_predicate(statement, session)
+        if removed is not None:
+            return removed
+
     def change(opened: TransactionTable) -> Outcome:
         with session.within(opened) as open_query:
             return run_change(statement, opened, open_query)
 
     return _run_change(statement.table, operation, change, session)
+
+
+def _delete_by_predicate(statement: DeleteStatement, session: Session) -> Result | None:
+    """Runs a DELETE of a merge-on-read table whose conditions compare key columns with constants.
+
+    As in Doris the rows go without tombstones, so that no sequence of the past keeps a new row out. Other
+    statements return None: they write tombstones, in Doris too (D15).
+    """
+    table = session.table(statement.table)
+    if not table.schema.is_merge_on_read:
+        return None
+    filter = key_predicate(statement.tree, table.schema)
+    if filter is None:
+        return None
+    options = session.variables.dml_options("DELETE", label_prefix="delete_")
+    with table.begin_load(
+        operation="DELETE",
+        label_prefix="delete_",
+        require_sequence=False,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
+    ) as load:
+        load.clear(filter)
+        done = load.commit()
+    warnings = (load.skipped,) if load.skipped else ()
+    return Result(
+        affected_rows=done.rows_deleted,
+        info=write_info(done.label, done.status, done.txn_id),
+        warnings=warnings,
+    )
 
 
 def _run_change(

@@ -162,7 +162,6 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "PLUGINS": (("Name", "Status", "Type", "Library", "License"), ()),
     "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), ()),
     "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
-    "VIEWS": (("Tables", "Table_type"), ()),
     "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "ALTER TABLE COLUMN": (
@@ -182,16 +181,6 @@ def _parse_list(stream: TokenStream) -> ShowList:
 def _list(statement: ShowList, _session: Session) -> Result:
     headings, row = _LISTS[statement.name]
     return text_rows(headings, [row] if matching(row[:1], statement.like) else [])
-
-
-@dataclass(frozen=True)
-class ShowCreateView:
-    table: TableName
-
-
-def _create_view(statement: ShowCreateView, session: Session) -> Result:
-    name = session.full_name(statement.table)
-    raise NotFoundError(f"'{name}' is not VIEW: there are no views here", kind="unknown_table")
 
 
 @dataclass(frozen=True)
@@ -238,12 +227,6 @@ KINDS: Final = (
     StatementKind(("SHOW TABLE STATUS",), ShowTableStatus, _parse_status, _status),
     StatementKind(_both("PROCESSLIST"), ShowProcesses, _parse_processes, _processes),
     StatementKind(tuple(f"SHOW {name}" for name in [*_LISTS, *_SAME]), ShowList, _parse_list, _list),
-    StatementKind(
-        ("SHOW CREATE VIEW",),
-        ShowCreateView,
-        lambda stream: ShowCreateView(parse_table_name(stream)),
-        _create_view,
-    ),
     StatementKind(("KILL",), Kill, _parse_kill, _kill),
     StatementKind(("SHOW WARNINGS",), ShowWarnings, lambda _stream: ShowWarnings(), _warnings),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import pyarrow as pa
-
 from seqstore.store.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -15,6 +13,7 @@ from seqstore.store.errors import (
     StoreError,
 )
 from seqstore.store.schema.column import Column
+from seqstore.store.sql.evaluate.select import query_columns
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.table_parser import (
     CreateTableAs,
@@ -28,6 +27,7 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import (
     create_table_text,
+    create_view_result,
     describe,
     describe_all,
     matching,
@@ -37,7 +37,7 @@ from seqstore.store.sql.session.show_output import (
 )
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.session.system_tables import DATABASE, system_table_names
-from seqstore.store.types.column_types import parse_type, type_from_arrow
+from seqstore.store.types.column_types import parse_type
 
 
 def _parse_create_database(stream: TokenStream) -> st.CreateDatabase:
@@ -125,18 +125,23 @@ def _parse_show_tables(stream: TokenStream) -> st.ShowTables:
 def _show_tables(statement: st.ShowTables, session: Session) -> Result:
     database = statement.database or session.current_database()
     is_system = database.lower() == DATABASE
-    found = matching(system_table_names() if is_system else session.store.tables(database), statement.like)
+    kinds = dict.fromkeys(system_table_names(), "SYSTEM VIEW")
+    if not is_system:
+        kinds = dict.fromkeys(session.store.tables(database), "BASE TABLE")
+        kinds |= {view.name: "VIEW" for view in session.store.views.of(database)}
+    found = matching(sorted(kinds), statement.like)
     heading = f"Tables_in_{database}"
     if statement.is_full:
-        return text_rows(
-            [heading, "Table_type"], [(name, "SYSTEM VIEW" if is_system else "BASE TABLE") for name in found]
-        )
+        return text_rows([heading, "Table_type"], [(name, kinds[name]) for name in found])
     return text_rows([heading], [(name,) for name in found])
 
 
 def _show_create(statement: st.ShowCreateTable, session: Session) -> Result:
+    database, _, name = session.full_name(statement.table).partition(".")
+    view = session.store.views.find(database, name)
+    if view is not None:
+        return create_view_result(view)
     schema = session.table(statement.table).schema
-    name = statement.table.name
     return text_rows(["Table", "Create Table"], [(name, create_table_text(name, schema))])
 
 
@@ -179,17 +184,17 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
     database, _, table = name.partition(".")
     if statement.if_not_exists and table in session.store.tables(database):
         return Result()
-    with session.stream(statement.query) as reader:
-        schema = reader.schema
-    names = statement.names or tuple(schema.names)
-    if len(names) != len(schema):
+    with session.query_context() as context:
+        found = query_columns(statement.query, context)
+    names = statement.names or tuple(column.name for column in found)
+    if len(names) != len(found):
         raise InvalidInputError(
-            f"expected {len(schema)} column names, as many as the query has, found {len(names)}",
+            f"expected {len(found)} column names, as many as the query has, found {len(names)}",
             kind="column_count",
         )
     key = {column.lower() for column in statement.options.key}
     columns = [
-        _column_of(given, field, given.lower() in key) for given, field in zip(names, schema, strict=True)
+        _column_of(given, column, given.lower() in key) for given, column in zip(names, found, strict=True)
     ]
     try:
         session.store.create_table(name, statement.options.schema(columns))
@@ -204,9 +209,8 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
         raise
 
 
-def _column_of(name: str, field: pa.Field, is_key: bool) -> Column:
-    is_text = pa.types.is_string(field.type)
-    kind = _KEY_TEXT if is_key and is_text else type_from_arrow(field.type)
+def _column_of(name: str, column: Column, is_key: bool) -> Column:
+    kind = _KEY_TEXT if is_key and column.type.name == "STRING" else column.type
     return Column(name, kind, nullable=True)
 
 

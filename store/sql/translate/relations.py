@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import (
@@ -40,6 +40,7 @@ _HIDDEN_TYPES: Final = {
     GROUPS_COL: parse_type("BIGINT"),
 }
 _KEYS_MAX: Final = 10_000
+VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
 _UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
                        "when": "AT", "hints": "table hints", "rows_from": "ROWS FROM",
                        "changes": "CHANGES"}  # fmt: skip
@@ -184,7 +185,7 @@ class Relation:
 
 def find_relations(
     tree: exp.Query,
-    open_snapshot: Callable[[TableName, Version], Readable],
+    open_snapshot: Callable[[TableName, Version, str], Readable],
     open_function: Callable[[exp.Anonymous], Readable],
 ) -> list[Relation]:
     """Opens every mention of a stored table or table function; names of CTEs are no tables.
@@ -216,15 +217,13 @@ def mentioned_tables(tree: exp.Expr) -> Iterator[TableName]:
             yield TableName(node.db or None, node.name)
 
 
-def _stored_relation(node: exp.Table, open_snapshot: Callable[[TableName, Version], Readable]) -> Relation:
+def _stored_relation(
+    node: exp.Table, open_snapshot: Callable[[TableName, Version, str], Readable]
+) -> Relation:
     if not isinstance(node.this, exp.Identifier):
         name = type(node.this).__name__.lower()
         raise InvalidInputError(f"table function {name!r} is not supported", kind="not_supported")
-    for argument, clause in _UNSUPPORTED.items():
-        if node.args.get(argument):
-            raise InvalidInputError(
-                f"{clause} behind table {node.name!r} is not supported", kind="not_supported"
-            )
+    refuse_unsupported(node)
     if node.args.get("catalog") and node.catalog.lower() != "internal":
         raise InvalidInputError(
             f"table {node.sql()}: there is no catalog {node.catalog!r}", kind="unknown_catalog"
@@ -234,7 +233,41 @@ def _stored_relation(node: exp.Table, open_snapshot: Callable[[TableName, Versio
     partitions = tuple(item.name for item in partition.expressions) if partition is not None else ()
     node.set("partition", None)
     alias, version = node.alias or node.name, _version(node)
-    return Relation(node, table, alias, open_snapshot(table, version), partitions)
+    return Relation(node, table, alias, _opened(node, table, version, open_snapshot), partitions)
+
+
+def _opened(
+    node: exp.Table,
+    table: TableName,
+    version: Version,
+    open_snapshot: Callable[[TableName, Version, str], Readable],
+) -> Readable:
+    view = str(node.meta.get(VIEW) or "")
+    try:
+        return open_snapshot(table, version, view)
+    except NotFoundError as error:
+        if not view:
+            raise
+        raise invalid_view(view, error) from error
+
+
+def invalid_view(view: str, error: StoreError) -> InvalidInputError:
+    """Builds the error of a view whose tables have changed so that its query cannot run."""
+    return InvalidInputError(
+        f"View '{view}' references invalid table(s) or column(s): {error.message}; restore them, or give it "
+        f"another query (ALTER VIEW {view} AS ..)",
+        kind="invalid_view",
+        view=view,
+    )
+
+
+def refuse_unsupported(node: exp.Table) -> None:
+    """Refuses the clauses behind a table that no query here may have."""
+    for argument, clause in _UNSUPPORTED.items():
+        if node.args.get(argument):
+            raise InvalidInputError(
+                f"{clause} behind table {node.name!r} is not supported", kind="not_supported"
+            )
 
 
 def cte_of(node: exp.Expr) -> exp.CTE | None:

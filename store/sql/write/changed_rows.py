@@ -24,10 +24,12 @@ import pyarrow.compute as pc
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import SEQUENCE_COL
 from seqstore.store.schema.column_groups import replaced_with
+from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.winner import order_winner_first
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
+from seqstore.store.sql.translate.predicates import scan_filter
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable, check_assigned
 from seqstore.store.types.cast import try_cast
@@ -212,6 +214,27 @@ def run_delete(
     if sources:
         rows = distinct_rows(rows)
     return len(rows), opened.delete(rows) if len(rows) else None
+
+
+def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
+    """Returns the rows of a DELETE whose conditions compare key columns with constants, None for others."""
+    where, target = tree.args.get("where"), tree.this
+    if where is None or tree.args.get("using") or where.find(exp.Select):
+        return None
+    alias = target.alias_or_name.lower()
+    for column in where.find_all(exp.Column):
+        known = schema.find(column.name)
+        if known is None or known.name not in schema.key or column.table.lower() not in ("", alias):
+            return None
+    try:
+        found = scan_filter(schema, where.this, "DELETE")
+    except InvalidInputError:
+        return None
+    partition = target.args.get("partition")
+    if partition is None:
+        return found
+    named = [partition_named(schema, item.name) for item in partition.expressions]
+    return found & any_partition_filter(schema, named)
 
 
 def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:

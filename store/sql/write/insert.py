@@ -99,6 +99,7 @@ def run_insert(
     if is_touched:
         _check_touched(statement, table)
     partial = options.partial and statement.columns is not None and not statement.is_overwrite
+    partial = partial and not table.schema.is_merge_on_read  # P16
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",

@@ -106,7 +106,7 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
     target = opened.snapshot()
     connection = duck.QueryConnection()
 
-    def open_snapshot(table: TableName, _version: Version) -> Readable:
+    def open_snapshot(table: TableName, _version: Version, _view: str) -> Readable:
         if table.database is None and table.name == _SOURCE:
             return source
         if f"{table.database}.{table.name}" == opened.name:

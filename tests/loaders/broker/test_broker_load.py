@@ -344,10 +344,12 @@ def test_the_example_job_runs_from_the_command_line(tmp_path: Path) -> None:
         session = Session(store)
         for statement in (
             "CREATE DATABASE shop",
-            "CREATE TABLE shop.orders (order_id BIGINT, price DECIMAL(9,2) NULL, placed_on DATE NULL) "
+            "CREATE TABLE shop.orders (order_id BIGINT NOT NULL, "
+            "price DECIMAL(9,2) NULL, placed_on DATE NULL) "
             "UNIQUE KEY (order_id) DISTRIBUTED BY HASH (order_id) "
             "PROPERTIES ('function_column.sequence_type' = 'datetime')",
-            "CREATE TABLE shop.customers (customer_id INT, name VARCHAR(50) NULL) UNIQUE KEY (customer_id) "
+            "CREATE TABLE shop.customers (customer_id INT NOT NULL, "
+            "name VARCHAR(50) NULL) UNIQUE KEY (customer_id) "
             "DISTRIBUTED BY HASH (customer_id)",
         ):
             list(session.execute(statement))

@@ -34,17 +34,18 @@ from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.statement_kind import parse
 
 TABLES = """
-CREATE TABLE plain (k BIGINT, v VARCHAR(10) NULL, n TINYINT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+CREATE TABLE plain (k BIGINT NOT NULL, v VARCHAR(10) NULL, n TINYINT NULL)
+    UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
     PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true');
-CREATE TABLE timed (k BIGINT, v VARCHAR(10) NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+CREATE TABLE timed (k BIGINT NOT NULL, v VARCHAR(10) NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
     PROPERTIES ('function_column.sequence_type' = 'bigint');
 CREATE TABLE numbered (id BIGINT NOT NULL AUTO_INCREMENT, v VARCHAR(4) NULL) UNIQUE KEY (id)
     DISTRIBUTED BY HASH (id);
-CREATE TABLE days (k BIGINT, day DATE) UNIQUE KEY (k, day)
+CREATE TABLE days (k BIGINT NOT NULL, day DATE) UNIQUE KEY (k, day)
     PARTITION BY RANGE (day) (PARTITION may VALUES [('2024-05-01'), ('2024-06-01')),
                               PARTITION june VALUES [('2024-06-01'), ('2024-07-01')))
     DISTRIBUTED BY HASH (k);
-CREATE TABLE grouped (k BIGINT, a INT NULL, sa INT NULL, b INT NULL, sb INT NULL) UNIQUE KEY (k)
+CREATE TABLE grouped (k BIGINT NOT NULL, a INT NULL, sa INT NULL, b INT NULL, sb INT NULL) UNIQUE KEY (k)
     DISTRIBUTED BY HASH (k) PROPERTIES ('sequence_mapping.sa' = 'a', 'sequence_mapping.sb' = 'b')
 """
 

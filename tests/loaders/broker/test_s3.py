@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TABLE = """
-CREATE TABLE t (k BIGINT, v VARCHAR(10) NULL, day INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+CREATE TABLE t (k BIGINT NOT NULL, v VARCHAR(10) NULL, day INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
 """
 pytestmark = [
     pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test"),

@@ -21,7 +21,7 @@ from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.statement_kind import parse
 
 CREATE = (
-    "CREATE TABLE {} (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
+    "CREATE TABLE {} (k BIGINT NOT NULL, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) "
     "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_col' = 's')"
 )
 pytestmark = [pytest.mark.sql(CREATE.format(name)) for name in ("one", "two")]

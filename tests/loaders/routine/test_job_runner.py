@@ -78,7 +78,7 @@ class Job:
         self.store = store
         self.log = Log()
         self.session = Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store)))
-        create = "CREATE TABLE db.t (k BIGINT, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+        create = "CREATE TABLE db.t (k BIGINT NOT NULL, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
         list(self.session.execute(f"{create}; USE db"))
         self.ask(
             f"""CREATE ROUTINE LOAD job ON t COLUMNS TERMINATED BY ","

@@ -336,7 +336,9 @@ def test_one_topic_fills_many_tables(server: Server, broker: KafkaBroker) -> Non
     topic.put([f'{tables[0]}|{{"k": 1, "v": 1}}', f'{tables[0]}later|{{"k": 1, "v": 1}}'])
     wait_until(lambda: f"'{tables[0]}later'" in server.show(name)["OtherMsg"], "the table to be missed")
     assert (server.progress(name)["0"], made[0].rows[1]) == (52, (1, 10))
-    server.ask(f"CREATE TABLE {made[0].table}later (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    server.ask(
+        f"CREATE TABLE {made[0].table}later (k BIGINT NOT NULL, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+    )
     server.wait_for(name, p0=54)
     assert server.ask(f"SELECT k, v FROM {made[0].table}later") == [{"k": 1, "v": 1}]
     assert made[0].rows[1] == (1, 1)
@@ -370,7 +372,8 @@ def test_a_job_from_a_file_is_run_by_the_server(server: Server, broker: KafkaBro
     topic = Topic(broker.address, "clicks", 2)
     server.ask("CREATE DATABASE shop")
     server.ask(
-        "CREATE TABLE shop.clicks (click_id BIGINT, page VARCHAR(100), at DATETIME) UNIQUE KEY (click_id) "
+        "CREATE TABLE shop.clicks (click_id BIGINT NOT NULL, page VARCHAR(100), "
+        "at DATETIME) UNIQUE KEY (click_id) "
         'DISTRIBUTED BY HASH (click_id) PROPERTIES ("function_column.sequence_col" = "at")'
     )
     example = (ROOT / "conf" / "routine" / "clicks_from_kafka.toml").read_text()

@@ -61,7 +61,8 @@ def run(
     server = Server(directory / "data")
     server.ask("CREATE DATABASE db")
     server.ask(
-        "CREATE TABLE db.events (k BIGINT, s BIGINT, v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
+        "CREATE TABLE db.events (k BIGINT NOT NULL, s BIGINT, "
+        "v BIGINT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
         'PROPERTIES ("function_column.sequence_col" = "s")'
     )
     server.ask(

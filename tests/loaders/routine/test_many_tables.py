@@ -25,8 +25,8 @@ from seqstore.store.sql import Session
 from tests.support.statements import dicts
 
 TABLES = """
-CREATE TABLE users (k BIGINT, name VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k);
-CREATE TABLE clicks (k BIGINT, page STRING, n INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+CREATE TABLE users (k BIGINT NOT NULL, name VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k);
+CREATE TABLE clicks (k BIGINT NOT NULL, page STRING, n INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
 """
 pytestmark = [pytest.mark.settings(auto_compaction=0), pytest.mark.sql(TABLES)]
 
@@ -126,7 +126,7 @@ def test_a_message_for_an_unknown_table_waits_for_the_table(
     job = drain(store)
     assert (job.state, dict(job.progress), rows(session, "users")) == ("NEED_SCHEDULE", {"0": 0}, [])
     assert "a message is for the table 'orders', which is not in database db" in line(session)["OtherMsg"]
-    dicts(session, "CREATE TABLE orders (k BIGINT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
+    dicts(session, "CREATE TABLE orders (k BIGINT NOT NULL, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)")
     assert drain(store).statistic.loaded_rows == 2
     assert (rows(session, "users"), rows(session, "orders")) == ([(1, "ann")], [(1, 2)])
 
@@ -187,7 +187,8 @@ def test_deletes_and_sequences_are_those_of_each_table(
     for table in ("a", "b"):
         dicts(
             session,
-            f"CREATE TABLE {table} (k BIGINT, gone INT, s INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
+            f"CREATE TABLE {table} (k BIGINT NOT NULL, gone INT, "
+            f"s INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k) "
             "PROPERTIES ('function_column.sequence_type' = 'int')",
         )
     make(session, tmp_path, f"WITH MERGE {CSV}, DELETE ON gone = 1, ORDER BY s")

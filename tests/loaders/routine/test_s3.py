@@ -30,7 +30,7 @@ def test_objects_are_loaded_once_and_no_key_is_shown(tmp_path: Path) -> None:
             parameters = f"endpoint_override={server}&region=us-east-1&scheme=http"
             list(
                 session.execute(
-                    "CREATE DATABASE db; USE db; CREATE TABLE t (k BIGINT, v STRING) UNIQUE KEY (k) "
+                    "CREATE DATABASE db; USE db; CREATE TABLE t (k BIGINT NOT NULL, v STRING) UNIQUE KEY (k) "
                     "DISTRIBUTED BY HASH (k); CREATE ROUTINE LOAD job ON t "
                     "PROPERTIES ('max_error_number' = '1') "
                     f"FROM FILES ('path' = 's3://any:any@tests/in/*.json?{parameters}')"

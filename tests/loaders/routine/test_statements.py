@@ -20,7 +20,7 @@ from seqstore.store.sql import ServerContext, Session
 from tests.support.statements import dicts
 
 TABLE = """
-CREATE TABLE t (k BIGINT, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+CREATE TABLE t (k BIGINT NOT NULL, v VARCHAR(10) NULL, s INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
 PROPERTIES ('function_column.sequence_col' = 's')
 """
 pytestmark = pytest.mark.sql(TABLE)
@@ -400,7 +400,9 @@ def test_a_new_key_under_the_error_policy_aborts_the_whole_batch(
 
 def test_rows_may_say_which_columns_they_update(store: Store, session: Session, tmp_path: Path) -> None:
     """R22, F4: a flexible partial update, which allows no merge type and no sequence column of its own."""
-    create = "CREATE TABLE f (k BIGINT, a INT NULL, b INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+    create = (
+        "CREATE TABLE f (k BIGINT NOT NULL, a INT NULL, b INT NULL) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
+    )
     dicts(session, f"{create} PROPERTIES ('enable_unique_key_skip_bitmap_column' = 'true')")
     dicts(session, "INSERT INTO f VALUES (1, 1, 1), (2, 2, 2)")
     dicts(

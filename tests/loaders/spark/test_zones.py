@@ -67,7 +67,9 @@ def test_an_unknown_zone_is_named() -> None:
 def test_a_written_frame_stores_what_the_session_shows(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     with Store.open(tmp_path / "data") as store:
-        create = "CREATE TABLE db.t (k INT, at DATETIME NULL, calls ARRAY<DATETIME> NULL) UNIQUE KEY (k)"
+        create = (
+            "CREATE TABLE db.t (k INT NOT NULL, at DATETIME NULL, calls ARRAY<DATETIME> NULL) UNIQUE KEY (k)"
+        )
         list(Session(store).execute(f"CREATE DATABASE db; {create} DISTRIBUTED BY HASH (k)"))
         spark.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
         try:

@@ -481,6 +481,44 @@ def test_25_a_key_counts_as_its_partition_where_it_names_one(store: Store) -> No
     assert found.column("a").to_pylist() == [8, 6, 5, 6]
 
 
+@both_levels
+def test_a_blind_insert_under_a_delete_without_row_level_checks(store: Store, level: str) -> None:
+    """Matrix 2.1: WriteSerializable passes a blind insert, but no key that the snapshot has."""
+    table = fixture(store, level, **{"delta.enableDeletionVectors": "false"})
+    two = race(store, put((4, 0, 40, 0)), lambda t: t.delete_where(f("grp") == 0))
+    if level == WS:
+        two.commit()
+        assert set(stored(table)) == {3, 4}
+    else:
+        with pytest.raises(App):
+            two.commit()
+    with pytest.raises(App):
+        race(store, put((3, 0, 31, 0)), lambda t: t.delete_where(f("k") == 4)).commit()
+
+
+def test_a_conflict_of_rows_names_keys_in_a_table_with_partitions_too(store: Store) -> None:
+    """ISO12: the partition stands for rows only where they were not looked at."""
+    fixture(store, partition_columns="grp")
+    with pytest.raises(DR) as caught:
+        race(store, add_one(1), add_one(1)).commit()
+    assert caught.value.keys == ({"k": 1},)
+
+
+def test_a_blind_insert_of_several_tables_is_not_exempt(store: Store) -> None:
+    """ISO4: a transaction over several tables in the chain voids the exemption, the insert itself too."""
+    table = fixture(store)
+    other = store.create_table("db.u", table.schema)
+    attempt, opened = begin(store)
+    opened.delete_where(f("grp") == 0)
+    with store.transaction() as blind:
+        blind.table("db.t").upsert(rows((4, 0, 40, 0)))
+        blind.table("db.u").upsert(rows((4, 0, 40, 0)))
+    with pytest.raises(App) as caught:
+        attempt.commit()
+    assert caught.value.conflicts[0].voided_by == 3
+    assert (set(stored(table)), other.count()) == ({1, 2, 3, 4}, 1)
+
+
 HIDDEN_READS: dict[str, Work] = {
     "DELETE": lambda t: t.delete_where(f("__VERSION_COL__") == 2),
     "UPDATE": lambda t: t.update({"b": 1}, f("__VERSION_COL__") == 2),

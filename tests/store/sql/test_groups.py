@@ -128,13 +128,14 @@ def test_partial_inserts_name_whole_groups(rows: Run) -> None:
         rows("INSERT INTO upsert_test(a, b, c, s1) VALUES (1, 1, 1, 1)")
 
 
-def test_merge_on_read_is_refused_with_what_to_do(rows: Run) -> None:
-    """SM2: here groups are merged on write."""
+def test_a_merge_on_read_table_has_groups(rows: Run) -> None:
+    """SM2: Doris declares every such table so."""
     text = CREATE.replace("upsert_test", "other").replace(
         '"replication_num" = "1"', '"enable_unique_key_merge_on_write" = "false"'
     )
-    with pytest.raises(InvalidInputError, match="leave it out or set it to true"):
-        rows(text)
+    rows(text)
+    rows("INSERT INTO other VALUES (1, 1, 1, 1, 1, 1, 1)")
+    assert rows("SELECT count(*) FROM other") == [(1,)]
 
 
 def test_on_update_columns_take_the_moment_of_their_group(rows: Run) -> None:
