@@ -32,10 +32,10 @@ from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_repl
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
-from seqstore.store.catalog.file_lock import waiting_at_most
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
 from seqstore.store.load.load import Load
+from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.store import Store

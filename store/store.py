@@ -23,7 +23,6 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.file_lock import waiting_at_most
 from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
@@ -44,6 +43,7 @@ from seqstore.store.errors import (
 )
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
+from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared

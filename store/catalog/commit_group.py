@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from seqstore.store.catalog.file_lock import Patience
 from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.locks.file_lock import Patience
 
 _FOLLOWERS_MAX: Final = 256
 _GROUP_SECONDS: Final = 0.02  # the leader starts no further follower after this time

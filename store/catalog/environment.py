@@ -54,15 +54,15 @@ from seqstore.store.catalog.data_file import (
     size_of,
 )
 from seqstore.store.catalog.deferred_changes import Change, deferred_changes
-from seqstore.store.catalog.file_lock import FileLock, Patience, busy
 from seqstore.store.catalog.page_check import check_heads
-from seqstore.store.catalog.prepare_lock import PrepareLock
 from seqstore.store.errors import (
     CommitUnknownError,
     FormatError,
     StoreError,
     UnavailableError,
 )
+from seqstore.store.locks.file_lock import FileLock, Patience, busy
+from seqstore.store.locks.prepare_lock import PrepareLock
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.interrupts import DeferredInterrupts
 from seqstore.store.settings import Settings
@@ -254,7 +254,7 @@ class Environment:
 
         Args:
             ready: called right before; the call may last, as it overlaps with the commit of another process
-                (catalog.prepare_lock).
+                (locks.prepare_lock).
 
         Raises:
             UnavailableError: the write lock is not free in time.

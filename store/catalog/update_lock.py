@@ -1,7 +1,7 @@
 """The lock that makes UPDATE, DELETE and MERGE of one table wait for each other (U2).
 
 One file a table, locked with `flock`: the system frees it when its holder dies, whatever way. It excludes
-threads of a process as well as processes. They get it in the order in which they asked (catalog.lock_queue),
+threads of a process as well as processes. They get it in the order in which they asked (locks.lock_queue),
 and owners that would wait for each other without an end are found. Three states of a table's updates, decided
 by the setting `enable_concurrent_update` unless a statement names one:
 
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.lock_queue import LockOwner, LockQueue
 from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.locks.lock_queue import LockOwner, LockQueue
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 

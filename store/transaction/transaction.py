@@ -37,8 +37,6 @@ from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.failed_transaction import abort_failed
-from seqstore.store.catalog.file_lock import waiting_at_most
-from seqstore.store.catalog.lock_queue import LockOwner
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation
@@ -49,6 +47,8 @@ from seqstore.store.errors import (
     InvalidInputError,
     StoreError,
 )
+from seqstore.store.locks.file_lock import waiting_at_most
+from seqstore.store.locks.lock_queue import LockOwner
 from seqstore.store.publish.commit import Also, commit
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.table_writer import TableWriter

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Settings, Store, UnavailableError
-from seqstore.store.catalog.file_lock import waiting_at_most
+from seqstore.store.locks.file_lock import waiting_at_most
 from tests.support.rows import rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_a_store_opened_for_reading_writes_once_the_holder_goes_on(directory: Pa
 WRITE = """
     import pyarrow as pa
     from seqstore import UnavailableError
-    from seqstore.store.catalog.file_lock import waiting_at_most
+    from seqstore.store.locks.file_lock import waiting_at_most
     table = store.table("db.t")
     try:
         with waiting_at_most(1):

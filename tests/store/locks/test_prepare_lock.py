@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store
-from seqstore.store.catalog.prepare_lock import PrepareLock
+from seqstore.store.locks.prepare_lock import PrepareLock
 
 SPAWN = get_context("spawn")
 

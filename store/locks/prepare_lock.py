@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from seqstore.store.catalog.file_lock import FileLock, Patience
+from seqstore.store.locks.file_lock import FileLock, Patience
 
 _SECONDS_MAX: Final = 60.0
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import ConflictError, Store, UnavailableError
-from seqstore.store.catalog.lock_queue import LockOwner, LockQueue
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
+from seqstore.store.locks.lock_queue import LockOwner, LockQueue
 from tests.support.rows import MakeTable
 
 ROOT = Path(__file__).parents[3]
