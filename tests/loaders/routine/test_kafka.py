@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.kafka_broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
+from tests.support.http_server import basic
 from tests.support.kafka import ROOT, Server, Topic, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]  # Spark starts in the first test
@@ -406,7 +407,8 @@ def test_lag_and_throughput_are_told(job: Job) -> None:
         f"SHOW ROUTINE LOAD TASK WHERE JobName = '{job.name.partition('.')[2]}'", database="db"
     )
     assert (task["TxnId"], json.loads(task["DataSourceProperties"])) == ("-1", {"0": 1000})
-    with urllib.request.urlopen(f"{job.server.http}/metrics", timeout=60) as answer:
+    request = urllib.request.Request(f"{job.server.http}/metrics", headers={"Authorization": basic("root:")})
+    with urllib.request.urlopen(request, timeout=60) as answer:
         metrics = answer.read().decode()
     name = f'database="db",job="{job.name.partition(".")[2]}"'
     assert f'routine_load_rows_total{{{name},outcome="loaded"}} 1000' in metrics
