@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
-from seqstore.store.catalog.views import View
+from seqstore.store.ddl.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
