@@ -31,8 +31,8 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
-from seqstore.store.catalog.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
+from seqstore.store.ddl.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.errors import (
     AlreadyExistsError,
     ClosedError,

@@ -8,7 +8,7 @@ lists in order. Databases inside:
     meta       name                               -> format, next ids
     databases  name                               -> {id}
     names      database id | table name           -> table id
-    views      database id | view name            -> {query, columns, comment, created_ms} (catalog.views)
+    views      database id | view name            -> {query, columns, comment, created_ms} (ddl.views)
     tables     table id                           -> {database, name, directory, created_ms}
     heads      table id                           -> [version, schema revision]
     schemas    table id | revision                -> schema record

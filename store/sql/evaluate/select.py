@@ -11,7 +11,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from seqstore.store.catalog.views import IS_VIEW
+from seqstore.store.ddl.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE, is_number
 from seqstore.store.read.snapshot import Snapshot

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
-from seqstore.store.catalog.views import View
+from seqstore.store.ddl.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
@@ -199,7 +199,8 @@ class Session:
             return target.transaction.moment
         if self.transaction is not None:
             return self.transaction.moment
-        found = {name for tree in trees for name in tables_behind(tree, self.find_view)}
+        # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
+        found = {name for tree in trees for name in mentioned_tables(tree)}
         names = {str(replace(name, database=name.database or self.database)) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
-from seqstore.store.catalog.views import View
+from seqstore.store.ddl.views import View
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition

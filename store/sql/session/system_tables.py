@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.version_record import version_time_ms
-from seqstore.store.catalog.views import View
+from seqstore.store.ddl.views import View
 from seqstore.store.errors import NotFoundError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Final
 
+from seqstore.store.conflict.read_set import SUBQUERY
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse import statement_values as st
@@ -32,6 +33,7 @@ from seqstore.store.sql.result import Result, write_info
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
+from seqstore.store.sql.translate.relations import mentioned_tables
 from seqstore.store.sql.write.changed_rows import key_predicate
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
@@ -243,11 +245,23 @@ def _change(statement: DmlStatement, session: Session) -> Result:
         if removed is not None:
             return removed
 
+    hidden = isinstance(statement, MergeStatement) and _hides_target(statement, session)
+
     def change(opened: TransactionTable) -> Outcome:
+        if hidden:
+            opened.isolation.reads.fall_back(SUBQUERY)
         with session.within(opened) as open_query:
             return run_change(statement, opened, open_query)
 
     return _run_change(statement.table, operation, change, session)
+
+
+def _hides_target(statement: MergeStatement, session: Session) -> bool:
+    """Returns whether the source of a MERGE reads the target through a view, which no condition shows."""
+    source = statement.tree.args["using"]
+    target = session.full_name(statement.table)
+    named = {session.full_name(name) for name in mentioned_tables(source)}
+    return target not in named and target in session.tables_of(source)
 
 
 def _delete_by_predicate(statement: DeleteStatement, session: Session) -> Result | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from seqstore.store.catalog.views import View, ViewColumn
+from seqstore.store.ddl.views import View, ViewColumn
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.declaration import check_name
 from seqstore.store.sql.evaluate.select import query_columns

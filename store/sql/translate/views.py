@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from seqstore.store.catalog.views import View
+from seqstore.store.ddl.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.query_parser import parse_query
 from seqstore.store.sql.parse.sqlglot_adapter import exp

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from seqstore import Session, Store, Table
+from seqstore import ConflictError, Session, Store, Table
 from seqstore.store.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -388,3 +389,16 @@ def test_the_tables_of_a_view_are_read_as_of_one_moment(
     assert run(session, "SELECT * FROM v") == [(1, 10), (2, 20)]
     monkeypatch.undo()
     assert run(session, "SELECT * FROM v") == [(1, 10), (2, 20), (9, 9)]
+
+
+@pytest.mark.parametrize("source", ["(SELECT * FROM u WHERE q = 10) v", "v"])
+def test_a_merge_that_reads_its_target_by_a_view_conflicts_as_without(
+    session: Session, store: Store, source: str
+) -> None:
+    """A row that enters the source meanwhile is a conflict; the view hid that the source reads the target."""
+    run(session, "ALTER TABLE u ADD COLUMN w INT NULL; CREATE VIEW v AS SELECT k, q FROM u WHERE q = 10")
+    run(session, "ADMIN SET FRONTEND CONFIG ('enable_concurrent_update' = 'true'); BEGIN")
+    run(session, f"MERGE INTO u USING {source} ON u.k = v.k WHEN NOT MATCHED BY SOURCE THEN UPDATE SET w = 0")
+    store.table("db.u").update({"q": 10}, pc.field("k") == 2, concurrency="unchecked")
+    with pytest.raises(ConflictError):
+        run(session, "COMMIT")
