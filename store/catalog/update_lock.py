@@ -26,7 +26,7 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
-from seqstore.store.locks.lock_queue import LockOwner, LockQueue
+from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 
@@ -105,7 +105,9 @@ def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
         name = f"{table_id}.again"
         try:
             held.enter_context(_locked(directory, name, name, LockOwner(), _RETRY_LOCK_SECONDS))
-        except UnavailableError:
+        except UnavailableError as error:
+            if error.kind != BUSY:  # the statement was ended
+                raise
             yield False
         else:
             yield True
@@ -119,8 +121,12 @@ def _locked(directory: Path, name: str, about: str, owner: LockOwner, seconds: f
             held.enter_context(LockQueue(directory).place(name, about, owner, seconds))
             handle = held.enter_context(_opened(directory / name))
             _acquire(handle, deadline)
-        except (UnavailableError, BlockingIOError) as error:
-            raise UnavailableError(_BUSY, kind="update_in_progress") from error
+        except BlockingIOError as error:
+            raise UnavailableError(_BUSY, kind=BUSY) from error
+        except UnavailableError as error:
+            if error.kind != BUSY:  # the statement was ended
+                raise
+            raise UnavailableError(_BUSY, kind=BUSY) from error
         yield
 
 

@@ -35,6 +35,7 @@ from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
+BUSY: Final = "update_in_progress"  # kind of the error of a request whose turn did not come in time
 _LOOK_SECONDS: Final = 0.5  # a waiter looks at least so often whether its predecessors are alive
 _POLL_SECONDS: Final = 0.005  # where the file system has no pipes
 _MUTEX_POLL_SECONDS: Final = 0.0001
@@ -105,7 +106,7 @@ class LockQueue:
             while not is_turn:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise UnavailableError("its turn did not come in time", kind="update_in_progress")
+                    raise UnavailableError("its turn did not come in time", kind=BUSY)
                 cancellation.check()
                 is_turn = _sleep(handle, left) == _YOUR_TURN or self._is_turn(request)
             yield
@@ -130,7 +131,7 @@ class LockQueue:
             request.number = max((each.number for each in requests), default=0) + 1
             is_first = all(each.lock != request.lock for each in requests)
             if not is_first and not may_wait:
-                raise UnavailableError("another one has its turn", kind="update_in_progress")
+                raise UnavailableError("another one has its turn", kind=BUSY)
             requests.append(request)
             if not is_first:
                 verdicts = _settle_deadlocks(requests, request)
@@ -242,7 +243,7 @@ def _lock(handle: int, deadline: float | None) -> None:
         except BlockingIOError:
             assert deadline is not None
             if time.monotonic() >= max(deadline, 0):
-                raise UnavailableError("the queue is locked", kind="update_in_progress") from None
+                raise UnavailableError("the queue is locked", kind=BUSY) from None
             time.sleep(_MUTEX_POLL_SECONDS)
         except OSError as error:
             if error.errno != errno.EINTR:

@@ -242,6 +242,7 @@ class Transaction:
         if self._modes[table_id] == ConcurrencyMode.SERIAL:
             self._take_lock(table.base, seconds)
 
+    @internal
     def lock_before_reading(self, name: str, seconds: float | None = None) -> None:
         """Takes the update lock of a table before the snapshot, if updates are serial; no-op once the
         transaction has opened a table.

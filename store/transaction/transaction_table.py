@@ -211,6 +211,7 @@ class TransactionTable:
         self._lease = None
         self._snapshot.close()
 
+    @internal
     def join(self, statement: PendingWrite) -> None:
         """Adds the write of a statement to the transaction's.
 

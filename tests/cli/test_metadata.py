@@ -44,7 +44,9 @@ STATEMENTS = {
     "ShowTables": "SHOW FULL TABLES FROM {db}",
     "ShowTransaction": "SHOW TRANSACTION FROM {db} WHERE label = 'marker_l'",
     "ShowVariables": "SHOW VARIABLES",
+    "ShowViews": "SHOW VIEWS FROM {db}",
     "ShowWarnings": "SHOW WARNINGS",
+    "FilteredShow": "SHOW TABLES FROM {db} WHERE 1 = 1",
     "AdminShowConfig": "SHOW FRONTEND CONFIG",
     "UseDatabase": "USE {db}",
 }

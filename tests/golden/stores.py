@@ -24,6 +24,8 @@ def settings(**more: Any) -> Any:
     kept: tuple[str, ...] = ("label_keep_seconds", "precommitted_keep_seconds", "version_retention_seconds")
     kept += ("tombstone_retention_seconds", "history_retention_seconds")
     given = dict.fromkeys(kept, _CENTURY) | {"catalog_bytes_max": 2**28, "auto_compaction": 0}
+    if hasattr(api.Settings, "columns_not_null_by_default"):  # as columns were when the format was new
+        given["columns_not_null_by_default"] = True
     return api.Settings(**given, **more)
 
 

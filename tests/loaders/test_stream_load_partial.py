@@ -111,7 +111,7 @@ def test_derived_columns_and_a_filter_work_on_the_listed_columns(bench: Bench) -
 
 def test_key_columns_must_be_listed(bench: Bench) -> None:
     """P3: found before the first row is read."""
-    make(bench, "k INT, a INT NULL")
+    make(bench, "k INT NOT NULL, a INT NULL")
     message = bench.refused("", "a")
     assert message == "[INVALID_ARGUMENT]Partial update should include all key columns, missing: k"
 

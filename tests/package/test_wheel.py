@@ -34,10 +34,10 @@ OF_THE_ENGINE = {
         *("advance", "checks", "hold", "lease", "loaded", "maintainer", "meets_conflicts", "only_moved"),
         *("policy", "refuse_label", "remember", "state", "write_task"),
     },
-    Transaction: {"check_writable", "expire", "lock"},
+    Transaction: {"check_writable", "expire", "lock", "lock_before_reading"},
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "require", "run", "schema"),
-        *("stream", "table", "within"),
+        *("find_view", "sees_user", "stream", "table", "tables_of", "within"),
     },
 }
 

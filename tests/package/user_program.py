@@ -47,6 +47,10 @@ def use_store(store: Store) -> None:
     store.create_table("other.gone", TableSchema.from_arrow(rows((1, "a")).schema, ["k"]))
     databases: list[str] = store.databases()
     tables: list[str] = store.tables("other")
+    store.create_table("other.made", TableSchema.from_arrow(rows((1, "a")).schema, ["k"]))
+    store.replace_table("other.gone", "other.made", swap=False)
+    cleaned: int = store.clean_labels("other")
+    assert cleaned == 0
     store.drop_table("other.gone", if_exists=True)
     store.drop_database("other", if_exists=True)
     loaded: LoadResult = store.upsert("db.t", rows((1, "a")), label="first")

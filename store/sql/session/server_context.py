@@ -76,6 +76,11 @@ class Processes:
             return self._found.get(number)
 
 
+def _is_always_there(_is_cancelled: bool) -> bool:
+    """Returns that a client waits: a session in a program has no connection to lose."""
+    return True
+
+
 @dataclass(frozen=True)
 class ServerContext:
     """A server as one of its sessions knows it; without arguments, of a session that stands alone.
@@ -93,4 +98,4 @@ class ServerContext:
     processes: Processes = field(default_factory=Processes)
     load_jobs: LoadJobs | None = None
     connection_id: int = 0
-    has_client: Callable[[bool], bool] = lambda _is_cancelled: True
+    has_client: Callable[[bool], bool] = _is_always_there

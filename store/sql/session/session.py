@@ -279,6 +279,7 @@ class Session:
             return []
         return list(filter(account.sees, found))
 
+    @internal
     def sees_user(self, name: str) -> bool:
         """Returns whether the session may see the processes and grants of a user: its own, or with ADMIN."""
         if self.user is None or name == self.user:

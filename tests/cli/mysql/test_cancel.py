@@ -38,7 +38,7 @@ ENDED_SECONDS_MAX = 30  # two are promised; other work may keep the machine
 
 @pytest.fixture
 def root(connect: Any) -> Any:
-    made = connect()
+    made = connect(autocommit=True)
     ask(made, "CREATE TABLE wide (k BIGINT) UNIQUE KEY(k)")
     digits = ", ".join(f"{TENS} AS x{i}" for i in range(4))
     ask(made, f"INSERT INTO wide SELECT x0.d + 10 * x1.d + 100 * x2.d + 1000 * x3.d FROM {digits}")

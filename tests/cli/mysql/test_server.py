@@ -127,7 +127,7 @@ def test_the_message_of_a_conflict_begins_with_the_name_of_the_exception(
     ask(loser, 'ADMIN SET FRONTEND CONFIG ("enable_concurrent_update" = "true")')
     ask(loser, "BEGIN")
     ask(loser, "DELETE FROM t WHERE v IS NULL")
-    ask(connect(), winner)
+    ask(connect(autocommit=True), winner)
     with pytest.raises(pymysql.MySQLError) as caught:
         ask(loser, "COMMIT")
     assert caught.value.args[0] == 1213

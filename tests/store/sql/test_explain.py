@@ -49,5 +49,6 @@ def test_nothing_is_written_and_no_transaction_begun(root: Session, text: str) -
 
 @pytest.mark.parametrize("text", _WRITES)
 def test_who_may_not_write_is_not_told(root: Session, text: str) -> None:
+    root.store.accounts.grant("eve", ["SELECT"], "d")
     with Session(root.store, "d", user="eve") as eve, pytest.raises(AccessDeniedError):
         run(eve, f"EXPLAIN {text}")
