@@ -37,7 +37,7 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint mariadb ## lint, format, types and every kind of test in its short form (8 minutes on two cores)
+test: lint mariadb ## lint, format, types and every kind of test in its short form (13 minutes on two cores)
 	@echo '== pytest'
 	@$(PYTEST)
 
