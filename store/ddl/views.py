@@ -110,8 +110,7 @@ class Views:
                 if if_not_exists:
                     return
                 raise _exists(database, view.name, "a view")
-            record = {**view.to_record(), "created_ms": now_ms()}
-            tx.put("views", records.name_key(found, view.name), record)
+            _put(tx, found, view)
 
     def alter(self, database: str, view: View) -> None:
         """Replaces a view that exists.
@@ -123,8 +122,7 @@ class Views:
         with self._catalog.write() as tx:
             found = records.require_database(tx, database)
             _require(tx, found, database, view.name)
-            record = {**view.to_record(), "created_ms": now_ms()}
-            tx.put("views", records.name_key(found, view.name), record)
+            _put(tx, found, view)
 
     def require(self, database: str, name: str) -> View:
         """Returns one view.
@@ -189,6 +187,10 @@ def forget_views(tx: CatalogTransaction, database: int) -> None:
 def _find(tx: CatalogTransaction, database: int, name: str) -> View | None:
     record = tx.get("views", records.name_key(database, name))
     return None if record is None else View.from_record(name, record)
+
+
+def _put(tx: CatalogTransaction, database: int, view: View) -> None:
+    tx.put("views", records.name_key(database, view.name), {**view.to_record(), "created_ms": now_ms()})
 
 
 def _require(tx: CatalogTransaction, found: int, database: str, name: str) -> View:

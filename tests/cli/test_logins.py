@@ -181,7 +181,7 @@ def test_a_change_of_user_is_a_guess_too(store: Store, users: None) -> None:
 
 
 def change_user(server: MysqlServer, scrambled: bytes) -> bytes:
-    """The answer to bob, who becomes ann."""
+    """The answer to COM_CHANGE_USER from bob to ann."""
     client, nonce = dial(server.port)
     with client:
         assert log_in(client, "bob", scramble("bob", nonce))[0] == 0

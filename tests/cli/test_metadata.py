@@ -189,7 +189,7 @@ def test_no_table_function_tells_a_hidden_name(port: int, function: str) -> None
 
 
 def test_the_field_list_needs_select(port: int) -> None:
-    """COM_FIELD_LIST asked nobody."""
+    """COM_FIELD_LIST was answered without a check of privileges."""
     client, _ = dial(port)
     with client:
         log_in(client, "eve")

@@ -1,4 +1,4 @@
-"""A process that was stopped inside a commit stops nobody for longer than the time limits say."""
+"""A process that was stopped inside a commit delays other processes up to their time limits, not longer."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_a_request_without_a_login_is_refused_unless_the_route_is_open(
     before, request = facts(store), REQUESTS[route]
     expected = 401 if request.needs else request.status
     assert ask(client, route, None).status == expected
-    if route[1] == "/metrics":  # users that log in are told more
+    if route[1] == "/metrics":  # its answer depends on the login
         expected = 401
     for user in ("reader:wrong", "nobody:"):
         assert ask(client, route, user).status == expected

@@ -1,4 +1,4 @@
-"""Who gets a lock next: first come, first served, over threads and processes; and deadlocks."""
+"""The order of locks: first come, first served, over threads and processes; and deadlocks."""
 
 from __future__ import annotations
 
