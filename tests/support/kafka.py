@@ -44,7 +44,25 @@ class Topic:
 
     @property
     def ends(self) -> dict[str, int]:
-        """The next offset of each partition."""
+        """The next offset of each partition.
+
+        A broker refuses requests until it has read its metadata after a start: a new client asks again.
+        """
+        found: list[dict[str, int]] = []
+        refused: list[KafkaException] = []
+
+        def is_told() -> bool:
+            try:
+                found.append(self._ends())
+            except KafkaException as error:
+                refused.append(error)
+                self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+            return bool(found)
+
+        wait_until(is_told, f"the end offsets of {self.name}", lambda: str(refused[-1:]))
+        return found[-1]
+
+    def _ends(self) -> dict[str, int]:
         partitions = self._admin.list_topics(self.name, timeout=60).topics[self.name].partitions
         at = {TopicPartition(self.name, partition): OffsetSpec.latest() for partition in partitions}
         found = self._admin.list_offsets(at)
