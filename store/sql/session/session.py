@@ -121,9 +121,12 @@ class Session:
         if self.user is not None:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
         first_word = kind.starts[0].partition(" ")[0]
-        self._enter(statement, first_word)
-        with self._running.within(TimeLimit.of(first_word, self.variables)):
+        if isinstance(statement, st.Query):  # `stream` begins its transaction, and limits its time
             result = kind.run(statement, self) or Result()
+        else:
+            self._enter(statement, first_word)
+            with self._running.within(TimeLimit.of(first_word, self.variables)):
+                result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
@@ -200,8 +203,8 @@ class Session:
         if self.transaction is not None:
             return self.transaction.moment
         # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
-        found = {name for tree in trees for name in mentioned_tables(tree)}
-        names = {str(replace(name, database=name.database or self.database)) for name in found}
+        found = [name for tree in trees for name in mentioned_tables(tree)]
+        names = {(name.database or self.database, name.name) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
     @contextmanager

@@ -21,7 +21,7 @@ from seqstore.store.sql.translate.date_functions import add_interval, constant_t
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
-from seqstore.store.sql.translate.value_types import TEXTS, note, note_types, type_of
+from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
@@ -72,11 +72,13 @@ def translate(
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
-        implicit.convert_arguments(node)
+        if isinstance(node, (exp.Anonymous, exp.Is)) or node.key in implicit.PARAMETERS:
+            implicit.convert_arguments(node)
         new = rewrite(node)
-        note(new, type_of(node))
-        if new is not node and node is not tree:
-            node.replace(new)
+        if new is not node:
+            note_as(new, node)
+            if node is not tree:
+                node.replace(new)
     settle(tree)
     check_depth(tree)
     return kinds
