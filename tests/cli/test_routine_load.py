@@ -20,6 +20,7 @@ from seqstore.cli.main import app
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
+from tests.support.children import MODULES
 from tests.support.http_server import ServerProcess
 from tests.weight import by_form
 
@@ -47,7 +48,7 @@ def managed(data: Path, action: str, *arguments: str) -> Result:
 
 def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), *arguments]
-    given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    given = {**os.environ, "PYTHONPATH": MODULES, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=given, check=False)
 
 
@@ -233,7 +234,7 @@ def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path,
         runner = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             text=True,
         )
         assert runner.stdout is not None

@@ -27,6 +27,7 @@ from typing import Any, Final
 from typer.testing import CliRunner
 
 from seqstore.cli.main import app
+from tests.support.children import MODULES
 
 ROOT: Final = Path(__file__).parents[2]
 RUNNABLE: Final = ("python", "console", "sql")
@@ -163,8 +164,7 @@ class Reader:
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(self.directory / ".bin"), os.environ["PATH"]])
-        modules = os.pathsep.join([str(ROOT / ".package"), str(ROOT)])
-        return os.environ | {"PATH": path, "PYTHONPATH": modules}
+        return os.environ | {"PATH": path, "PYTHONPATH": MODULES}
 
 
 def _shown_by_console(text: str) -> str:
