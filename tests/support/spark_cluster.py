@@ -36,8 +36,10 @@ _CLUSTER: Final = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "1s",
 }
-# Short-lived JVMs spend most of their time compiling and starting collectors.
-QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Short-lived JVMs spend most of their time compiling, verifying classes and starting collectors.
+QUICK_JVM: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 _HOSTS: Final = ("127.0.0.1", "127.0.0.2")  # Spark speculates on other hosts only; both are this one
 
 
