@@ -187,7 +187,7 @@ def test_serve_runs_the_jobs_that_were_running(data: Path, tmp_path: Path) -> No
 
 def wait_for_metric(server: ServerProcess, wanted: str) -> None:
     """Asks until the server tells it; only users that log in see routine loads."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while (text := server.client.request("GET", "/metrics").body.decode()).count(wanted) == 0:
         assert time.monotonic() < deadline, text
         time.sleep(0.1)
@@ -213,7 +213,7 @@ def test_rows_and_offsets_survive_a_kill_together(data: Path, tmp_path: Path, po
 
 def wait_for_commit(data: Path, before: int) -> None:
     """Until another process has committed: the catalog is where one sees it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while job_of(data).statistic.committed_tasks == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -39,7 +39,7 @@ _FENCE: Final = re.compile(
 _TITLE: Final = re.compile(r'title="(?P<title>[^"]*)"')
 _COMMAND: Final = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 _SHELL: Final = "set -e; trap 'trap \"\" TERM; kill 0; wait' EXIT\n"  # what it left running ends with it
-_CONSOLE_SECONDS: Final = 120
+_CONSOLE_SECONDS: Final = 240
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def serving(store: Store, guard: LoginGuard | None = None, **settings: Any) -> I
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(service.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(120)
         yield Client(service.address)
     finally:
         asyncio.run_coroutine_threadsafe(service.stop(), loop).result(60)
