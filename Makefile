@@ -21,6 +21,8 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
 # Half as many processes again as there are cores: tests wait for brokers, for servers and for intervals, too.
 WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 3 // 2, 8))')
+# Each process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest --numprocesses=$(WORKERS)
 LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark

@@ -24,6 +24,7 @@ from seqstore import Store
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from tests.support.children import MODULES
 
 
 @dataclass
@@ -121,7 +122,7 @@ def serving(store: Store, guard: LoginGuard | None = None, **settings: Any) -> I
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(service.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(120)
         yield Client(service.address)
     finally:
         asyncio.run_coroutine_threadsafe(service.stop(), loop).result(60)
@@ -147,7 +148,7 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *options: str, open_files_max: int | None = None) -> None:
         root = str(Path(__file__).parents[2])
         ports = ("--http-port", "0", "--mysql-port", "0")
-        environment = {**os.environ, "PYTHONPATH": f"{root}/.package:{root}"}
+        environment = {**os.environ, "PYTHONPATH": MODULES}
         self.process = subprocess.Popen(
             [
                 sys.executable,

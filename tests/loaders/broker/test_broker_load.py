@@ -284,7 +284,7 @@ BrokerLoad(store, spec, [{str(files)!r}], on_progress=wait_when_committed).run()
         if line.strip() == "COMMITTED":
             break
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait(120)
     process.stdout.close()
     assert process.stdin is not None
     process.stdin.close()
@@ -324,7 +324,7 @@ def test_waiting_jobs_start_by_priority(store: Store, files: Path) -> None:
         )
         thread = threading.Thread(target=load.run, args=(lambda _, event=submitted: event.set(),))
         thread.start()
-        assert submitted.wait(30)
+        assert submitted.wait(120)
         started.append(thread)
     jobs.change(blocker[0], lambda job: replace(job, state=FINISHED))
     for thread in started:

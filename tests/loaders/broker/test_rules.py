@@ -320,7 +320,7 @@ class Endless(FileTask):
     """A task that reads until it is told to end; who is not told leaves a file."""
 
     def run(self, on_read: Any = None) -> Any:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 200  # where it is not told
         while time.monotonic() < deadline:
             on_read(1)
             time.sleep(0.01)
