@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ _FORMAT_AT: Final = 8  # byte of a record
 _PAGE_BYTES: Final = 4096
 _CORRECTED_BYTES_MAX: Final = 4096
 _CORRECTED_PAGES_MAX: Final = 4
+_NODES_MAX: Final = 256
 # Databases whose records belong to tables or count upwards: a newer record can be told from an older one.
 _OF_TABLES: Final = frozenset(
     (
@@ -321,10 +322,10 @@ class _Walk:
         if not self._corrections or len(page) < self.page_bytes or at.number < 2 or at.name == _FREE:
             return None
         self._corrections -= 1
-        for bit in range(8 * len(page)):
-            page[bit // 8] ^= 1 << bit % 8
+        for place, bit in product(_structure(page), range(8)):
+            page[place] ^= 1 << bit
             nodes = self._nodes(bytes(page), at)
-            page[bit // 8] ^= 1 << bit % 8
+            page[place] ^= 1 << bit
             if nodes is not None and self._is_proved(nodes, at):
                 return nodes
         return None
@@ -403,6 +404,20 @@ class _Walk:
                     continue
                 if len(value) > _FORMAT_AT:
                     yield page[place + NODE.size : start], value
+
+
+def _structure(page: bytes | bytearray) -> list[int]:
+    """Returns the places in a page of everything but values: head, pointers, heads of nodes and keys."""
+    pointers = [
+        place
+        for (place,) in struct.iter_unpack("<H", page[PAGE.size : len(page) // 2])
+        if PAGE.size < place <= len(page) - NODE.size
+    ]
+    found = set(range(PAGE.size + 2 * len(pointers)))
+    for place in pointers[:_NODES_MAX]:
+        key_bytes = NODE.unpack_from(page, place)[3]
+        found.update(range(place, min(place + NODE.size + min(key_bytes, KEY_BYTES_MAX), len(page))))
+    return sorted(found)
 
 
 def _is_sound(name: str, key: bytes, value: bytes) -> bool:
