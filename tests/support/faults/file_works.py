@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore import Session, Settings, Store, UnavailableError
+from seqstore import Session, Settings, Store, StoreError, UnavailableError
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.catalog.catalog import TABLES
@@ -92,13 +93,19 @@ def _several(store: Store) -> None:
 
 def _routine(store: Store) -> None:
     RoutineRunner(store).drain()
+    if not store.table("db.fed").count():
+        with suppress(StoreError):  # it is not paused
+            _sql("RESUME ROUTINE LOAD FOR feed")(store)
+        RoutineRunner(store).drain()
     if not store.table("db.fed").count():  # the job has noted its error, and is tried again
         raise UnavailableError("the routine load has loaded nothing", kind="disk")
 
 
 def _create_routine(inbox: Path) -> Step:
     properties = f'"path" = "{inbox}/*.json"'
-    return _sql(f'CREATE ROUTINE LOAD db.feed ON fed PROPERTIES ("format" = "json") FROM FILES ({properties})')
+    return _sql(
+        f'CREATE ROUTINE LOAD db.feed ON fed PROPERTIES ("format" = "json") FROM FILES ({properties})'
+    )
 
 
 def works(inbox: Path) -> dict[str, list[Step]]:
@@ -124,7 +131,10 @@ def works(inbox: Path) -> dict[str, list[Step]]:
             lambda store: store.table("db.t").vacuum(retention_seconds=0),
         ],
         "restore": [lambda store: store.table("db.t").restore(3)],
-        "alter": [_sql("ALTER TABLE t ADD COLUMN x BIGINT NULL DEFAULT '5'"), _sql("ALTER TABLE t DROP COLUMN w")],
+        "alter": [
+            _sql("ALTER TABLE t ADD COLUMN x BIGINT NULL DEFAULT '5'"),
+            _sql("ALTER TABLE t DROP COLUMN w"),
+        ],
         "truncate": [_sql("TRUNCATE TABLE t"), _sql("DROP TABLE u"), _sql("CREATE TABLE n LIKE t")],
         "overwrite": [_sql("INSERT OVERWRITE TABLE t SELECT k + 1000, v, w FROM u WHERE k < 100")],
         "routine_load": [_create_routine(inbox), _routine],
@@ -164,6 +174,8 @@ def unnamed_files(path: Path) -> list[str]:
             kept = prepared_files(tx, number)
             names = [file.name for file in directory.iterdir()]
             unnamed += [
-                f"{number}/{name}" for name in names if name not in kept and name.rpartition(".")[0] not in known
+                f"{number}/{name}"
+                for name in names
+                if name not in kept and name.rpartition(".")[0] not in known
             ]
     return sorted(unnamed)
