@@ -516,7 +516,7 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        """Removes the files of a dropped table; a failure leaves them to the next sweep, for it is dropped."""
+        """Removes the files of a dropped table; a failure leaves them to the next sweep."""
         try:
             for name in self.disk.list(directory):
                 self.disk.discard(f"{directory}/{name}")

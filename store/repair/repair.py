@@ -199,8 +199,8 @@ class _Repair:
                 )
         if self._salvage.is_empty:
             self._report.findings.append(
-                "users, jobs, labels, transactions, views and rows of small loads were in the catalog, and are "
-                "lost"
+                "users, jobs, labels, transactions, views and rows of small loads were in the catalog, "
+                "and are lost"
             )
         databases = self._databases(tx)
         for table_id, table in sorted(self._tables().items()):

@@ -249,8 +249,8 @@ class TableRepair:
         if found:
             rows = sum(each.segment.rows for each in found)
             self.report.findings.append(
-                f"{len(found)} segments of {rows} rows were found as files, and no record tells whether their "
-                "loads were committed"
+                f"{len(found)} segments of {rows} rows were found as files, and no record tells whether "
+                "their loads were committed"
             )
         return found
 

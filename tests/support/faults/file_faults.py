@@ -1,8 +1,8 @@
 """Runs a kind of work with a fault in one of its file operations, and says what came of it.
 
-Started as a program under LD_PRELOAD of `shim.c`, with a directory of its own. It opens no store itself: each run
-is a fork, and so is the look at the store afterwards. It reads a request per line and prints an answer per line,
-both as JSON; see `Request` and `Answer`.
+Started as a program under LD_PRELOAD of `shim.c`, with a directory of its own. It opens no store itself: each
+run is a fork, and so is the look at the store afterwards. It reads a request per line (work, fault, number of
+the operation) and prints an `Answer` per line, both as JSON.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class FaultServer:
     def __init__(self, directory: Path, library: Path, *, planted: bool = False) -> None:
         path = os.pathsep.join([str(ROOT / ".package"), str(ROOT), os.environ.get("PYTHONPATH", "")])
         self._errors = directory / "errors"
+        environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": path}
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(directory)],
@@ -105,8 +106,7 @@ class FaultServer:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": path}
-                | ({PLANTED: "1"} if planted else {}),
+                env=environment | ({PLANTED: "1"} if planted else {}),
                 cwd=ROOT,
             )
 
@@ -291,7 +291,7 @@ def main(directory: Path) -> None:
     """Runs the program."""
     logging.disable()
     if os.environ.get(PLANTED):
-        os.fsync = lambda descriptor: None
+        os.fsync = lambda fd: None
     program = _Program(directory)
     for line in sys.stdin:
         print(json.dumps(asdict(program.answer(*json.loads(line)))), flush=True)
