@@ -516,8 +516,12 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        for name in self.disk.list(directory):
-            self.disk.delete(f"{directory}/{name}")
+        """Removes the files of a dropped table; a failure leaves them to the next sweep."""
+        try:
+            for name in self.disk.list(directory):
+                self.disk.discard(f"{directory}/{name}")
+        except UnavailableError as error:
+            _LOG.warning("%s: files of a dropped table are left to the next sweep: %s", self.path, error)
         shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
 
     def __enter__(self) -> Store:

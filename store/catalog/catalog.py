@@ -135,7 +135,7 @@ def lost_record(database: str, key: bytes, fault: str) -> CorruptionError:
     """Returns the error of a record that is not as it was written."""
     name = record_name(database, key)
     return CorruptionError(
-        f"the catalog record {name} {fault}; run check, and restore the catalog from a copy",
+        f"the catalog record {name} {fault}; run repair, or restore the catalog from a copy",
         path=f"catalog/{name}",
     )
 
@@ -198,6 +198,15 @@ class CatalogTransaction:
         if not self._txn.put(key, data, overwrite=False, db=self._db[database]):
             raise lost_record(database, key, "exists already, though no newer version is known")
         return data[:8]
+
+    def copy(self, database: str, key: bytes, data: bytes) -> None:
+        """Stores a record as another catalog has it, checksum included.
+
+        Raises:
+            CorruptionError: it does not match its checksum.
+        """
+        verify(database, key, data)
+        self._txn.put(key, data, db=self._db[database])
 
     def count(self, database: str) -> int:
         """Returns the number of records of a database."""

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppWrite
-from seqstore.store.catalog.failed_transaction import abort_failed
+from seqstore.store.catalog.failed_transaction import abort_failed, beginning
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
@@ -156,7 +156,8 @@ class Load:
 
     def _begin(self) -> None:
         before = self._transaction
-        with self._table.catalog.write() as tx:
+        catalog = self._table.catalog
+        with beginning(catalog, lambda: self._transaction), catalog.write() as tx:
             self._transaction = transactions.begin(
                 tx,
                 database=before.database,

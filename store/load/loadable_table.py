@@ -197,7 +197,7 @@ class LoadableTable(VersionedTable):
             self.id,
             StagingId.of(owner or this_process(), purpose),
             checker,
-            Stager(schema, self.loader.disk, self.loader.directory, self.settings),
+            Stager(schema, self.loader.disk, self.loader.directory, self.settings, table=self.name),
             filling,
             supplied,
         )

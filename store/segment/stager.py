@@ -36,7 +36,7 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
 from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Segment, SegmentMeta, write_segment
+from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Origin, Segment, SegmentMeta, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
@@ -59,7 +59,7 @@ class Staged:
 @dataclass(frozen=True)
 class Stager:
     """Builds segments for one table, under a schema revision; `staging` is the attempt that owns the files,
-    None for this process.
+    None for this process. `table` is the table's name, which the files state.
     """
 
     schema: TableSchema
@@ -67,6 +67,7 @@ class Stager:
     directory: str
     settings: Settings
     staging: Attempt | None = None
+    table: str = ""
 
     def stage(self, *pieces: CheckedRows) -> Staged:
         """Builds the segments of some rows, given as one piece or several in input order.
@@ -170,7 +171,9 @@ class Stager:
             meta = SegmentMeta(
                 segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
             )
-            meta = write_segment(self.disk, self.directory, meta, rows, index, order, schema.key)
+            meta = write_segment(
+                self.disk, self.directory, meta, rows, index, order, Origin(schema, self.table)
+            )
         return Segment(self.disk, self.directory, meta, self.schema, payload)
 
 
