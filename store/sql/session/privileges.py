@@ -36,6 +36,7 @@ _NEEDED: Final[dict[str, str]] = {
     "CREATE USER": "ADMIN",
     "ALTER USER": "ADMIN",
     "DROP USER": "ADMIN",
+    "CANCEL ALTER": "ALTER",
     "CREATE ROUTINE": "LOAD",
     "ALTER ROUTINE": "LOAD",
 }

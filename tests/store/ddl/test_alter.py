@@ -92,8 +92,8 @@ def test_columns_become_wider(session: Session) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("MODIFY COLUMN n TINYINT NULL", "cannot be changed to tinyint"),
-        ("MODIFY COLUMN v VARCHAR(2) NULL", "make it wider"),
+        ("MODIFY COLUMN n TINYINT NULL", "can not change int to tinyint"),
+        ("MODIFY COLUMN v VARCHAR(2) NULL", "shorten type length is prohibited"),
         ("MODIFY COLUMN v VARCHAR(20) NOT NULL", "from nullable to non-nullable"),
         ("DROP COLUMN k", "key column 'k' cannot be dropped"),
         ("DROP COLUMN zz", "unknown column 'zz'"),
