@@ -103,7 +103,8 @@ class Rewrite:
                 missing = self._missing(state)
                 if self._done and sum(live.deletes.live_count for live in missing) <= _ROWS_AT_COMMIT:
                     return
-                self._write(state, missing)
+                for done in self._write(state, missing, self.is_cancelled):
+                    self.on_progress(*done)
             finally:
                 lease.release()
 
@@ -119,21 +120,19 @@ class Rewrite:
             if live.deletes.live_count and live.segment.meta.id not in known
         ]
 
-    def _write(self, state: TableState, missing: Sequence[LiveSegment]) -> None:
+    def _write(
+        self, state: TableState, missing: Sequence[LiveSegment], is_cancelled: Callable[[], bool]
+    ) -> Iterator[tuple[int, int]]:
+        """Writes segments of a state anew; yields the rows written and all rows, after each group."""
         never = Purge(self._schema, 0, datetime.min)
         total = sum(live.deletes.live_count for live in state.segments.values())
         for group in self._groups(missing):
             merged = merge(
-                state,
-                group,
-                self._stager,
-                purge=never,
-                is_cancelled=self.is_cancelled,
-                reshaping=self.reshaping,
+                state, group, self._stager, purge=never, is_cancelled=is_cancelled, reshaping=self.reshaping
             )
             self._done.append(merged)
-            self.on_progress(min(sum(each.rows for each in self._done), total), total)
             failpoint.hit("rewrite.merged")
+            yield min(sum(each.rows for each in self._done), total), total
 
     def _groups(self, missing: Sequence[LiveSegment]) -> Iterator[list[LiveSegment]]:
         """Returns segments in groups of about the size of one output."""
@@ -172,7 +171,9 @@ class Rewrite:
 
     def _write_for(self, now: TableState) -> TableWrite:
         """Returns the share of the commit on a version, with everything of it written."""
-        self._write(now, self._missing(now))
+        # The writer lock may be held here: the job's record is neither read nor written.
+        for _ in self._write(now, self._missing(now), lambda: False):
+            pass
         outputs: list[Segment] = []
         hidden: dict[str, Positions] = {}
         for merged in self._done:

@@ -28,7 +28,8 @@ def run_until_dead(
         failpoint: where the child stops itself, as `runtime.failpoint` understands it.
         kill_after: the parent kills the child once it has told so many steps.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(directory.parent)])}
+    paths = [_ROOT / ".package", _ROOT, directory.parent]  # the child tests this checkout
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     if failpoint:
         environment["SEQSTORE_FAILPOINT"] = failpoint
     with tempfile.TemporaryFile("w+") as errors:
