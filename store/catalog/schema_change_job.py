@@ -7,7 +7,7 @@ process died has published nothing: another process runs it again from the start
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from seqstore.store.catalog.catalog import CatalogTransaction
@@ -34,7 +34,7 @@ class SchemaChangeJob(JobRecord):
         table: `database.table` when it was submitted.
         owner: process id and start time of the process that runs it; zeros while none does.
         revision: of the schema that it changes.
-        schema: record of the new schema; empty once the job has ended.
+        schema: record of the new schema; None once the job has ended.
         changes: in words, for the history.
         watershed: transactions with smaller ids end before rows are written.
         attempts: how often it was begun.
@@ -49,7 +49,7 @@ class SchemaChangeJob(JobRecord):
     owner: Owner
     created_ms: int
     revision: int
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
     watershed: int = 0
     attempts: int = 1
@@ -93,10 +93,12 @@ class SchemaChangeJob(JobRecord):
         return replace(self, state=PENDING, owner=NO_OWNER, attempts=self.attempts - 1)
 
     def cancelled(self, reason: str) -> SchemaChangeJob:
-        return replace(self, state=CANCELLED, owner=NO_OWNER, schema={}, finished_ms=now_ms(), message=reason)
+        return replace(
+            self, state=CANCELLED, owner=NO_OWNER, schema=None, finished_ms=now_ms(), message=reason
+        )
 
     def finished(self, version: int) -> SchemaChangeJob:
-        done = replace(self, state=FINISHED, owner=NO_OWNER, schema={}, finished_ms=now_ms())
+        done = replace(self, state=FINISHED, owner=NO_OWNER, schema=None, finished_ms=now_ms())
         return replace(done, version=version, rows_done=self.rows_total)
 
 

@@ -248,6 +248,7 @@ class SchemaChanges:
     def _rewrite(self, job_id: int) -> None:
         """Writes the rows of the table anew and makes them visible."""
         job = self._enter(job_id, RUNNING)
+        assert job.schema is not None
         table = self._table_of(job)
         with self._catalog.read() as tx:
             before = table.loader.schema(tx, job.revision)
