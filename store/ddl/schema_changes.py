@@ -43,7 +43,13 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.ddl.alter import Altered, Change, alter
-from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoundError, StoreError
+from seqstore.store.errors import (
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    UnavailableError,
+)
 from seqstore.store.maintenance.reshaping import Reshaping
 from seqstore.store.maintenance.rewrite import Rewrite
 from seqstore.store.maintenance.segment_merge import MergeCancelled
@@ -59,6 +65,8 @@ if TYPE_CHECKING:
 OPERATION: Final = "SCHEMA CHANGE"
 USER_CANCEL: Final = "user cancelled"
 _POLL_SECONDS: Final = 0.05
+_TRIES: Final = 3
+_RETRY_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 0.5  # between notes of the progress; each is a durable write
 _LOG: Final = logging.getLogger(__name__)
 
@@ -181,7 +189,7 @@ class SchemaChanges:
         try:
             try:
                 self._wait_for_transactions(job_id)
-                self._rewrite(job_id)
+                self._rewrite_patiently(job_id)
             except MergeCancelled:
                 self._release(job_id)
             except CommitUnknownError as error:  # the next handle finds out
@@ -244,6 +252,17 @@ class SchemaChanges:
             waiting = [each.id for each in left if each is not None and _runs(each)]
             if waiting:
                 self._closing.wait(_POLL_SECONDS)
+
+    def _rewrite_patiently(self, job_id: int) -> None:
+        """Writes the rows anew; again after a while when a disk or the writer lock was not available."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._rewrite(job_id)
+            except UnavailableError as error:
+                if not left:
+                    raise
+                _LOG.warning("schema change %d is tried again: %s", job_id, error)
+                self._closing.wait(_RETRY_SECONDS)
 
     def _rewrite(self, job_id: int) -> None:
         """Writes the rows of the table anew and makes them visible."""

@@ -7,13 +7,23 @@ import threading
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from seqstore import ConflictError, InvalidInputError, MetadataChangedException, Settings, Store, Table
+from seqstore import (
+    ConflictError,
+    InvalidInputError,
+    MetadataChangedException,
+    Settings,
+    Store,
+    Table,
+    UnavailableError,
+)
 from seqstore.store.catalog.schema_change_job import ATTEMPTS_MAX, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.runtime import failpoint
 from seqstore.store.sql import Session
@@ -97,7 +107,7 @@ def named_files(store: Store, *names: str) -> set[str]:
     return {f"{meta['file'] or meta['id']}.{end}" for meta in filed for end in (meta["home"], "keys")}
 
 
-def at_point(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[[], None]) -> None:
+def at_point(monkeypatch: pytest.MonkeyPatch, name: str, work: Callable[[], Any]) -> None:
     """Runs some work once, in the thread of the job, when it passes a point."""
     passes = itertools.count()
 
@@ -389,9 +399,8 @@ def test_a_running_job_is_cancelled_and_leaves_no_file(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files(session.store)
-    at_point(
-        monkeypatch, "rewrite.merged", lambda: print(session.store.schema_changes.cancel(table(session)))
-    )
+    cancel = partial(run, session, "CANCEL ALTER TABLE COLUMN FROM t")
+    at_point(monkeypatch, "rewrite.merged", cancel)
     job = alter(session, "MODIFY COLUMN v DOUBLE")
     assert (job.state, job.message) == ("CANCELLED", "user cancelled")
     assert files(session.store) == before
@@ -488,6 +497,68 @@ def test_a_transaction_that_overlaps_with_the_commit_fails(session: Session) -> 
     with pytest.raises(MetadataChangedException, match=r"column v \(now DOUBLE\)"):
         later.commit()
     assert run(session, "SELECT k FROM t") == [(1,), (2,), (8,)]
+
+
+def begun_load(store: Store, **options: Any) -> Callable[[], Any]:
+    load = store.table("db.t").begin_load(label="later", **options)
+    load.write(pa.table({"k": [1, 9], "v": [80, 90]}))
+    return load.commit
+
+
+def begun_transaction(store: Store, work: Callable[[Any], Any], **options: Any) -> Callable[[], Any]:
+    transaction = store.transaction(label="later", **options)
+    work(transaction.table("db.t"))
+    return transaction.commit
+
+
+def begun_precommit(store: Store) -> Callable[[], Any]:
+    load = store.table("db.t").begin_load(label="later")
+    load.write(pa.table({"k": [1, 9], "v": [80, 90]}))
+    load.precommit()
+    return lambda: store.commit_transaction("db", label="later")
+
+
+NEW_VALUE = "MODIFY COLUMN v DOUBLE"
+NEW_KEY = "MODIFY COLUMN k VARCHAR(11) KEY NOT NULL"
+MORE_KEY = "ADD COLUMN d INT KEY NOT NULL DEFAULT '1'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "begin"),
+    [
+        (NEW_VALUE, begun_load),
+        (NEW_KEY, begun_load),
+        (MORE_KEY, begun_load),
+        (MORE_KEY, partial(begun_load, mode="UPDATE_FIXED_COLUMNS")),
+        (NEW_KEY, begun_precommit),
+        (NEW_KEY, lambda s: begun_transaction(s, lambda t: t.update({"v": 5}, pc.field("k") == 1))),
+        (
+            NEW_KEY,
+            lambda s: begun_transaction(
+                s, lambda t: t.update({"v": 5}, pc.field("k") == 1), concurrency="optimistic"
+            ),
+        ),
+        (MORE_KEY, lambda s: begun_transaction(s, lambda t: t.delete(pa.table({"k": [1]})))),
+        (NEW_VALUE, lambda s: begun_transaction(s, lambda t: t.delete_where(pc.field("v") > 1))),
+    ],
+    ids=["value", "key", "more", "partial", "precommit", "update", "optimistic", "delete", "delete_where"],
+)
+def test_every_kind_of_write_that_overlaps_with_the_commit_fails(
+    session: Session, changes: str, begin: Callable[[Store], Callable[[], Any]]
+) -> None:
+    store = session.store
+    held = store.transaction(label="held")
+    held.table("db.t").upsert(pa.table({"k": [8], "v": [80]}), mode="UPDATE_FIXED_COLUMNS")
+    run(session, f"ALTER TABLE t {changes}")
+    wait_for(lambda: dicts(session, "SHOW ALTER TABLE COLUMN")[0]["State"] == "WAITING_TXN")
+    commit = begin(store)
+    held.commit()
+    store.schema_changes.wait()
+    before = table(session).version
+    with pytest.raises(MetadataChangedException, match="SCHEMA CHANGE"):
+        commit()
+    assert table(session).version == before
+    assert table(session).check() == []
 
 
 def test_an_open_snapshot_reads_the_old_type_on(session: Session) -> None:
@@ -648,3 +719,52 @@ def test_mixed_changes_are_one_job(session: Session) -> None:
     job = alter(session, "MODIFY COLUMN v DOUBLE, DROP COLUMN s, ADD COLUMN w INT NULL DEFAULT '3'")
     assert (job.state, table(session).schema.names) == ("FINISHED", ["k", "v", "n", "w"])
     assert run(session, "SELECT k, v, w FROM t") == [(1, 10.0, 3), (2, None, 3)]
+
+
+def test_a_job_is_tried_again_when_the_disk_was_full(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise UnavailableError("the disk is full", kind="disk")
+
+    monkeypatch.setattr("seqstore.store.ddl.schema_changes._RETRY_SECONDS", 0.0)
+    before = files(session.store)
+    at_point(monkeypatch, "rewrite.merged", fail)
+    assert alter(session, "MODIFY COLUMN v DOUBLE").state == "FINISHED"
+    session.store.table("db.t").vacuum(retention_seconds=0)
+    assert files(session.store) <= before | named_files(session.store)
+
+
+GROUPS = """
+CREATE TABLE g (k INT NOT NULL, a INT NULL, b INT NULL, qa INT NULL, qb INT NULL) UNIQUE KEY(k)
+PROPERTIES ('sequence_mapping.qa' = 'a', 'sequence_mapping.qb' = 'b');
+"""
+
+
+@pytest.mark.sql(GROUPS)
+def test_cells_of_column_groups_change_their_type(session: Session) -> None:
+    run(session, "INSERT INTO g (k, a, qa) VALUES (1, 10, 5), (2, 20, 5); DELETE FROM g WHERE k = 2")
+    run(session, "INSERT INTO g (k, b, qb) VALUES (1, 11, 3)")
+    job = alter(session, "MODIFY COLUMN a VARCHAR(11), MODIFY COLUMN k VARCHAR(11) KEY NOT NULL", "g")
+    assert (job.state, job.message) == ("FINISHED", "")
+    run(
+        session,
+        "INSERT INTO g (k, a, qa) VALUES ('1', 'late', 4); INSERT INTO g (k, b, qb) VALUES ('1', 12, 4)",
+    )
+    assert run(session, "SELECT k, a, b FROM g") == [("1", "10", 12)]
+    with pytest.raises(InvalidInputError, match="sequence mapping column"):
+        run(session, "ALTER TABLE g MODIFY COLUMN qa VARCHAR(11)")
+
+
+@pytest.mark.parametrize("properties", ["'storage_format' = 'parquet'", "'compression' = 'zstd'"])
+@pytest.mark.settings(segment_rows=40, inline_bytes_max=100, batch_rows_max=7)
+def test_large_tables_of_every_format_are_written_anew(session: Session, properties: str) -> None:
+    run(session, f"CREATE TABLE u (k INT, v INT) UNIQUE KEY(k) CLUSTER BY (v) PROPERTIES ({properties})")
+    opened = session.store.table("db.u")
+    for first in (0, 100, 150):
+        opened.upsert(pa.table({"k": range(first, first + 100), "v": range(100, 0, -1)}))
+    job = alter(session, "MODIFY COLUMN v VARCHAR(11), MODIFY COLUMN k BIGINT KEY", "u")
+    assert (job.state, job.rows_done, job.rows_total) == ("FINISHED", 250, 250)
+    assert opened.count() == 250
+    assert opened.get({"k": [0, 149, 150, 249]}, ["v"]).to_pydict() == {"v": ["100", "51", "100", "1"]}
+    assert opened.check() == []
