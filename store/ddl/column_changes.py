@@ -7,7 +7,7 @@ Each is a `Change` of a schema (ddl.alter). Most touch no file, because files re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
@@ -93,16 +93,24 @@ def _refuse_key(schema: TableSchema, column: Column, place: int) -> None:
 
 
 @schema_change
-def add_columns(schema: TableSchema, columns: Sequence[Column], properties: Mapping[str, str]) -> Altered:
-    """Adds value columns at the end, and the column groups that they form (SM7).
+def add_columns(
+    schema: TableSchema,
+    columns: Sequence[Column],
+    properties: Mapping[str, str],
+    *,
+    keys: Collection[str] = (),
+) -> Altered:
+    """Adds columns at the end of the key or of the table, and the column groups that they form (SM7).
 
     Args:
         properties: `sequence_mapping.<column>` for each new group of a table that has groups.
+        keys: names of the key columns among them.
     """
-    grown = reduce(Altered.then, map(add_column, columns), Altered(replace(schema, groups=()), ()))
+    changes = [add_column(column, is_key=column.name in keys) for column in columns]
+    grown = reduce(Altered.then, changes, Altered(replace(schema, groups=()), ()))
     if not schema.groups and not properties:
         return grown
-    groups = with_added(schema.groups, grown.schema.columns, schema.key, properties)
+    groups = with_added(schema.groups, grown.schema.columns, grown.schema.key, properties)
     declared = {**schema.properties, **group_properties(groups)}
     return replace(grown, schema=replace(grown.schema, groups=groups, properties=declared))
 

@@ -14,6 +14,7 @@ revision and their segments. A crash leaves files that no version names; the nex
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -71,6 +72,7 @@ class Rewrite:
         loader = self.table.loader
         self._stager = Stager(self._schema, loader.disk, loader.directory, self.table.settings)
         self._done: list[Merged] = []
+        self._started = time.monotonic()
 
     def run(self) -> int:
         """Returns the version that it made.
@@ -95,13 +97,13 @@ class Rewrite:
 
     def _write_most(self) -> None:
         """Runs steps 1 and 2."""
-        for _ in range(_PASSES_MAX):
+        for number in range(_PASSES_MAX):
             state, lease = self.table.hold()
             try:
                 with self.table.catalog.read() as tx:
                     self._check_revision(tx)
                 missing = self._missing(state)
-                if self._done and sum(live.deletes.live_count for live in missing) <= _ROWS_AT_COMMIT:
+                if number and sum(live.deletes.live_count for live in missing) <= _ROWS_AT_COMMIT:
                     return
                 for done in self._write(state, missing, self.is_cancelled):
                     self.on_progress(*done)
@@ -191,7 +193,11 @@ class Rewrite:
             hidden,
             outputs,
             dropped=[live.segment.meta.id for live in now.segments.values()],
-            metrics=VersionMetrics(rows_total=rows, bytes_written=size),
+            metrics=VersionMetrics(
+                rows_total=rows,
+                bytes_written=size,
+                milliseconds=round((time.monotonic() - self._started) * 1000),
+            ),
             commit_info=CommitInfo(is_blind=True, changes=list(self.changes)),
             has_data_change=False,
         )

@@ -253,6 +253,12 @@ def test_a_nullable_key_keeps_its_null(session: Session) -> None:
     assert sorted(run(session, "SELECT v, k IS NULL FROM u")) == [(2, False), (3, True), (4, False)]
 
 
+def test_a_key_column_may_be_null_from_now_on(session: Session) -> None:
+    assert alter(session, "MODIFY COLUMN k BIGINT KEY NULL").state == "FINISHED"
+    run(session, "INSERT INTO t (k, v) VALUES (NULL, 1), (1, 2); INSERT INTO t (k, v) VALUES (NULL, 3)")
+    assert sorted(run(session, "SELECT v FROM t WHERE v > 0")) == [(2,), (3,)]
+
+
 def test_the_default_of_a_column_follows_its_type(session: Session) -> None:
     assert alter(session, "MODIFY COLUMN n VARCHAR(11) NOT NULL").state == "FINISHED"
     run(session, "INSERT INTO t (k) VALUES (5)")
@@ -297,6 +303,15 @@ def test_a_key_column_is_added(session: Session, place: str, key: list[str]) -> 
         (2, date(2024, 1, 1), None),
     ]
     assert run(session, "SELECT v FROM t WHERE k = 1 AND d = '2024-01-02'") == [(11,)]
+
+
+def test_key_columns_are_added_as_a_list(session: Session) -> None:
+    added = "(d INT KEY NOT NULL DEFAULT '1', w INT NULL DEFAULT '2', e DATE KEY NULL)"
+    assert alter(session, f"ADD COLUMN {added}").state == "FINISHED"
+    assert table(session).schema.names == ["k", "d", "e", "v", "s", "n", "w"]
+    assert list(table(session).schema.key) == ["k", "d", "e"]
+    run(session, "INSERT INTO t (k, d, e, v) VALUES (1, 1, NULL, 11), (1, 1, '2024-01-01', 12)")
+    assert sorted(run(session, "SELECT k, d, v, w FROM t")) == [(1, 1, 11, 2), (1, 1, 12, 2), (2, 1, None, 2)]
 
 
 @pytest.mark.parametrize(
@@ -752,6 +767,9 @@ def test_cells_of_column_groups_change_their_type(session: Session) -> None:
         "INSERT INTO g (k, a, qa) VALUES ('1', 'late', 4); INSERT INTO g (k, b, qb) VALUES ('1', 12, 4)",
     )
     assert run(session, "SELECT k, a, b FROM g") == [("1", "10", 12)]
+    assert alter(session, "ADD COLUMN d INT KEY NULL", "g").state == "FINISHED"
+    run(session, "INSERT INTO g (k, d, a, qa) VALUES ('1', NULL, 'newer', 6)")
+    assert run(session, "SELECT k, a, b FROM g") == [("1", "newer", 12)]
     with pytest.raises(InvalidInputError, match="sequence mapping column"):
         run(session, "ALTER TABLE g MODIFY COLUMN qa VARCHAR(11)")
 
