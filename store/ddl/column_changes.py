@@ -23,7 +23,7 @@ from seqstore.store.schema.column_groups import (
     with_added,
     without_column,
 )
-from seqstore.store.schema.declaration import check_name
+from seqstore.store.schema.declaration import check_cluster_columns, check_default, check_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.column_types import ColumnType, is_wider
 from seqstore.store.types.type_changes import refuse_change
@@ -264,6 +264,7 @@ def modify_column(
         _refuse_constrained(schema, column)
         changed = _with_castable_values(changed)
     columns = tuple(changed if c.id == column.id else c for c in schema.columns)
+    check_cluster_columns(columns, dict(schema.properties))
     altered = replace(schema, columns=columns)
     return Altered(altered, (f"column {column.name} (now {kind})",), rewrites=rewrites)
 
@@ -305,7 +306,7 @@ def _with_castable_values(changed: Column) -> Column:
     Raises:
         InvalidInputError: the default does not fit.
     """
-    default_scalar(changed, datetime.now())
+    check_default(changed)
     try:
         default_scalar(replace(changed, default=changed.initial), datetime.now())
     except InvalidInputError:

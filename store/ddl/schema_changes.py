@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -277,7 +278,8 @@ class SchemaChanges:
             nonlocal noted
             if time.monotonic() - noted >= _NOTE_SECONDS:
                 noted = time.monotonic()
-                self._jobs.change(job_id, lambda job: replace(job, rows_done=done, rows_total=total))
+                with suppress(UnavailableError):  # the rows count, not the note
+                    self._jobs.change(job_id, lambda job: replace(job, rows_done=done, rows_total=total))
 
         def finish(job: SchemaChangeJob, version: int) -> SchemaChangeJob:
             if job.state != RUNNING or job.owner != this_process():
