@@ -208,12 +208,28 @@ class SchemaChanges:
                 self._threads.pop(job_id, None)
 
     def _cancel(self, job_id: int, reason: str) -> None:
-        self._jobs.change(job_id, lambda job: job if job.has_ended else job.cancelled(reason))
+        self._settle(job_id, lambda job: job if job.has_ended else job.cancelled(reason))
 
     def _release(self, job_id: int) -> None:
-        self._jobs.change(
+        self._settle(
             job_id, lambda job: job.released() if job.owner == this_process() and not job.has_ended else job
         )
+
+    def _settle(self, job_id: int, change: Callable[[SchemaChangeJob], SchemaChangeJob]) -> None:
+        """Stores the end of a job's thread, as soon as the catalog can be written: no other thread has it."""
+        while True:
+            try:
+                self._jobs.change(job_id, change)
+                return
+            except UnavailableError as error:
+                if self._is_closing():
+                    raise
+                _LOG.warning("schema change %d: %s", job_id, error)
+                self._closing.wait(_RETRY_SECONDS)
+
+    def _is_closing(self) -> bool:
+        # At the interpreter's end the main thread stops first and then waits for this one.
+        return self._closing.is_set() or not threading.main_thread().is_alive()
 
     def _is_stopped(self, job_id: int) -> bool:
         """Returns whether a job must not go on: it was cancelled or taken over, or the handle is closed.
@@ -221,8 +237,7 @@ class SchemaChanges:
         Raises:
             InvalidInputError: its time is over.
         """
-        # At the interpreter's end the main thread stops first and then waits for this one.
-        if self._closing.is_set() or not threading.main_thread().is_alive():
+        if self._is_closing():
             return True
         job = self._jobs.get(job_id)
         if job.is_late and not job.has_ended:

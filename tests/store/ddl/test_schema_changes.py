@@ -693,6 +693,18 @@ def test_the_history_of_a_key_goes_over_the_change_of_its_type(session: Session)
     assert found == [(2, "replaced", 10), (4, "replaced", 11), (6, "live", 12)]
 
 
+def test_the_history_of_a_key_begins_before_a_part_of_it_was_added(session: Session) -> None:
+    alter(session, "ADD COLUMN d INT KEY NOT NULL DEFAULT '0'")
+    run(session, "INSERT INTO t (k, d, v) VALUES (1, 0, 11), (1, 1, 12)")
+    events = table(session).key_history({"k": 1, "d": 0})
+    assert [(event.outcome, event.row["v"]) for event in events] == [("replaced", 10), ("live", 11)]
+    assert len(table(session).key_history({"k": 1, "d": 1})) == 1
+    assert [event.outcome for event in table(session).key_history({"k": 3, "d": 0})] == [
+        "deleted",
+        "tombstone",
+    ]
+
+
 def test_a_sequence_decides_as_before(session: Session) -> None:
     run(
         session,
