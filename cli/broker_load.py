@@ -66,7 +66,7 @@ def broker_load(
 
 
 def _report(job: LoadJob) -> None:
-    from seqstore.loaders.jobs.record import CANCELLED
+    from seqstore.store.catalog.job_record import CANCELLED
 
     rows = {
         "Label": job.spec.label,

@@ -83,6 +83,7 @@ def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterat
         ) from None
     with store, Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session:
         yield session
+        store.schema_changes.wait()  # Ctrl-C leaves its jobs to the next opening of the store
 
 
 def _makes_database(text: str | None) -> bool:

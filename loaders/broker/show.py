@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seqstore.loaders.broker.job import LoadJob
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
+from seqstore.store.catalog.job_record import CANCELLED
 
 
 def job_line(job_id: int, job: LoadJob) -> Line:

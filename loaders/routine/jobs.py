@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from seqstore.loaders.jobs.store import JobStore
 from seqstore.loaders.routine.job import Batch, RoutineJob
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.job_store import JobStore
 from seqstore.store.errors import AlreadyExistsError, NotFoundError
 
 

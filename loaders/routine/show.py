@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seqstore.loaders.broker.files import without_login
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql.parse.secret_words import without_secrets
 
 TASK_COLUMNS: Final = (

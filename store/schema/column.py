@@ -6,7 +6,7 @@ The id identifies a column. Names may change; ids never change and are never reu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -149,6 +149,13 @@ def default_scalar(column: Column, now: datetime) -> pa.Scalar:
         raise InvalidInputError(
             f"column {column.name!r}: default {default.sql} is no {column.type}", kind="bad_default"
         ) from error
+
+
+def initial_values(column: Column, rows: int) -> pa.Array:
+    """Returns the values of a column in rows that are older than it."""
+    initial = replace(column, default=column.initial or column.default)
+    value = default_scalar(initial, datetime.now())
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, column.type.arrow)
 
 
 def _constant(column_type: ColumnType, text: str) -> pa.Scalar:

@@ -38,6 +38,7 @@ from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
+from seqstore.store.types.column_types import is_wider
 
 INLINE: Final = "inline"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
@@ -376,8 +377,12 @@ class Segment:
         """Returns the zone maps of the batches, for a reader of a schema revision."""
         known = self._pruners.get(schema.revision)
         if known is None:
-            by_id = {column.id: column.name for column in schema.columns}
-            names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+            by_id = {column.id: column for column in schema.columns}
+            names = {
+                c.name: by_id[c.id].name
+                for c in self.schema.columns
+                if c.id in by_id and is_wider(c.type, by_id[c.id].type)
+            }
             fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
             made = Pruner(self.meta.zones, names, fields, self.batches)
             known = self._pruners.setdefault(schema.revision, made)  # two threads may have built one

@@ -150,6 +150,16 @@ def test_sql_loads_files_below_an_allowed_path(run: Invoke, tmp_path: Path) -> N
     assert run("sql", "-e", "SELECT count(*) n FROM d.t", "--format", "csv").stdout == "n\n2\n"
 
 
+def test_sql_waits_for_the_jobs_of_its_statements(run: Invoke) -> None:
+    sql(
+        run, "CREATE DATABASE d; CREATE TABLE d.t (k INT, v INT) UNIQUE KEY(k); INSERT INTO d.t VALUES (1, 2)"
+    )
+    sql(run, "ALTER TABLE d.t MODIFY COLUMN v VARCHAR(11)")
+    shown = run("sql", "-D", "d", "-e", "SHOW ALTER TABLE COLUMN", "--format", "csv").stdout
+    assert ",FINISHED," in shown
+    assert run("sql", "-e", "SELECT v FROM d.t", "--format", "csv").stdout == "v\n2\n"
+
+
 def test_a_missing_data_directory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQSTORE_DATA_DIR", raising=False)
     result = CliRunner().invoke(app, ["sql", "-e", "SELECT 1"])

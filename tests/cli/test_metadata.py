@@ -27,6 +27,7 @@ STATEMENTS = {
     "DescribeHistory": "DESC HISTORY {db}.marker_t",
     "Explain": "EXPLAIN SELECT * FROM {db}.marker_t",
     "Query": "SELECT * FROM {db}.marker_t",
+    "ShowAlterTable": "SHOW ALTER TABLE COLUMN FROM {db}",
     "ShowColumns": "SHOW FULL COLUMNS FROM {db}.marker_t",
     "ShowCreateDatabase": "SHOW CREATE DATABASE {db}",
     "ShowCreateTable": "SHOW CREATE TABLE {db}.marker_t",
@@ -75,6 +76,8 @@ MORE = [
     "REORG TABLE {db}.marker_t APPLY (PURGE)",
     "RESTORE TABLE {db}.marker_t TO VERSION 1",
     "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
+    "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
+    "ALTER TABLE {db}.marker_t MODIFY COLUMN marker_c BIGINT KEY",
     "PAUSE ROUTINE LOAD FOR {db}.marker_j",
     "STOP ROUTINE LOAD FOR {db}.marker_j",
     "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
@@ -117,6 +120,7 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
         ):
             ask(root, text)
         http.load("secret.marker_t", "8\n", label="marker_s")
+        ask(root, "ALTER TABLE secret.marker_t ADD COLUMN marker_d INT")
         running = threading.Thread(target=try_to, args=(root, "SELECT 'marker_q', max(x) FROM " + NEVER_ENDS))
         running.start()
         yield server.port

@@ -23,7 +23,9 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
+from seqstore.store.catalog.schema_change_job import PENDING, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.maintenance.scheduler import maintain
+from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session
 from tests.support.faults.dying_child import run_until_dead
@@ -183,7 +185,7 @@ def _prepare(store: Store) -> None:
 
 
 def _run_jobs(made: EveryKind, session: Session) -> None:
-    """A broker load, a routine load that has read a file, and a stream load with a bad row."""
+    """A broker load, a routine load that has read a file, a stream load with a bad row, schema changes."""
     (made.files / "broker.csv").write_text("400,a,1\nx,a,1\n")
     (made.files / "routine.csv").write_text("401,a,1\nx,a,1\n")
     description = DataDescription(
@@ -217,6 +219,10 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
     offsets = "'kafka_partitions' = '0', 'kafka_offsets' = 'OFFSET_END'"
     _run(session, f"ALTER ROUTINE LOAD FOR moved FROM KAFKA ({offsets})")
     stream_load(made.store, "db", "plain", io.BytesIO(b"x,a,1\n"), {"column_separator": ","})
+    table = made.store.table("db.plain")
+    change = SchemaChangeJob(table.name, table.id, PENDING, this_process(), 1, 1, table.schema.to_record())
+    SchemaChangeJobs(made.store.catalog).add(change.cancelled("x"))
+    SchemaChangeJobs(made.store.catalog).add(change)
 
 
 def _set_up(session: Session) -> None:

@@ -135,6 +135,12 @@ def with_nullability(column: Column, nullable: bool | None, *, not_null: bool) -
 
 def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
     """Reads a column, and whether it may be NULL; None for neither NULL nor NOT NULL."""
+    column, nullable, _ = parse_column(stream, may_be_key=False)
+    return column, nullable
+
+
+def parse_column(stream: TokenStream, *, may_be_key: bool = True) -> tuple[Column, bool | None, bool]:
+    """Reads a column as `parse_declaration` does, and whether KEY makes it a key column."""
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")
@@ -143,9 +149,11 @@ def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
     default: Default | None = None
     comment = ""
     auto_increment: int | None = None
-    on_update = False
+    on_update = is_key = False
     while True:
-        if stream.take("NOT", "NULL"):
+        if may_be_key and stream.take("KEY"):
+            is_key = True
+        elif stream.take("NOT", "NULL"):
             nullable = False
         elif stream.take("NULL"):
             nullable = True
@@ -168,7 +176,7 @@ def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
         on_update_current_timestamp=on_update,
         auto_increment=auto_increment,
     )
-    return column, nullable
+    return column, nullable, is_key
 
 
 def _parse_start(stream: TokenStream) -> int:

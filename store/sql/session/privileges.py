@@ -36,6 +36,7 @@ _NEEDED: Final[dict[str, str]] = {
     "CREATE USER": "ADMIN",
     "ALTER USER": "ADMIN",
     "DROP USER": "ADMIN",
+    **dict.fromkeys(("SHOW ALTER", "CANCEL ALTER"), "ALTER"),  # messages name values
     "CREATE ROUTINE": "LOAD",
     "ALTER ROUTINE": "LOAD",
 }

@@ -191,6 +191,7 @@ class Session:
                 self._variable,
                 versions.find_view,
                 show_hidden,
+                show_hidden or self.variables.flag(names.SKIP_DELETE_SIGN),
                 versions.logged,
             )
 

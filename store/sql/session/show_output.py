@@ -160,6 +160,18 @@ def parse_database(stream: TokenStream) -> str | None:
     return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
 
 
+def parse_limit(stream: TokenStream) -> tuple[int | None, int]:
+    """Parses `[LIMIT rows [OFFSET first] | LIMIT first, rows]`; returns rows, None for all, and the first."""
+    if not stream.take("LIMIT"):
+        return None, 0
+    limit, offset = stream.integer("a number of rows"), 0
+    if stream.take(","):
+        offset, limit = limit, stream.integer("a number of rows")
+    elif stream.take("OFFSET"):
+        offset = stream.integer("a number of rows")
+    return limit, offset
+
+
 def matching(names: Iterable[str], like: str | None) -> list[str]:
     """Selects names that match a LIKE pattern without regard to case, as in MySQL; all without a pattern."""
     if like is None:

@@ -233,10 +233,11 @@ def _insert_merge(statement: st.Insert, session: Session) -> Result:
 
 def _change(statement: DmlStatement, session: Session) -> Result:
     operation = statement.operation
-    if session.variables.flag(names.SHOW_HIDDEN_COLUMNS):
+    debugging = [n for n in (names.SHOW_HIDDEN_COLUMNS, names.SKIP_DELETE_SIGN) if session.variables.flag(n)]
+    if debugging:
         raise InvalidInputError(
             f"{operation.capitalize()} is forbidden since current session is in debug mode. Please "
-            "check the following session variables: show_hidden_columns",
+            f"check the following session variables: {', '.join(debugging)}",
             kind="debug_mode",
         )
 

@@ -20,7 +20,7 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.show_output import parse_database, parse_like
+from seqstore.store.sql.session.show_output import parse_database, parse_like, parse_limit
 from seqstore.store.sql.session.statement_kind import StatementKind
 
 S = TypeVar("S")
@@ -82,13 +82,7 @@ def _parse_show_load(stream: TokenStream) -> sql.ShowLoad:
     database = parse_database(stream)
     label_filter = _parse_label_filter(stream)
     order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
-    limit, offset = None, 0
-    if stream.take("LIMIT"):
-        limit = stream.integer("a number of rows")
-        if stream.take(","):
-            offset, limit = limit, stream.integer("a number of rows")
-        elif stream.take("OFFSET"):
-            offset = stream.integer("a number of rows")
+    limit, offset = parse_limit(stream)
     return sql.ShowLoad(database, label_filter, limit, offset, tuple(order))
 
 

@@ -164,8 +164,6 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
     "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
-    "ALTER TABLE COLUMN": (
-        ("JobId", "TableName", "CreateTime", "FinishTime", "State", "Msg", "Progress"), ()),
 }  # fmt: skip
 _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
                 "STORAGE ENGINES": "ENGINES"}  # fmt: skip

@@ -25,7 +25,7 @@ from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.toml_spec import read_spec
-from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]

@@ -72,9 +72,12 @@ def test_what_may_not_be_changed_is_named(session: Session, statement: str, mess
         run(session, statement)
 
 
-def test_update_is_refused_while_hidden_columns_are_shown(session: Session) -> None:
+@pytest.mark.parametrize("variable", ["show_hidden_columns", "skip_delete_sign"])
+def test_update_is_refused_while_hidden_columns_or_deleted_rows_are_shown(
+    session: Session, variable: str
+) -> None:
     """U18"""
-    run(session, "SET show_hidden_columns = true")
+    run(session, f"SET {variable} = true")
     with pytest.raises(InvalidInputError, match="since current session is in debug mode"):
         run(session, "UPDATE t SET a = 1")
 
