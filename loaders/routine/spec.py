@@ -103,7 +103,7 @@ class RoutineSpec(RowsSpec):
 
     def _check_flexible(self, target: Target) -> None:
         """Checks that no setting contradicts a flexible partial update (F27)."""
-        check_flexible(target.schema)
+        check_flexible(target.name, target.schema)
         file_format = self.properties.get("format", "csv")
         if file_format.lower() != "json":
             raise _bad(f"Flexible partial update only supports JSON format, but found: {file_format}")

@@ -56,7 +56,7 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
         initial = Default("constant", str(default_scalar(column, now).as_py()))
     added = replace(column, id=_next_id(schema), initial=initial)
     place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
-    if place < len(schema.key):
+    if place < len(schema.declared_key):
         raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
     columns = (*schema.columns[:place], added, *schema.columns[place:])
     changed = replace(schema, columns=columns, next_column_id=added.id + 1)
@@ -87,7 +87,7 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
     column = schema.column(name)
     if column.name in schema.key:
         raise InvalidInputError(f"key column {column.name!r} cannot be dropped", kind="key_column")
-    if len(schema.columns) == len(schema.key):
+    if not schema.value_columns or len(schema.columns) == 1:
         raise _bad_column(f"column {column.name!r} is the last one")
     _refuse_constrained(schema, column)
     if column.name in schema.partition_columns:
@@ -116,8 +116,16 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
         next_column_id=_next_id(schema),
         groups=groups,
         properties={**plain, **group_properties(groups)},
+        duplicate_key=_each(schema.duplicate_key, column.name, ()),
     )
     return Altered(changed, (f"column {column.name} (dropped)",))
+
+
+def _each(names: tuple[str, ...] | None, name: str, others: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns names with others in the place of one; None for no names."""
+    if names is None:
+        return None
+    return tuple(kept for each in names for kept in (others if each == name else (each,)))
 
 
 @schema_change
@@ -154,6 +162,7 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
         schema,
         columns=columns,
         key=key,
+        duplicate_key=_each(schema.duplicate_key, column.name, (new_name,)),
         sequence_column=sequence_column,
         properties=properties,
         distribution=distribution,
@@ -173,7 +182,7 @@ def restate_column(schema: TableSchema, declared: Column, *, nullable: bool | No
     column = schema.column(declared.name)
     _refuse_other_values(column, declared)
     may_be_null = nullable
-    if nullable is None and column.name not in schema.key and column.auto_increment is None:
+    if nullable is None and column.name not in schema.declared_key and column.auto_increment is None:
         may_be_null = True
     comment = declared.comment or None
     return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
@@ -213,7 +222,7 @@ def modify_column(
         if column.name == schema.sequence_column:
             raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
         refuse_type_change(schema.groups, column.name)
-    is_key = column.name in schema.key
+    is_key = column.name in schema.declared_key
     if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
         raise InvalidInputError(
             f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "

@@ -79,7 +79,7 @@ def _index(statement: ShowIndex, session: Session) -> Result:
     rows = [
         (name, "0", "PRIMARY", str(place), column, "A", "", "", "", "YES" if schema.column(column).nullable
          else "", "BTREE", "", "")
-        for place, column in enumerate(schema.key, 1)
+        for place, column in enumerate(schema.unique_key, 1)
     ]  # fmt: skip
     return text_rows(headings, rows)
 
