@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -121,16 +121,23 @@ def check_duplicate(
     """
     if key:
         raise InvalidInputError("a table has either UNIQUE KEY or DUPLICATE KEY", kind="bad_key")
-    refused = {
-        props.SEQUENCE_COL: "sequence column only support UNIQUE_KEYS",
-        props.SEQUENCE_TYPE: "sequence column only support UNIQUE_KEYS",
-        props.MERGE_ON_WRITE: f"{props.MERGE_ON_WRITE} property only support unique key table",
-        props.SKIP_BITMAP: f"{props.SKIP_BITMAP} property only support unique key table",
-    }
-    for name in properties:
-        if name in refused or name.startswith(groups.PREFIX):
-            raise bad_property(refused.get(name, "sequence_mapping only support UNIQUE_KEYS"))
+    refuse_unique_properties(properties)
     return check_key(columns, duplicate_key, "DUPLICATE KEY") if duplicate_key else ()
+
+
+def refuse_unique_properties(names: Iterable[str]) -> None:
+    """Refuses the properties of tables with a unique key, for a duplicate table (T11).
+
+    Raises:
+        InvalidInputError: with the texts of Doris.
+    """
+    for name in names:
+        if name in (props.SEQUENCE_COL, props.SEQUENCE_TYPE):
+            raise bad_property("sequence column only support UNIQUE_KEYS")
+        if name.startswith(groups.PREFIX):
+            raise bad_property("sequence_mapping only support UNIQUE_KEYS")
+        if name in (props.MERGE_ON_WRITE, props.SKIP_BITMAP):
+            raise bad_property(f"{name} property only support unique key table")
 
 
 def check_cluster_columns(columns: Sequence[Column], properties: dict[str, str]) -> None:

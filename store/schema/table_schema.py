@@ -133,15 +133,17 @@ class TableSchema:
             features=() if duplicate_key is None else (DUPLICATE_KEY,),
             duplicate_key=duplicate_key,
         )
-        if partitioning is None:
-            return made
+        return made if partitioning is None else made._partitioned(partitioning)
+
+    def _partitioned(self, partitioning: Partitioning) -> TableSchema:
+        """Returns the schema with a checked partitioning; that of a unique key is over key columns."""
         for name in partitioning.columns:
-            if made.column(name).name not in key and duplicate_key is None:
+            if self.column(name).name not in self.key and not self.is_duplicate:
                 raise InvalidInputError(
-                    f"partition column {name!r} must be a key column; the key is {', '.join(key)}",
+                    f"partition column {name!r} must be a key column; the key is {', '.join(self.key)}",
                     kind="bad_partition",
                 )
-        return replace(made, partitioning=check_bounds(made.column, partitioning))
+        return replace(self, partitioning=check_bounds(self.column, partitioning))
 
     @classmethod
     def from_arrow(
