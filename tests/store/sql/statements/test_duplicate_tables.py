@@ -216,6 +216,7 @@ def test_columns_are_added_renamed_and_dropped(session: Session) -> None:
 
 def test_client_metadata_names_no_unique_key(session: Session) -> None:
     assert run(session, "SHOW KEYS FROM d") == []
+    assert [row["Key"] for row in dicts(session, "SHOW FULL COLUMNS FROM d")] == ["DUP", "DUP", ""]
     for name in ("key_column_usage", "statistics", "table_constraints"):
         assert run(session, f"SELECT * FROM information_schema.{name} WHERE table_name = 'd'") == []
     keys = run(
