@@ -35,8 +35,8 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
 from seqstore.store.schema.constraints import Constraint
-from seqstore.store.schema.declaration import check_sequence
-from seqstore.store.schema.features import KNOWN_FEATURES, require_writable
+from seqstore.store.schema.declaration import check_sequence, refuse_unique_properties
+from seqstore.store.schema.features import DUPLICATE_KEY, KNOWN_FEATURES, require_writable
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -236,9 +236,13 @@ def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
         if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
     ]
     plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+    if schema.is_duplicate:
+        refuse_unique_properties(plain)
     _refuse_fixed(
         [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
-        or [name for name in plain if name in (props.STORAGE_FORMAT, props.MERGE_ON_WRITE)]
+        or [
+            name for name in plain if name in (props.STORAGE_FORMAT, props.MERGE_ON_WRITE, props.WITHOUT_KEYS)
+        ]
     )
     parsed = props.parse_properties(plain)
     changed = replace(schema, properties={**schema.properties, **parsed})
@@ -274,6 +278,10 @@ def add_feature(schema: TableSchema, name: str) -> Altered:
         )
     if name in schema.features:
         return Altered(schema, ())
+    if name == DUPLICATE_KEY:
+        raise InvalidInputError(
+            f"table feature {name!r} is declared by CREATE TABLE with DUPLICATE KEY", kind="feature_needed"
+        )
     return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
 
 
@@ -281,6 +289,8 @@ def add_feature(schema: TableSchema, name: str) -> Altered:
 def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> Altered:
     """Adds a hidden sequence to a table; existing rows have NULL, the smallest (SD8-SD10)."""
     declared = properties.get(props.SEQUENCE_TYPE)
+    if schema.is_duplicate:
+        refuse_unique_properties([props.SEQUENCE_TYPE])
     if declared is None or len(properties) > 1:
         raise bad_property("unknown sequence column type")
     if schema.has_sequence or schema.groups:
@@ -298,7 +308,7 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
 @schema_change
 def enable_flexible_updates(schema: TableSchema) -> Altered:
     """Enables flexible updates by loads (F3); existing rows need no change."""
-    if schema.is_merge_on_read:
+    if schema.is_merge_on_read or schema.is_duplicate:
         raise bad_property(
             "Update flexible columns feature is only supported on merge-on-write unique tables."
         )

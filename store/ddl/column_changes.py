@@ -67,12 +67,18 @@ def add_column(
         now = datetime.now().replace(microsecond=0)
         initial = Default("constant", str(default_scalar(column, now).as_py()))
     added = replace(column, id=_next_id(schema), initial=initial)
-    end = len(schema.key) if is_key else len(schema.columns)
+    if is_key and schema.is_duplicate:
+        raise InvalidInputError(
+            f"column {column.name!r}: ADD COLUMN .. KEY needs a table with a unique key; add it as a value column",
+            kind="not_supported",
+        )
+    key_columns = len(schema.declared_key)
+    end = key_columns if is_key else len(schema.columns)
     place = end if after is None else schema.columns.index(schema.column(after)) + 1
     place = 0 if is_first else place
     if is_key:
         _refuse_key(schema, added, place)
-    elif place < len(schema.key):
+    elif place < key_columns:
         raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
     columns = (*schema.columns[:place], added, *schema.columns[place:])
     key = (*schema.key[:place], added.name, *schema.key[place:]) if is_key else schema.key
@@ -124,7 +130,7 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
     column = schema.column(name)
     if column.name in schema.key:
         raise InvalidInputError(f"key column {column.name!r} cannot be dropped", kind="key_column")
-    if len(schema.columns) == len(schema.key):
+    if not schema.value_columns or len(schema.columns) == 1:
         raise _bad_column(f"column {column.name!r} is the last one")
     _refuse_constrained(schema, column)
     if column.name in schema.partition_columns:
@@ -153,8 +159,16 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
         next_column_id=_next_id(schema),
         groups=groups,
         properties={**plain, **group_properties(groups)},
+        duplicate_key=_each(schema.duplicate_key, column.name, ()),
     )
     return Altered(changed, (f"column {column.name} (dropped)",))
+
+
+def _each(names: tuple[str, ...] | None, name: str, others: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns names with others in the place of one; None for no names."""
+    if names is None:
+        return None
+    return tuple(kept for each in names for kept in (others if each == name else (each,)))
 
 
 @schema_change
@@ -191,6 +205,7 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
         schema,
         columns=columns,
         key=key,
+        duplicate_key=_each(schema.duplicate_key, column.name, (new_name,)),
         sequence_column=sequence_column,
         properties=properties,
         distribution=distribution,
@@ -212,11 +227,11 @@ def restate_column(
         is_key: the statement declares a key column.
     """
     column = schema.column(declared.name)
-    if is_key and column.name not in schema.key:
+    if is_key and column.name not in schema.declared_key:
         raise _bad_column(f"Can not change a value column to a key column: column {column.name}")
     _refuse_other_values(column, declared)
     may_be_null = nullable
-    if nullable is None and column.name not in schema.key and column.auto_increment is None:
+    if nullable is None and column.name not in schema.declared_key and column.auto_increment is None:
         may_be_null = True
     comment = declared.comment or None
     return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
@@ -293,7 +308,7 @@ def _refuse_type_change(schema: TableSchema, column: Column, kind: ColumnType) -
     if column.on_update_current_timestamp and kind.name != "DATETIME":
         raise _bad_column(f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}")
     refuse_change(column.name, column.type, kind)
-    if column.name in schema.key and not kind.can_be_key:
+    if column.name in schema.declared_key and not kind.can_be_key:
         raise InvalidInputError(
             f"column {column.name!r}: {kind} cannot be the type of a key column", kind="bad_type"
         )

@@ -138,7 +138,7 @@ def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -
 def changes_between(before: TableState, after: TableState, schema: TableSchema) -> pa.Table:
     """Runs steps 1 to 3 for one version; returns the columns of `schema` and the kind of each row."""
     removed, added = _moved(before, after)
-    names = [*schema.names, DELETE_SIGN, VERSION_COL]
+    names = [*dict.fromkeys([*schema.names, *schema.key]), DELETE_SIGN, VERSION_COL]
     old = replace(before, schema=schema).take(removed, names)
     new = replace(after, schema=schema).take(added, names)
     rows = pa.concat_tables([old, new]).combine_chunks()

@@ -37,7 +37,14 @@ from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import cancellation
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    HIDDEN_COLUMNS,
+    ROW_ID_COL,
+    SEQUENCE_COL,
+    VERSION_COL,
+)
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import Codes, encode_keys
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
@@ -182,6 +189,8 @@ class _Merging:
             names.append(SEQUENCE_COL)
         if self.source.groups:
             names.append(GROUPS_COL)
+        if self.schema.is_duplicate:
+            names.append(ROW_ID_COL)
         return (*names, VERSION_COL)
 
     def parts(self) -> list[tuple[int, int]]:
@@ -286,4 +295,7 @@ class _Merging:
         """Runs step 4; returns None for the order of codes."""
         if self.order_by:
             return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
-        return stored_order(part.rows, None, self.schema, self.stager.settings)
+        order = stored_order(part.rows, None, self.schema, self.stager.settings)
+        if order is None and self.schema.is_duplicate:
+            return np.argsort(np.asarray(part.rows.column(ROW_ID_COL).combine_chunks()))
+        return order

@@ -22,6 +22,7 @@ from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
+    ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
@@ -76,6 +77,8 @@ def _canonical(schema: TableSchema, name: str) -> str:
         )
     if hidden == GROUPS_COL and not schema.groups:
         raise InvalidInputError("There are no column groups in the table", kind="unknown_column", column=name)
+    if hidden == ROW_ID_COL and not schema.is_duplicate:
+        raise InvalidInputError("There are no row ids in the table", kind="unknown_column", column=name)
     return hidden
 
 

@@ -21,12 +21,15 @@ DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
 GROUPS_COL: Final = "__GROUPS_COL__"  # in tables with column groups: bit n is set if a row has group n
-HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
+ROW_ID_COL: Final = "__ROW_ID_COL__"  # in duplicate tables: the key that the store generates
+HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL, ROW_ID_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 
 # The id of the hidden sequence in stored files; visible columns count from 1, -1 and -2 are reserved.
 SEQUENCE_ID: Final = -3
 VERSION_ID: Final = -4  # no file has it: as a column that was read, any write of the row changes it
+ROW_ID_ID: Final = -5
+ROW_IDS_COUNTER: Final = 0  # numbers a table's counter of row ids; visible columns count from 1
 
 
 @lru_cache(maxsize=4096)
@@ -172,3 +175,6 @@ def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
     if converted.failed is not None:
         raise ValueError(text)
     return converted.values[0]
+
+
+ROW_ID: Final = Column(ROW_ID_COL, parse_type("BIGINT"), nullable=False, id=ROW_ID_ID, auto_increment=1)

@@ -197,6 +197,30 @@ def test_help_imports_nothing_heavy() -> None:
     assert not {"pyarrow", "duckdb", "store", "loaders", "sqlglot", "numpy"} & set(done.stderr.split())
 
 
+def test_commands_import_neither_pandas_nor_spark(tmp_path: Path) -> None:
+    """pyarrow imported pandas where it is installed: half of the time of a short command."""
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.csv").write_text(f"{name},1\n")
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'database = "db"\nlabel = "job"\n[[load]]\ntable = "t"\npaths = ["*.csv"]\n'
+        'column_separator = ","\ncolumns = ["k", "v"]\n'
+    )
+    made = "CREATE DATABASE db; CREATE TABLE db.t (k VARCHAR(9), v INT) UNIQUE KEY(k)"
+    for command in (["sql", "-e", made], ["broker-load", str(job)], ["sql", "-e", "SELECT * FROM db.t"]):
+        arguments = ["--data-dir", str(tmp_path / "data"), *command]
+        program = (
+            f"import sys; from seqstore.cli.main import app\ntry: app({arguments})\nfinally: "
+            "print(*sys.modules, file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert not {"pandas", "pyspark"} & set(done.stderr.split()), command
+    assert done.stdout.count("|") == 12
+    assert all(f"| {name} | 1 |" in done.stdout for name in "abc")
+
+
 def test_serve_tells_which_package_it_misses(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['aiohttp'] = None; import importlib.util as util; find = util.find_spec; "

@@ -49,6 +49,7 @@ _TABLES = (
     "PARTITION p2 VALUES LESS THAN ('2024-03-01')) DISTRIBUTED BY HASH (k) BUCKETS 1",
     "listed (city VARCHAR(9) NOT NULL, k INT NOT NULL) UNIQUE KEY (city, k) "
     "PARTITION BY LIST (city) (PARTITION p1 VALUES IN ('a', 'b')) DISTRIBUTED BY HASH (k) BUCKETS 1",
+    "appended (k INT NOT NULL, v INT NULL) DUPLICATE KEY (k)",
 )
 # Killed between the two steps of a vacuum, so that segments stay in the trash.
 _VACUUM = """
@@ -138,6 +139,11 @@ def _write_rows(made: EveryKind) -> None:
     typed.upsert(pa.table({**keys, "v": [0.5] * _ROWS, "s": sequence}), sequence="s")
     store.table("db.grouped").upsert(pa.table({"k": [1, 2], "c": [1, 2], "s": [1, 1]}))
     store.table("db.counted").upsert(pa.table({"v": [1, 2]}))
+    appended = store.table("db.appended")
+    appended.upsert(
+        pa.table({"k": pa.array([7] * _ROWS, pa.int32()), "v": pa.array([1] * _ROWS, pa.int32())})
+    )
+    appended.delete_where(pc.field("v") == 1)
 
 
 def _change_tables(session: Session) -> None:

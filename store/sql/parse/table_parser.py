@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.declaration import leading_columns
 from seqstore.store.schema.partitioning import Partitioning
-from seqstore.store.schema.properties import CLUSTER_BY
+from seqstore.store.schema.properties import CLUSTER_BY, WITHOUT_KEYS
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
-from seqstore.store.sql.parse.query_parser import parse_query
+from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableName
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -20,17 +22,23 @@ from seqstore.store.types.column_types import ColumnType, parse_type
 _AGGREGATES: Final = ("SUM", "MIN", "MAX", "REPLACE", "REPLACE_IF_NOT_NULL", "HLL_UNION", "BITMAP_UNION",
                       "QUANTILE_UNION", "GENERIC")  # fmt: skip
 _MODELS: Final = {
-    "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",
-    "AGGREGATE": "AGGREGATE KEY tables merge values; this store keeps one row per key: declare UNIQUE KEY",
+    "AGGREGATE": "AGGREGATE KEY tables merge values; declare UNIQUE KEY to keep one row per key, or "
+    "DUPLICATE KEY to keep every row",
     "PRIMARY": "expected UNIQUE KEY; PRIMARY KEY is not Doris SQL",
 }
 
 
 @dataclass
 class TableOptions:
-    """The clauses behind the column list."""
+    """The clauses behind the column list.
+
+    Attributes:
+        key: of UNIQUE KEY; without it the table is a duplicate table (T10).
+        duplicate_key: of DUPLICATE KEY; None without that clause, then the first columns (T11).
+    """
 
     key: list[str] = field(default_factory=list)
+    duplicate_key: list[str] | None = None
     comment: str = ""
     distribution: str = ""
     partitioning: Partitioning | None = None
@@ -46,11 +54,16 @@ class TableOptions:
         """
         _check_distribution(columns, self)
         properties = dict(self.properties)
+        duplicate_key: Sequence[str] | None = self.duplicate_key
+        if duplicate_key is None and not self.key:
+            is_without = properties.get(WITHOUT_KEYS, "").lower() == "true"
+            duplicate_key = () if is_without else leading_columns(columns)
         if self.cluster_columns:
             properties[CLUSTER_BY] = ",".join(self.cluster_columns)
         return TableSchema.create(
             columns,
             self.key,
+            duplicate_key=duplicate_key,
             properties=properties,
             distribution=self.distribution,
             comment=self.comment,
@@ -60,7 +73,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class CreateTableAs:
-    """CREATE TABLE t [(names)] UNIQUE KEY (..) .. AS query."""
+    """CREATE TABLE t [(names)] [UNIQUE KEY (..)] .. AS query."""
 
     table: TableName
     names: tuple[str, ...] | None
@@ -90,8 +103,6 @@ def parse_create_table(stream: TokenStream) -> Any:
     declared = _parse_columns(stream)
     options = _parse_options(stream)
     stream.need_end()
-    if not options.key:
-        stream.fail("UNIQUE KEY (columns): every table here has one")
     schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
     bare = frozenset(column.name for column, nullable in declared if nullable is None)
     return CreateTable(table, schema, if_not_exists, bare)
@@ -111,11 +122,8 @@ def _parse_columns(stream: TokenStream) -> list[tuple[Column, bool | None]]:
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
     names = tuple(stream.names("a column name")) if stream.word() == "(" else None
     options = _parse_options(stream)
-    if not options.key:
-        stream.refuse(
-            "CREATE TABLE ... AS needs UNIQUE KEY (columns) before AS: this store keeps one row per key"
-        )
-    stream.need("AS")
+    if not stream.take("AS") and stream.word() not in QUERY_STARTS:
+        stream.fail("AS and a query")
     return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
@@ -205,7 +213,8 @@ def _refuse_column_clause(stream: TokenStream) -> None:
     word = stream.word()
     if word in _AGGREGATES:
         stream.refuse(
-            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced"
+            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced, and a "
+            "DUPLICATE KEY table keeps every row"
         )
     if word in ("AS", "GENERATED"):
         stream.refuse("generated columns are not supported")
@@ -265,13 +274,15 @@ def _parse_default(stream: TokenStream) -> Default:
 
 def _parse_options(stream: TokenStream) -> TableOptions:
     options = TableOptions()
-    while not stream.is_done and stream.word() != "AS":
+    while not stream.is_done and stream.word() not in ("AS", *QUERY_STARTS):
         if stream.take("ENGINE"):
             stream.take("=")
             if not stream.take("OLAP"):
                 stream.fail("OLAP, the only engine")
         elif stream.take("UNIQUE", "KEY"):
             options.key = stream.names("a key column")
+        elif stream.take("DUPLICATE", "KEY"):
+            options.duplicate_key = stream.names("a key column")
         elif stream.take("COMMENT"):
             options.comment = stream.string("a comment")
         elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
@@ -293,7 +304,10 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
         stream.refuse(_MODELS[word])
     if word in ("ROLLUP", "BROKER"):
         stream.refuse(f"{word} is not supported; leave it out")
-    stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
+    stream.fail(
+        "UNIQUE KEY, DUPLICATE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the "
+        "statement"
+    )
 
 
 def _parse_distribution(stream: TokenStream, options: TableOptions) -> None:
@@ -325,7 +339,7 @@ def _check_distribution(columns: list[Column], options: TableOptions) -> None:
             raise InvalidInputError(
                 f"Distribution column[{name}] does not exist", kind="unknown_column", column=name
             )
-        if name.lower() not in key:
+        if key and name.lower() not in key:
             raise InvalidInputError(
                 f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}",
                 kind="bad_key",

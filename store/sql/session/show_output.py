@@ -25,8 +25,8 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     """Describes columns in the form of the Doris documents, hidden ones in that of T5."""
     rows: list[tuple[str | None, ...]] = []
     for column in schema.columns:
-        is_key = column.name in schema.key
-        extras = [] if is_key or not schema.key else ["REPLACE"]
+        is_key = column.name in schema.declared_key
+        extras = [] if is_key or not schema.key else ["NONE" if schema.is_duplicate else "REPLACE"]
         extra = ",".join([*extras, "AUTO_INCREMENT"] if column.auto_increment is not None else extras)
         rows.append(
             (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
@@ -50,7 +50,7 @@ def describe_all(name: str, schema: TableSchema) -> Result:
                 "Extra", "Visible")  # fmt: skip
     lines = []
     for i, row in enumerate(rows.to_pylist()):
-        first = (name, "UNIQUE_KEYS") if i == 0 else ("", "")
+        first = (name, "DUP_KEYS" if schema.is_duplicate else "UNIQUE_KEYS") if i == 0 else ("", "")
         rest = (row["Null"], row["Key"], row["Default"], row["Extra"])
         is_visible = schema.find(row["Field"]) is not None
         lines.append((*first, row["Field"], row["Type"], row["Type"], *rest, _true(is_visible)))
@@ -76,7 +76,9 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """Formats the CREATE TABLE statement that makes a table with this schema."""
     lines = [f"  {_column(column)}" for column in schema.columns]
     parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
-    parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
+    if schema.declared_key:
+        clause = "DUPLICATE KEY" if schema.is_duplicate else "UNIQUE KEY"
+        parts.append(f"{clause}({', '.join(map(quoted, schema.declared_key))})")
     if schema.comment:
         parts.append(f"COMMENT {literal(schema.comment)}")
     if schema.partitioning is not None:

@@ -194,7 +194,8 @@ def _column_rows(database: str, table: str, schema: TableSchema, *, keyed: bool)
         length = kind.byte_length_max if is_text else None
         default = column.default
         shown = None if default is None or default.kind == "null" else default.text or default.sql
-        key = "UNI" if keyed and column.name in schema.key else ""
+        kind_of_key = "DUP" if schema.is_duplicate else "UNI"
+        key = kind_of_key if keyed and column.name in schema.declared_key else ""
         precision, scale = _precision(kind)
         yield (_CATALOG, database, table, column.name, place, shown, "YES" if column.nullable else "NO",
                kind.name.lower(), length, length, precision, scale, 6 if kind.name == "DATETIME" else None,
@@ -214,7 +215,7 @@ def _precision(kind: ColumnType) -> tuple[int | None, int | None]:
 def _statistics(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
         schema = table.schema
-        for place, column in enumerate(schema.key, 1):
+        for place, column in enumerate(schema.unique_key, 1):
             nullable = "YES" if schema.column(column).nullable else ""
             yield (_CATALOG, database, name, 0, database, "PRIMARY", place, column, "A", None, None, None,
                    nullable, "BTREE", "", "")  # fmt: skip
@@ -222,14 +223,15 @@ def _statistics(session: SessionView) -> Iterable[Row]:
 
 def _key_columns(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
-        for place, column in enumerate(table.schema.key, 1):
+        for place, column in enumerate(table.schema.unique_key, 1):
             yield (_CATALOG, database, "PRIMARY", _CATALOG, database, name, column, place, None, None, None,
                    None)  # fmt: skip
 
 
 def _constraints(session: SessionView) -> Iterable[Row]:
-    for database, name, _table in _tables_of(session):
-        yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
+    for database, name, table in _tables_of(session):
+        if not table.schema.is_duplicate:
+            yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
 
 
 def _variables(session: SessionView, *, is_global: bool = False) -> Iterable[Row]:

@@ -146,9 +146,11 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:
-    if statement.merges:
-        return _insert_merge(statement, session)
     options = _insert_options(session)
+    if statement.merges and not session.table(statement.table).schema.is_duplicate:
+        return _insert_merge(statement, session)
+    if statement.is_ignore:  # of rows that have no key in common
+        options = replace(options, strict=False, max_filter_ratio=1.0)
     if statement.is_replace:
         options = replace(options, partial=False)
     if session.transaction is not None:

@@ -48,10 +48,11 @@ def _columns(statement: ShowColumns, session: Session) -> Result:
     assert rows is not None
     wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
     found = [row for row in rows.to_pylist() if row["Field"] in wanted]
+    key = "DUP" if schema.is_duplicate else "UNI"
     # SHOW COLUMNS has MySQL's values where DESC has Doris's.
     for row in found:
         row["Null"] = row["Null"].upper()
-        row["Key"] = "UNI" if row["Key"] == "true" else ""
+        row["Key"] = key if row["Key"] == "true" else ""
     if not statement.is_full:
         return text_rows(list(rows.schema.names), [tuple(row.values()) for row in found])
     comments = {column.name: column.comment for column in schema.columns}
@@ -79,7 +80,7 @@ def _index(statement: ShowIndex, session: Session) -> Result:
     rows = [
         (name, "0", "PRIMARY", str(place), column, "A", "", "", "", "YES" if schema.column(column).nullable
          else "", "BTREE", "", "")
-        for place, column in enumerate(schema.key, 1)
+        for place, column in enumerate(schema.unique_key, 1)
     ]  # fmt: skip
     return text_rows(headings, rows)
 

@@ -192,7 +192,7 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
             f"expected {len(found)} column names, as many as the query has, found {len(names)}",
             kind="column_count",
         )
-    key = {column.lower() for column in statement.options.key}
+    key = {column.lower() for column in statement.options.key or statement.options.duplicate_key or names[:1]}
     columns = [
         _column_of(given, column, given.lower() in key) for given, column in zip(names, found, strict=True)
     ]
