@@ -33,6 +33,7 @@ from seqstore.store.sql.parse.secret_words import MASK, masked_statement
 
 FILE: Final = "audit.log"
 STATEMENT_CHARACTERS_MAX: Final = 4096
+_NAME_CHARACTERS_MAX: Final = 256
 _WAITING_MAX: Final = 4096
 _BATCH_MAX: Final = 512
 _STOP_SECONDS: Final = 5.0
@@ -104,9 +105,16 @@ class Event:
         found: dict[str, Any] = asdict(replace(self, client=Client("", "")))
         del found["client"], found["is_parsed"], found["at"]
         origin = asdict(self.client) | {"user": plain_user(self.client.user)}
+        origin = {name: _short(value) for name, value in origin.items()}
+        found["label"] = _short(self.label)
         found["statement"] = _shown(self.statement, is_parsed=self.is_parsed)
         moment = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": moment.replace("+00:00", "Z"), **origin, **found})
+
+
+def _short(value: Any) -> Any:
+    """Returns a value that a client may have made too long."""
+    return value[:_NAME_CHARACTERS_MAX] if isinstance(value, str) else value
 
 
 def _shown(statement: str, *, is_parsed: bool) -> str:

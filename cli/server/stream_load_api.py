@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -47,6 +48,8 @@ _AT_WORK_MAX: Final = 1
 
 _ENDING_THREADS: Final = 4
 _ADMINISTRATORS_THREADS: Final = 4
+
+_CODE: Final = re.compile(r"\[([A-Z_]{1,40})\]")  # before a message
 
 Turn = threading.Semaphore | None
 
@@ -187,9 +190,11 @@ class StreamLoadApi:
         for name in ("sql", "txn_operation", "txn_id"):
             text += f" {name}: {headers[name]}" if headers.get(name) else ""
         event = Event("load", Client("http", str(request.remote), user), text, ms=round(seconds * 1000))
-        event.label = str(reply.get("Label") or headers.get("label") or "")[:256]
+        event.label = str(reply.get("Label") or headers.get("label") or "")
         status = str(reply.get("Status") or reply.get("status"))
         event.outcome = "OK" if status == "Success" else status
+        code = _CODE.match(str(reply.get("Message") or ""))
+        event.error = code[1] if code is not None else ""
         event.rows_written = int(reply.get("NumberLoadedRows") or 0)
         event.bytes_received = int(reply.get("LoadBytes") or 0)
         event.is_parsed = False

@@ -15,7 +15,8 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Final
 
 from seqstore.store.catalog.catalog import CatalogTransaction
@@ -49,6 +50,7 @@ from seqstore.store.runtime.internal import internal
 
 ROOT: Final = "root"
 _LOOPBACK: Final = "127.0.0.1"
+_NOT_STORED: Final = ("name", "inherited")  # the key, and what records of roles hold
 _NAME_BYTES_MAX: Final = 64
 _KEY_BYTES_MAX: Final = _NAME_BYTES_MAX + HOST_BYTES_MAX + 1
 _PASSWORD_BYTES_MAX: Final = 1024
@@ -83,7 +85,7 @@ class Account:
         """Whether the user must send a password."""
         return bool(self.slow_hash)
 
-    @property
+    @cached_property
     def effective(self) -> Grants:
         """The privileges of the user and of its roles."""
         return merged((self.grants, self.inherited)) if self.inherited else self.grants
@@ -108,7 +110,7 @@ class Account:
 
     def to_record(self) -> dict[str, Any]:
         """Returns the catalog record; `from_record` reads it."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("name", "inherited")}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
 
     @classmethod
     def from_record(cls, name: str, record: dict[str, Any], inherited: Grants) -> Account:

@@ -99,6 +99,7 @@ def test_each_load_is_a_line_with_label_rows_and_bytes(store: Store, folder: Pat
         ("login", "eve", "", "AccessDeniedError", 0),
     ]
     assert found[0]["bytes_received"] == 8
+    assert [event["error"] for event in found] == ["", "DATA_QUALITY_ERROR", "", "", "bad_password"]
     assert "txn_operation: abort" in found[3]["statement"]
 
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from typing import Any
 
 import pymysql
@@ -259,3 +260,36 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(store: Store) -> None:
         thread.join()
         connection.close()
         assert b"send at least 1000 a second" in answer
+
+
+def test_the_host_of_a_user_counts_over_both_protocols(store: Store) -> None:
+    """The host had no effect: 'ann'@'10.%' logged in from everywhere."""
+    accounts = store.accounts
+    accounts.create("ann", "everywhere")
+    accounts.create("ann", "loopback", host="127.0.0.0/8")
+    accounts.create("ann", "here", host="127.0.0.2")
+    accounts.create("bob", "far", host="10.%")
+    accounts.grant("ann:127.0.0.2", ["LOAD"], "db")
+
+    def enters(server: MysqlServer, http: Client, user: str, password: str, address: str) -> list[bool]:
+        connection = HTTPConnection(http.host, http.port, source_address=(address, 0))
+        headers = {"Authorization": basic(f"{user}:{password}")}
+        connection.request("GET", "/api/backends", headers=headers)
+        found = [connection.getresponse().status == 200]
+        connection.close()
+        try:
+            client = pymysql.connect(
+                host="127.0.0.1", port=server.port, user=user, password=password, bind_address=address
+            )
+        except pymysql.MySQLError:
+            return [*found, False]
+        found.append(ask(client, "SELECT current_user()") != [])
+        client.close()
+        return found
+
+    with MysqlServer(store) as server, serving(store) as http:
+        for address, password in (("127.0.0.1", "loopback"), ("127.0.0.2", "here")):
+            for tried in ("everywhere", "loopback", "here"):
+                expected = [tried == password] * 2
+                assert enters(server, http, "ann", tried, address) == expected, (address, tried)
+        assert enters(server, http, "bob", "far", "127.0.0.1") == [False, False]

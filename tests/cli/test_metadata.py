@@ -122,6 +122,7 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
             ask(root, text)
         make_part(root, http, f"{store.path.parent}/*")
         http.load("secret.marker_t", "8\n", label="marker_s")
+        ask(root, "SET query_timeout = 86400")
         running = threading.Thread(target=try_to, args=(root, "SELECT 'marker_q', max(x) FROM " + NEVER_ENDS))
         running.start()
         yield server.port
