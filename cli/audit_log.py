@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from seqstore.store.catalog.user_hosts import plain_user
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import StoreError
 from seqstore.store.sql.parse.secret_words import MASK, masked_statement
 

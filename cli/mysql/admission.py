@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.catalog.user_hosts import plain_user
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import UnavailableError
 
 _ADMINISTRATORS: Final = 4  # places beside `connections_max`

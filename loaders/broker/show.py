@@ -9,7 +9,7 @@ from typing import Any, Final
 from seqstore.loaders.broker.job import LoadJob
 from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
-from seqstore.store.catalog.user_hosts import plain_user
+from seqstore.store.catalog.access.user_hosts import plain_user
 
 
 def job_line(job_id: int, job: LoadJob) -> Line:

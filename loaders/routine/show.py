@@ -12,7 +12,7 @@ from seqstore.loaders.jobs.statements import Line, format_time
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
-from seqstore.store.catalog.user_hosts import plain_user
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.sql.parse.secret_words import without_secrets
 
 TASK_COLUMNS: Final = (

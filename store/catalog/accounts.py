@@ -4,9 +4,9 @@ A password is stored as two hashes, never as text: scrypt for clients that send 
 SHA1(SHA1(password)), with which MySQL's `mysql_native_password` checks a scramble. An empty password is
 stored as no hash at all.
 
-Privileges are granted to users and to their roles (`catalog.grants`, `catalog.roles`). A user at a host other
-than `%` is a user of its own, whose name holds the host (`catalog.user_hosts`). `root` always exists: until
-its record exists, with an empty password and ADMIN on all databases.
+Privileges are granted to users and to their roles (`catalog.access`). A user at a host other than `%` is a
+user of its own, whose name holds the host. `root` always exists: until its record exists, with an empty
+password and ADMIN on all databases.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
-from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.grants import (
+from seqstore.store.catalog.access.grants import (
     ALL_DATABASES,
     PRIVILEGES,
     Grants,
@@ -33,8 +31,8 @@ from seqstore.store.catalog.grants import (
     with_grant,
     without_grant,
 )
-from seqstore.store.catalog.roles import Roles, grants_of_roles, require_role
-from seqstore.store.catalog.user_hosts import (
+from seqstore.store.catalog.access.roles import Roles, grants_of_roles, require_role
+from seqstore.store.catalog.access.user_hosts import (
     ANY_HOST,
     HOST_BYTES_MAX,
     check_host,
@@ -44,6 +42,8 @@ from seqstore.store.catalog.user_hosts import (
     rank_of,
     user_and_host,
 )
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal

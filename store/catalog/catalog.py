@@ -29,7 +29,7 @@ lists in order. Databases inside:
     apps       table id | application id          -> {version, table_version, txn}: idempotent writes
     config     name                               -> value that ADMIN SET assigned
     users      user name, host                    -> password hashes, grants and roles (catalog.accounts)
-    roles      role name                          -> grants (catalog.roles)
+    roles      role name                          -> grants (catalog.access.roles)
 
 A record is msgpack with a header: checksum of the rest (8 bytes, big endian) | format number (1 byte) |
 msgpack. The checksum covers the name of the database and the key too, but in records of format 1.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from seqstore.store.catalog.access.grants import ALL_DATABASES
 from seqstore.store.catalog.accounts import Accounts
-from seqstore.store.catalog.grants import ALL_DATABASES
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse import load_jobs
 from seqstore.store.sql.parse.statement_values import (

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.grants import ALL_DATABASES
-from seqstore.store.catalog.user_hosts import plain_user, quoted_user
+from seqstore.store.catalog.access.grants import ALL_DATABASES
+from seqstore.store.catalog.access.user_hosts import plain_user, quoted_user
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import NotFoundError

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.catalog.accounts import ROOT, Account
-from seqstore.store.catalog.grants import (
+from seqstore.store.catalog.access.grants import (
     ALL_DATABASES,
     Grants,
     check_privileges,
     holds,
     scope_of,
 )
-from seqstore.store.catalog.user_hosts import check_host, name_at, plain_user, quoted_user
+from seqstore.store.catalog.access.user_hosts import check_host, name_at, plain_user, quoted_user
+from seqstore.store.catalog.accounts import ROOT, Account
 from seqstore.store.errors import AccessDeniedError, NotFoundError
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import TokenStream

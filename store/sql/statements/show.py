@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.user_hosts import plain_user
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.statement_values import ShowWarnings, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name

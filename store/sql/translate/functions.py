@@ -10,7 +10,7 @@ import difflib
 import re
 from typing import Final
 
-from seqstore.store.catalog.user_hosts import user_and_host
+from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer

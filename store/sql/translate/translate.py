@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from typing import Final
 
-from seqstore.store.catalog.user_hosts import user_and_host
+from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name

@@ -11,8 +11,8 @@ import pytest
 from seqstore import Store
 from seqstore.store.runtime.descriptors import raise_limit
 from seqstore.store.sql import Session
+from tests.support.hostile.overload import Figures, Overload
 from tests.support.http_server import ServerProcess
-from tests.support.overload import Figures, Overload
 from tests.support.statements import run
 from tests.weight import by_form, torture_minutes
 

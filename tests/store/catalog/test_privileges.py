@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqstore import AccessDeniedError, Session, Store
-from seqstore.store.catalog.grants import PRIVILEGES
+from seqstore.store.catalog.access.grants import PRIVILEGES
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.session import privileges
 from seqstore.store.sql.session.statement_kind import all_kinds, kinds_by_class, parse

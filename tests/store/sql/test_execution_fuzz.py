@@ -13,7 +13,7 @@ import pytest
 from seqstore import Settings, Store, StoreError
 from seqstore.store.sql import Session
 from seqstore.store.sql.translate.functions import function_names
-from tests.support.mutated_statements import mutated, statements_of_the_manual
+from tests.support.hostile.mutated_statements import mutated, statements_of_the_manual
 from tests.support.usage import descriptors, resident_bytes
 from tests.weight import by_form, torture_minutes
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[3]
 _PAGES: Final = ("README.md", "docs/*.md")
 _BLOCK: Final = re.compile(r"^```sql[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TOKEN: Final = re.compile(

@@ -9,9 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.grants import (
+from seqstore.store.catalog.access.grants import (
     ALL_DATABASES,
     Grants,
     check_privileges,
@@ -20,6 +18,8 @@ from seqstore.store.catalog.grants import (
     with_grant,
     without_grant,
 )
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.internal import internal
 
