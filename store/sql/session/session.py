@@ -290,6 +290,7 @@ class Session:
             return []
         return list(filter(account.sees, found))
 
+    @internal
     def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
         """Returns whether the user holds a privilege, or any, on a table of a database, as of now.
 
