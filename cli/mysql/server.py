@@ -30,6 +30,7 @@ from seqstore.store.store import Store
 _LIMITS: Final = ConnectionLimits()
 _LOOK_SECONDS: Final = 0.5
 _STOP_SECONDS_MAX: Final = 10
+_BACKLOG: Final = 1024  # clients that connect at once; beyond it a client may wait for a greeting for ever
 _RETRY_SECONDS: Final = 0.1
 _CLOSED: Final = (errno.EBADF, errno.EINVAL)  # of a listener that was shut down
 _log: Final = logging.getLogger("seqstore.mysql")
@@ -88,7 +89,7 @@ class MysqlServer:
     def start(self) -> MysqlServer:
         """Begins to listen; OSError when the address is in use."""
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._listener = socket.create_server(self._address, family=family, backlog=128)
+        self._listener = socket.create_server(self._address, family=family, backlog=_BACKLOG)
         self._listener.settimeout(_LOOK_SECONDS)  # so that late logins are noticed
         self._acceptor = threading.Thread(target=self._accept, name="mysql-accept", daemon=True)
         self._acceptor.start()

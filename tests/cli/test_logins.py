@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -260,6 +262,34 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(store: Store) -> None:
         thread.join()
         connection.close()
         assert b"send at least 1000 a second" in answer
+
+
+def test_hundreds_of_clients_that_connect_at_once_are_all_greeted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 128 the system dropped connections, whose clients waited for a greeting until they gave up."""
+    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < 512:
+        pytest.skip("net.core.somaxconn is too small")
+    admit, may_go_on = MysqlServer._admit, threading.Event()
+
+    def wait(server: MysqlServer, client: socket.socket) -> None:
+        may_go_on.wait(120)
+        admit(server, client)
+
+    monkeypatch.setattr(MysqlServer, "_admit", wait)
+    with mysql(store, connections_max=1000) as server, contextlib.ExitStack() as opened:
+        clients = []
+        for _ in range(400):
+            clients.append(opened.enter_context(socket.socket()))
+            clients[-1].setblocking(False)
+            clients[-1].connect_ex(("127.0.0.1", server.port))
+        for client in clients:
+            client.settimeout(2)
+            assert client.connect_ex(("127.0.0.1", server.port)) in (0, errno.EISCONN)
+        may_go_on.set()
+        for client in clients:
+            client.settimeout(60)
+            assert client.recv(5)
 
 
 def test_the_host_of_a_user_counts_over_both_protocols(store: Store) -> None:

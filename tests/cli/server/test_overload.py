@@ -79,4 +79,4 @@ def test_good_clients_see_no_error_beside_bad_and_idle_ones(tmp_path: Path) -> N
 def test_nine_hundred_clients_beside_a_hundred_bad_ones_and_ten_thousand_idle_connections(
     tmp_path: Path,
 ) -> None:
-    load_over(tmp_path, good=900, bad=100, idle=10_000, seconds=60 * min(torture_minutes(2), 10), pause=10.0)
+    load_over(tmp_path, good=900, bad=100, idle=10_000, seconds=60 * min(torture_minutes(2), 10), pause=20.0)
