@@ -31,7 +31,7 @@ _GROUPS: Final = {
 _SAME: Final = {"INSERT": "LOAD", "UPDATE": "LOAD", "DELETE": "LOAD", "SHOW VIEW": "SHOW_VIEW"}
 _MISSING: Final = {
     "NODE": "there are no nodes to add or drop; every administrator holds ADMIN",
-    "USAGE": "resources, on which it is granted, do not exist",
+    "USAGE": "privileges are not granted on resources or workload groups",
     "CLUSTER_USAGE": "compute groups, on which it is granted, do not exist",
     "STAGE_USAGE": "stages, on which it is granted, do not exist",
 }

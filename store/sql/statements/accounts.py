@@ -203,7 +203,7 @@ def _parse_role(stream: TokenStream) -> str:
 def _parse_scope(stream: TokenStream) -> str:
     """Parses `*`, `*.*`, `*.*.*`, `db.*`, `db.table` or the last two behind a catalog."""
     if stream.word() in ("RESOURCE", "WORKLOAD", "COMPUTE", "STORAGE", "STAGE") and stream.word(1) != ".":
-        stream.refuse(f"there is no {stream.word()} on which something is granted; name databases or tables")
+        stream.refuse(f"privileges are not granted on a {stream.word()}; name databases or tables")
     parts = [_part(stream)]
     while stream.take("."):
         parts.append(_part(stream))

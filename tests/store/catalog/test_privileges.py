@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqstore import AccessDeniedError, Session, Store
+from seqstore import AccessDeniedError, Session, Store, StoreError
 from seqstore.store.catalog.access.grants import PRIVILEGES
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.session import privileges
@@ -212,3 +212,51 @@ def test_grant_priv_passes_on_what_its_holder_holds(store: Store, text: str, is_
     bob = store.accounts.find("bob")
     assert bob is not None
     assert (bob.effective, store.accounts.find("eve")) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("GRANT NODE_PRIV ON *.*.* TO ann", "'NODE_PRIV' cannot be granted: there are no nodes"),
+        ("GRANT USAGE_PRIV ON db.* TO ann", "not granted on resources or workload groups"),
+        ("GRANT USAGE_PRIV ON RESOURCE 'r' TO ann", "not granted on a RESOURCE"),
+        ("GRANT FLY_PRIV ON db.* TO ann", "unknown privilege 'FLY_PRIV'; expected ADMIN_PRIV, ALTER_PRIV"),
+        ("GRANT SELECT_PRIV(k) ON db.t TO ann", "not on columns; make a view"),
+        ("GRANT SELECT_PRIV ON *.t TO ann", r"expected \*\.\*, db\.\* or db\.table"),
+        ("GRANT SELECT_PRIV ON hive.db.t TO ann", "one catalog, internal, found hive"),
+        ("GRANT SELECT_PRIV ON db.t TO 'ann'@'10.%'", "Unknown user 'ann'@'10.%'"),
+        ("GRANT none TO ann", "Unknown role 'none'"),
+        ("REVOKE SELECT_PRIV ON db.* FROM ann", r"holds no SELECT on db\.\*"),
+        ("DROP ROLE admin", "built in"),
+        ("SET DEFAULT ROLE r", "all roles of a user are always active"),
+        ("CREATE USER 'eve'@'example.com'", "host names are not resolved"),
+        ("CREATE USER 'eve'@['example.com']", "an address, a pattern or a network"),
+    ],
+)
+def test_what_cannot_be_granted_is_refused_by_name(store: Store, text: str, message: str) -> None:
+    store.accounts.create("ann")
+    store.accounts.grant("ann", ["SELECT"], "db.t")
+    with Session(store) as session, pytest.raises(StoreError, match=message):
+        run(session, text)
+
+
+def test_roles_are_made_given_shown_and_taken_by_statements(store: Store) -> None:
+    with Session(store) as session:
+        run(
+            session,
+            "CREATE ROLE r COMMENT 'one'; ALTER ROLE r COMMENT 'two'; CREATE USER ann DEFAULT ROLE 'r'",
+        )
+        run(session, "GRANT SELECT_PRIV, LOAD ON internal.db.t TO ROLE 'r'; GRANT ALL ON *.*.* TO ROLE r")
+        run(session, "REVOKE ALL ON *.* FROM ROLE r; CREATE ROLE IF NOT EXISTS r")
+        assert run(session, "SHOW ROLES")[1] == (
+            "r",
+            "two",
+            "'ann'@'%'",
+            None,
+            None,
+            "internal.db.t: Load_priv,Select_priv",
+        )
+        granted = "SELECT PRIVILEGE_TYPE FROM information_schema.table_privileges WHERE GRANTEE LIKE '%ann%'"
+        assert run(session, granted) == [("LOAD",), ("SELECT",)]
+        run(session, "REVOKE 'r' FROM 'ann'@'%'; DROP ROLE r; DROP ROLE IF EXISTS r")
+        assert run(session, granted) == []
