@@ -28,7 +28,8 @@ lists in order. Databases inside:
     readers    table id                           -> newest version read by a commit elsewhere
     apps       table id | application id          -> {version, table_version, txn}: idempotent writes
     config     name                               -> value that ADMIN SET assigned
-    users      user name                          -> password hashes and grants (catalog.accounts)
+    users      user name, host                    -> password hashes, grants and roles (catalog.accounts)
+    roles      role name                          -> grants (catalog.access.roles)
 
 A record is msgpack with a header: checksum of the rest (8 bytes, big endian) | format number (1 byte) |
 msgpack. The checksum covers the name of the database and the key too, but in records of format 1.
@@ -75,6 +76,7 @@ DATABASES: Final = (
     "jobs",
     "job_marks",
     "views",
+    "roles",
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9

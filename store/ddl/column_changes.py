@@ -69,7 +69,7 @@ def add_column(
     added = replace(column, id=_next_id(schema), initial=initial)
     if is_key and schema.is_duplicate:
         raise InvalidInputError(
-            f"column {column.name!r}: ADD COLUMN .. KEY needs a table with a unique key; add it as a value column",
+            f"column {column.name!r}: ADD COLUMN .. KEY needs a unique key; add a value column",
             kind="not_supported",
         )
     key_columns = len(schema.declared_key)

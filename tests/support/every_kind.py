@@ -237,6 +237,9 @@ def _set_up(session: Session) -> None:
         "CREATE VIEW shown (k COMMENT 'key') COMMENT 'keys' AS SELECT k FROM plain",
         "CREATE USER ann IDENTIFIED BY 'one'",
         "GRANT LOAD_PRIV ON db.* TO ann",
+        "CREATE ROLE readers COMMENT 'of all tables'",
+        "GRANT SELECT_PRIV ON db.plain TO ROLE readers",
+        "GRANT readers TO ann",
         "ADMIN SET FRONTEND CONFIG ('enable_concurrent_update' = 'true')",
     )
 

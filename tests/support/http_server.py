@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from seqstore import Store
+from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
@@ -115,9 +116,11 @@ def basic(user: str) -> str:
 
 
 @contextmanager
-def serving(store: Store, guard: LoginGuard | None = None, **settings: Any) -> Iterator[Client]:
+def serving(
+    store: Store, guard: LoginGuard | None = None, audit: AuditLog | None = None, **settings: Any
+) -> Iterator[Client]:
     """The HTTP service of a store on a free port, in a thread."""
-    service = HttpService(store, ServerSettings(**settings), 0, guard)
+    service = HttpService(store, ServerSettings(**settings), 0, guard, audit)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

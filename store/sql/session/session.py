@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
@@ -255,13 +254,24 @@ class Session:
 
     @internal
     def require(self, privilege: str, table: str) -> None:
-        """Checks a privilege on the database of a table, `db.table`.
+        """Checks a privilege on a table, `db.table`.
 
         Raises:
             AccessDeniedError: the user does not hold it.
         """
         if self.user is not None:
-            self.store.accounts.require(self.user, privilege, table.partition(".")[0])
+            database, _, name = table.partition(".")
+            self.store.accounts.require(self.user, privilege, database, name)
+
+    @internal
+    def require_within(self, privilege: str, database: str) -> None:
+        """Checks a privilege on a database or on any of its tables.
+
+        Raises:
+            AccessDeniedError: the user holds it on none.
+        """
+        if self.user is not None:
+            self.store.accounts.require(self.user, privilege, database, within=True)
 
     def current_database(self) -> str:
         """Returns the database of the last USE.
@@ -282,6 +292,19 @@ class Session:
         if account is None:
             return []
         return list(filter(account.sees, found))
+
+    @internal
+    def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
+        """Returns whether the user holds a privilege, or any, on a table of a database, as of now.
+
+        Without a table the privilege must be held on the database.
+        """
+        if self.user is None:
+            return lambda _database, _table: True
+        account = self.store.accounts.find(self.user)
+        if account is None:
+            return lambda _database, _table: False
+        return partial(account.may, privilege) if privilege else account.sees_table
 
     @internal
     def sees_user(self, name: str) -> bool:

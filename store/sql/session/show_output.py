@@ -6,13 +6,13 @@ import operator
 from collections.abc import Iterable
 
 from seqstore.store.ddl.views import View
+from seqstore.store.expressions.like_pattern import LikePattern
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.translate.relations import shown_name

@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.access.grants import ALL_DATABASES
+from seqstore.store.catalog.access.user_hosts import plain_user, quoted_user
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import NotFoundError
@@ -32,6 +34,7 @@ from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, parse_
 
 DATABASE: Final = SYSTEM_DATABASE
 _CATALOG: Final = "internal"
+_NOT_GRANTABLE: Final = "NO"  # GRANT is a privilege of its own
 _CHARSET: Final = "utf8mb4"
 _COLLATION: Final = "utf8mb4_0900_bin"
 _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19, "LARGEINT": 39}
@@ -48,7 +51,10 @@ class SessionView(Protocol):
     user: str | None
 
     def visible_databases(self) -> list[str]:
-        """Returns the databases on which the user holds any privilege."""
+        """Returns the databases within which the user holds any privilege."""
+
+    def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
+        """Returns whether the user holds a privilege, or any, on a table of a database."""
 
     def sees_user(self, name: str) -> bool:
         """Returns whether the user may see the processes and grants of a user."""
@@ -115,8 +121,11 @@ def _table(name: str) -> _SystemTable:
 
 
 def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
+    sees = session.table_filter()
     for database in session.visible_databases():
         for name in session.store.tables(database):
+            if not sees(database, name):
+                continue
             try:
                 yield database, name, session.store.table(f"{database}.{name}")
             except NotFoundError:
@@ -124,9 +133,12 @@ def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
 
 
 def _views_of(session: SessionView) -> Iterable[tuple[str, View]]:
+    sees = session.table_filter()
     for database in session.visible_databases():
         with suppress(NotFoundError):  # dropped between the two look-ups
-            yield from ((database, view) for view in session.store.views.of(database))
+            for view in session.store.views.of(database):
+                if sees(database, view.name):
+                    yield database, view
 
 
 def _views(session: SessionView) -> Iterable[Row]:
@@ -246,7 +258,7 @@ def _processes(session: SessionView) -> Iterable[Row]:
         command = "Query" if process.text else "Sleep"
         yield (
             process.number,
-            process.user,
+            plain_user(process.user),
             "",
             process.database,
             command,
@@ -258,22 +270,30 @@ def _processes(session: SessionView) -> Iterable[Row]:
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:
     for grantee, scope, privilege in _grants(session):
-        if scope == "*":
-            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
+        if scope == ALL_DATABASES:
+            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else _NOT_GRANTABLE
 
 
 def _schema_privileges(session: SessionView) -> Iterable[Row]:
     for grantee, scope, privilege in _grants(session):
-        if scope != "*":
-            yield grantee, _CATALOG, scope, privilege, "NO"
+        if scope != ALL_DATABASES and "." not in scope:
+            yield grantee, _CATALOG, scope, privilege, _NOT_GRANTABLE
+
+
+def _table_privileges(session: SessionView) -> Iterable[Row]:
+    for grantee, scope, privilege in _grants(session):
+        database, dot, table = scope.partition(".")
+        if dot:
+            yield grantee, _CATALOG, database, table, privilege, _NOT_GRANTABLE
 
 
 def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
+    """Yields what users hold, by their own grants or by those of their roles."""
     accounts = session.store.accounts
     for name in filter(session.sees_user, accounts.names()):
         account = accounts.find(name)
-        for scope, held in account.grants.items() if account is not None else ():
-            yield from ((f"'{name}'@'%'", scope, privilege) for privilege in held)
+        for scope, held in sorted(account.effective.items()) if account is not None else ():
+            yield from ((quoted_user(name), scope, privilege) for privilege in held)
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
@@ -372,7 +392,8 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         _schema_privileges,
     ),
     "table_privileges": _SystemTable(
-        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
+        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE",
+        _table_privileges,
     ),
     "column_privileges": _SystemTable(
         "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"

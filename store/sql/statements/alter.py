@@ -220,6 +220,11 @@ class ReplaceTable:
     other: str
     swap: bool
 
+    @property
+    def other_tables(self) -> tuple[str, ...]:
+        """The tables whose privileges count too."""
+        return (self.other,)
+
 
 def _parse_replace(stream: TokenStream) -> ReplaceTable:
     table = parse_table_name(stream)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import methodcaller
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.load_history import PastLoad, loads_of
@@ -161,6 +161,7 @@ _STATUSES: Final = {"VISIBLE": "Success", "ABORTED": "Fail"}
 class ShowStreamLoad:
     """SHOW STREAM LOAD [FROM db] [WHERE LABEL = .. | LABEL LIKE .. [AND STATUS = ..]] [LIMIT n]."""
 
+    is_listed_by_table: ClassVar = True
     database: str | None
     filter: sql.LabelFilter
     limit: int | None
@@ -193,7 +194,12 @@ def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
     database = statement.database or session.current_database()
     with session.store.catalog.read() as tx:
         loads = loads_of(tx, catalog.require_database(tx, database), "STREAM LOAD")
-    lines = [_line(database, load) for load in loads]
+    may_load = session.table_filter("LOAD")
+    lines = [
+        _line(database, load)
+        for load in loads
+        if may_load(database, load.transaction.table.partition(".")[2])
+    ]
     wanted = statement.filter
     matches = wanted.label_matcher()
     chosen = [

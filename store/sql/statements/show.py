@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.statement_values import ShowWarnings, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
@@ -128,7 +129,7 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
                 "State", "QueryId", "Info")  # fmt: skip
     own = session.server.connection_id
     rows = [
-        ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
+        ("Yes" if p.number == own else "No", str(p.number), plain_user(p.user), "", "", "internal",
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
          p.shown_text if statement.is_full else p.shown_text[:100])
         for p in session.server.processes.all()

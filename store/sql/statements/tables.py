@@ -129,6 +129,8 @@ def _show_tables(statement: st.ShowTables, session: Session) -> Result:
     if not is_system:
         kinds = dict.fromkeys(session.store.tables(database), "BASE TABLE")
         kinds |= {view.name: "VIEW" for view in session.store.views.of(database)}
+        sees = session.table_filter()
+        kinds = {name: kind for name, kind in kinds.items() if sees(database, name)}
     found = matching(sorted(kinds), statement.like)
     heading = f"Tables_in_{database}"
     if statement.is_full:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from typing import Final
 
+from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name
@@ -59,7 +60,7 @@ def translate(
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
             return _variable(node, variables)
         if isinstance(node, exp.CurrentUser):
-            return exp.Literal.string(f"{context.user}@%")
+            return exp.Literal.string("@".join(user_and_host(context.user)))
         if isinstance(node, exp.Anonymous):
             return translate_call(node, context)
         kind = _LOCAL_TIMES.get(type(node))

@@ -186,6 +186,7 @@ def test_merge_reads_a_query_as_its_source(session: Session) -> None:
             "Only the last not matched clause could without case predicate",
         ),
         ("WHEN NOT MATCHED THEN INSERT (zz) VALUES (s.k)", "unknown column in target table: zz"),
+        ("WHEN NOT MATCHED THEN INSERT (k) VALUES", "expected 1 values, found 0"),
         ("WHEN MATCHED THEN UPDATE SET k = 1", "Only value columns of unique table could be updated"),
     ],
 )
