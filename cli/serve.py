@@ -6,7 +6,9 @@ import asyncio
 import importlib.util
 import logging
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,7 +67,7 @@ def serve(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     settings = _fitting(settings)
     engine = Settings.load(config) if config else Settings()
-    with Store.open(data_dir(ctx), settings=engine) as store:
+    with Store.open(data_dir(ctx), settings=engine) as store, _limited_memory(settings, data_dir(ctx)):
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
         services = _services(store, settings, http_port, mysql_port)
@@ -85,6 +87,25 @@ def _prepare_process() -> None:
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING, handlers=[handler]
     )
+
+
+@contextmanager
+def _limited_memory(settings: ServerSettings, directory: Path) -> Iterator[None]:
+    """Limits the memory of the process and of its queries, which continue on disk in `spill`."""
+    from seqstore.store.runtime.memory_limit import MemoryLimit, default_limit
+    from seqstore.store.sql.evaluate import duck
+
+    limit = MemoryLimit(settings.memory_bytes_max or default_limit())
+    spill = directory / "spill"
+    shutil.rmtree(spill, ignore_errors=True)  # of a server that was killed
+    spill.mkdir()
+    duck.configure(limit.limit_bytes * settings.query_memory_percent // 100, str(spill))
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.stop()
+        shutil.rmtree(spill, ignore_errors=True)
 
 
 def _fitting(settings: ServerSettings) -> ServerSettings:

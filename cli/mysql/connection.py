@@ -17,7 +17,7 @@ import ssl
 import string
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -25,12 +25,15 @@ from seqstore.cli.mysql import wire
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError, is_gone
+from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError, is_gone
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
+from seqstore.store.runtime.memory_limit import out_of_memory
+from seqstore.store.runtime.memory_pool import MemoryPool
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
@@ -41,10 +44,11 @@ _PLUGIN: Final = b"mysql_native_password"
 _NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
 _SCRAMBLE_BYTES: Final = 20
 _UTF8: Final = 45
-_PAYLOAD_BYTES_MAX: Final = 1 << 30
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
+_parses: Final = MemoryPool("parsing the statement", 1 / 3, 16 << 20)
+_TOKEN_BYTES: Final = 300  # of a token and its node in a tree
 
 
 @dataclass
@@ -98,16 +102,26 @@ class Connection:
         """Serves the connection until the client leaves or breaks the protocol."""
         try:
             if self._greet():
-                self._channel = _resized(self._channel)
+                self._channel = Channel(self._channel.socket, self._packet_bytes_max())
                 self._channel.socket.settimeout(self._idle_seconds_max)
                 while self._command(self._next()):
                     pass
+        except PacketTooLargeError as error:
+            with contextlib.suppress(OSError):
+                self._refused(error.for_client)
+        except StoreError as error:  # no memory for a packet
+            with contextlib.suppress(OSError):
+                self._refused(error)
         except (OSError, ProtocolError):  # it has gone, or talks something else; ssl.SSLError is an OSError
             pass
         finally:
+            self._channel.give_back()
             if self._session is not None:
                 self._session.close()
             self._channel.socket.close()  # with TLS it is another than was accepted
+
+    def _packet_bytes_max(self) -> int:
+        return int(self.session.variables.number(MAX_ALLOWED_PACKET))
 
     def interrupt(self) -> None:
         """Ends the running statement; another thread calls this."""
@@ -235,6 +249,8 @@ class Connection:
             self._error(InvalidInputError(f"the statement is not UTF-8 text: {error.reason}", kind="syntax"))
         except (OSError, ProtocolError):
             raise
+        except MemoryError:
+            self._error(out_of_memory("the statement found no memory"))
         except Exception as error:  # a defect here must not end the connection
             _log.exception("connection %d: a command raised what it should not", self.number)
             self._error(StoreError(f"internal error: {type(error).__name__}: {error}", kind="internal"))
@@ -245,7 +261,10 @@ class Connection:
 
     def _run(self, text: str, *, is_binary: bool) -> None:
         """Runs the statements of a text; one result for each."""
-        statements = parse(text)
+        with _parses.reserved(parse_bytes(text)):
+            self._run_parsed(text, parse(text), is_binary=is_binary)
+
+    def _run_parsed(self, text: str, statements: list[Any], *, is_binary: bool) -> None:
         if not statements:
             raise InvalidInputError("Query was empty", kind="syntax")
         for i, statement in enumerate(statements):
@@ -337,8 +356,10 @@ class Connection:
         payload = Payload(data)
         prepared = self._find_prepared(payload.integer(4))
         payload.take(5)  # cursors are not offered; the iteration count is always 1
-        text = prepared.filled(payload)
-        prepared.long_values.clear()
+        try:
+            text = prepared.filled(payload)
+        finally:
+            prepared.forget_long_values()
         self._run(text, is_binary=True)
 
     def _find_prepared(self, number: int) -> Prepared:
@@ -351,13 +372,19 @@ class Connection:
         payload = Payload(data)
         prepared = self._find_prepared(payload.integer(4))
         number = payload.integer(2)
-        prepared.long_values[number] = prepared.long_values.get(number, b"") + payload.rest()
+        value = payload.rest()
+        held = sum(len(part) for each in self._prepared.values() for part in each.long_values.values())
+        if held + len(value) > self._packet_bytes_max():
+            prepared.refused = f"long data of more than max_allowed_packet ({self._packet_bytes_max()}) bytes"
+            prepared.long_values.clear()
+        elif not prepared.refused:
+            prepared.long_values.setdefault(number, bytearray()).extend(value)
 
     def _close_prepared(self, data: bytes) -> None:
         self._prepared.pop(int.from_bytes(data[:4], "little"), None)
 
     def _reset_prepared(self, data: bytes) -> None:
-        self._find_prepared(int.from_bytes(data[:4], "little")).long_values.clear()
+        self._find_prepared(int.from_bytes(data[:4], "little")).forget_long_values()
         self._ok(Result())
 
     # ---------------------------------------------------------------------------------------- answers
@@ -420,9 +447,10 @@ class Connection:
     }
 
 
-def _resized(channel: Channel) -> Channel:
-    """Returns the connection with the packet limit of logged-in clients."""
-    return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
+def parse_bytes(text: str) -> int:
+    """Estimates the memory of a text and its parsed statements: values cost more than long texts."""
+    tokens = 2 * (text.count(",") + text.count("(")) + text.count(" ")
+    return 6 * len(text) + _TOKEN_BYTES * min(tokens, len(text))
 
 
 def _without_end(scramble: bytes) -> bytes:

@@ -24,6 +24,8 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.session.server_context import Processes
+from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
+from seqstore.store.sql.session.workload import WorkloadQueues
 from seqstore.store.store import Store
 
 _LIMITS: Final = ConnectionLimits()
@@ -67,7 +69,8 @@ class MysqlServer:
         self._limits = limits
         self._guard = guard if guard is not None else LoginGuard()
         self._admission = Admission(limits)
-        self._global_variables: dict[str, str] = {}
+        self._global_variables = {MAX_ALLOWED_PACKET: str(limits.packet_bytes_max)}
+        self._queues = WorkloadQueues()
         self._processes = Processes()
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
         self._lock = threading.Lock()
@@ -191,7 +194,12 @@ class MysqlServer:
         with self._lock:
             connection, _ = self._open[number]
         context = ServerContext(
-            self._global_variables, self._processes, load_jobs, number, connection.has_client
+            self._global_variables,
+            self._processes,
+            load_jobs,
+            number,
+            connection.has_client,
+            self._queues,
         )
         return Session(self._store, user=user, server=context)
 

@@ -37,6 +37,7 @@ class MysqlService:
                 user_connections_max=settings.mysql_user_connections_max,
                 login_seconds_max=settings.mysql_login_seconds,
                 idle_seconds_max=settings.mysql_idle_seconds,
+                packet_bytes_max=settings.mysql_packet_bytes_max,
             ),
             guard=guard,
         )

@@ -12,7 +12,7 @@ from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
 _OTHER_FILES = 256  # of the store, of loads and of DuckDB
-_MAY_BE_ZERO = frozenset(["maintenance_seconds"])
+_MAY_BE_ZERO = frozenset(["maintenance_seconds", "memory_bytes_max"])
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class ServerSettings:
         advertised_address: `host:port` that stream loads are redirected to with 307; empty for the address of
             the request.
         tls_certificate_file, tls_key_file: PEM files; both or none.
+        memory_bytes_max: of the process; statements that do not fit fail. 0: four fifths of the machine's.
+        query_memory_percent: of it that queries may use before they write to disk.
         concurrent_loads_max: loads that run at a time; the others wait.
         user_loads_max: loads of one user that run at a time; the others wait.
         body_bytes_per_second_min: the server ends an upload that is slower, after `body_idle_seconds`.
@@ -36,6 +38,7 @@ class ServerSettings:
         mysql_user_connections_max: of one user without ADMIN.
         mysql_login_seconds: the server disconnects a client that has not logged in by then.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
+        mysql_packet_bytes_max: of one statement, or of its long parameters; max_allowed_packet.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
@@ -44,6 +47,8 @@ class ServerSettings:
     advertised_address: str = ""
     tls_certificate_file: str = ""
     tls_key_file: str = ""
+    memory_bytes_max: int = 0
+    query_memory_percent: int = 50
     concurrent_loads_max: int = 64
     user_loads_max: int = 48
     body_bytes_per_second_min: int = 1024
@@ -56,6 +61,7 @@ class ServerSettings:
     mysql_user_connections_max: int = 200
     mysql_login_seconds: int = 10
     mysql_idle_seconds: int = 28_800
+    mysql_packet_bytes_max: int = 64 * _MIB
     mysql_tls_required: bool = False
     maintenance_seconds: int = 30
 

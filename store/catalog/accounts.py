@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.workload_groups import USER_PREFIX
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
@@ -129,6 +130,7 @@ class Accounts:
         with self._catalog.write() as tx:
             if not if_exists or _find(tx, name) is not None:
                 tx.delete("users", _require(tx, name).name.encode())
+                tx.delete("config", USER_PREFIX + name.encode())
 
     def set_password(self, name: str, password: str) -> None:
         """Replaces the password of a user.

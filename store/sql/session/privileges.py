@@ -36,6 +36,7 @@ _NEEDED: Final[dict[str, str]] = {
     "CREATE USER": "ADMIN",
     "ALTER USER": "ADMIN",
     "DROP USER": "ADMIN",
+    **dict.fromkeys(("CREATE WORKLOAD", "ALTER WORKLOAD", "DROP WORKLOAD", "SET PROPERTY"), "ADMIN"),
     "CREATE ROUTINE": "LOAD",
     "ALTER ROUTINE": "LOAD",
 }

@@ -399,6 +399,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Log: _log,
+    exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),
     exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
     exp.Time: _time,

@@ -54,7 +54,7 @@ def test_a_comma_may_stand_behind_the_last_column(rows: Run) -> None:
     assert rows("CREATE TABLE u (k INT, a INT,) UNIQUE KEY(k); SELECT count(*) FROM u") == [(0,)]
 
 
-@pytest.mark.parametrize("name", ["skip_delete_sign", "skip_delete_bitmap", "exec_mem_limit"])
+@pytest.mark.parametrize("name", ["skip_delete_sign", "skip_delete_bitmap", "query_mem_limit"])
 def test_a_variable_that_would_change_answers_is_refused(session: Session, name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"Variable '{name}' is not supported: "):
         list(session.execute(f"SET {name} = 1"))
