@@ -129,8 +129,10 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import BackgroundService
+    from seqstore.loaders.broker.jobs import LoadJobs
     from seqstore.loaders.broker.worker import resume
     from seqstore.loaders.jobs.periodic import PeriodicThread
+    from seqstore.loaders.routine.jobs import RoutineJobs
     from seqstore.loaders.routine.runner import RoutineRunner
 
     def maintain() -> None:
@@ -140,6 +142,8 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
     guard = LoginGuard()
+    for jobs in (LoadJobs(store.catalog), RoutineJobs(store.catalog)):
+        jobs.seal_stored()
     services: list[Service] = [
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
         BackgroundService(runner.start, runner.stop),

@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from seqstore.store.sql.parse.secret_words import masked_uri
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does
@@ -120,7 +121,12 @@ def shown(uri: str) -> str:
 
 def without_login(uri: str) -> str:
     """Returns a URI that may be shown, with stars for the keys that open it."""
-    return _LOGIN.sub("******@", uri, count=1) if is_remote(uri) else uri
+    return masked_uri(uri)
+
+
+def identity(uri: str) -> str:
+    """Returns what names a file among the files of a job: its URI without the login, which may change."""
+    return _LOGIN.sub("", uri, count=1) if is_remote(uri) else uri
 
 
 def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
