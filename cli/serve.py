@@ -51,7 +51,7 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_packages()
-    from seqstore.cli.server.service import run_services
+    from seqstore.cli.server.service import run_services, warn_of_empty_password
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings, Store
     from seqstore.store.sql.evaluate import duck
@@ -70,6 +70,7 @@ def serve(
     with Store.open(data_dir(ctx), settings=engine) as store, _limited_memory(settings, data_dir(ctx)):
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
+        warn_of_empty_password(store)
         services = _services(store, settings, http_port, mysql_port)
         seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
         asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))

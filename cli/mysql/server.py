@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, check_reachable
 from seqstore.cli.mysql.admission import Admission, ConnectionLimits
 from seqstore.cli.mysql.connection import Connection
 from seqstore.loaders.load_jobs import StoreLoadJobs
@@ -180,6 +180,7 @@ class MysqlServer:
         if not self._guard.decide(connection.address, name, lambda: account is not None and matches(account)):
             return False
         assert account is not None
+        check_reachable(account, connection.address)
         self._admission.admit(connection.number, name, is_administrator=account.may("ADMIN"))
         return True
 

@@ -29,7 +29,8 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, check_reachable
+from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure
@@ -172,12 +173,19 @@ class HttpService:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            response = await self._answer(request)
+            response = await self._checked(request)
         except StoreError as error:
             response = failure(f"[{type(error).__name__.removesuffix('Error').upper()}]{error.message}")
         if not request.content.is_eof():  # what follows on this connection is the rest of a body, no request
             response.force_close()
         return response
+
+    async def _checked(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            check_browser(request.headers, self._settings)
+        except AccessDeniedError as error:
+            return failure(f"[NOT_AUTHORIZED]{error.message}", status=403)
+        return await self._answer(request)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
@@ -216,9 +224,11 @@ class HttpService:
             name = colon = password = ""
         if scheme.lower() != "basic" or not colon:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
-        if self._store.accounts.known(name, password) is not None:
-            return name
         address = str(request.remote)
+        known = self._store.accounts.known(name, password)
+        if known is not None:
+            check_reachable(known, address)
+            return name
         # One comparison of an address at a time: the next one knows the failures before it.
         async with self._logging_in.setdefault(address, asyncio.Lock()):
             self._guard.check(address, name)
@@ -231,5 +241,6 @@ class HttpService:
             except AccessDeniedError:
                 self._guard.failed(address, name)
                 raise
+            check_reachable(account, address)
             self._guard.succeeded(address, name)
         return account.name

@@ -23,6 +23,7 @@ class ServerSettings:
         host: address to listen on.
         advertised_address: `host:port` that stream loads are redirected to with 307; empty for the address of
             the request.
+        http_hosts: further names in Host that a server on a loopback address answers.
         tls_certificate_file, tls_key_file: PEM files; both or none.
         memory_bytes_max: of the process; statements that do not fit fail. 0: four fifths of the machine's.
         query_memory_percent: of it that queries may use before they write to disk.
@@ -45,6 +46,7 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     advertised_address: str = ""
+    http_hosts: tuple[str, ...] = ()
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     memory_bytes_max: int = 0
@@ -75,14 +77,18 @@ class ServerSettings:
         with path.open("rb") as file:
             given: dict[str, Any] = tomllib.load(file).get("server", {})
         known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
-        for name, value in given.items():
+        for name, value in list(given.items()):
+            if isinstance(value, list) and all(isinstance(each, str) for each in value):
+                value = given[name] = tuple(value)
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
             least = 0 if name in _MAY_BE_ZERO else 1
             is_small = isinstance(value, int) and not isinstance(value, bool) and value < least
             if type(value) is not known[name] or is_small:
                 integer = "a positive integer" if least else "an integer from 0"
-                wanted = {str: "a text", bool: "true or false"}.get(known[name], integer)
+                wanted = {str: "a text", bool: "true or false", tuple: "a list of texts"}.get(
+                    known[name], integer
+                )
                 raise InvalidInputError(
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )

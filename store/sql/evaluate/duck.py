@@ -54,6 +54,7 @@ _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
 )
 _UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
+_BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ of at most .*?)' to")
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
@@ -346,6 +347,9 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
         return InvalidInputError(
             f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
         )
+    bound = _BOUND.search(text)
+    if bound is not None:
+        return InvalidInputError(f"the query cannot be evaluated: {bound[1]}", kind="too_large")
     called = _UNTAKEN.search(message)
     if called is not None:
         function = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"

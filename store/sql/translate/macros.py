@@ -23,8 +23,8 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at
-        date_of date_trunc date_trunc_of day_ordinal elements end explode_json_array_double
+        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked
+        date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
         json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
@@ -54,18 +54,20 @@ _AGGREGATES: Final = frozenset([
 _TEXT_BYTES_MAX: Final = 64 << 20
 _ELEMENTS_MAX: Final = 1_000_000
 _NUMBERS_MAX: Final = 16 << 20
-_TOO_LONG: Final = f"error('expected a text of at most {_TEXT_BYTES_MAX} bytes, found a longer one')"
-_TOO_MANY: Final = "error('expected an array of at most {0} elements, found more')"
+# A conversion that fails has the message; `error()` may not be called within the TRY of load expressions.
+_TOO_LONG: Final = f"CAST('expected a text of at most {_TEXT_BYTES_MAX} bytes, found a longer one' AS BIGINT)"
+_TOO_MANY: Final = "CAST('expected an array of at most {0} elements, found more' AS BIGINT)"
+_ELEMENTS: Final = _TOO_MANY.format(_ELEMENTS_MAX)
 _BOUNDS: Final = rf"""
-d_times(n, x) AS CASE WHEN CAST(n AS BIGINT) * strlen(CAST(x AS VARCHAR)) > {_TEXT_BYTES_MAX}
-    THEN {_TOO_LONG} ELSE n END;
-d_elements(n) AS CASE WHEN n > {_ELEMENTS_MAX} THEN {_TOO_MANY.format(_ELEMENTS_MAX)} ELSE n END;
-d_numbers(n) AS CASE WHEN n > {_NUMBERS_MAX} THEN {_TOO_MANY.format(_NUMBERS_MAX)} ELSE n END;
-d_end(a, b) AS CASE WHEN TRY_CAST(CAST(b AS VARCHAR) AS DOUBLE) - TRY_CAST(CAST(a AS VARCHAR) AS DOUBLE)
-    > {_ELEMENTS_MAX} THEN {_TOO_MANY.format(_ELEMENTS_MAX)} ELSE b END,
-    (a, b, s) AS CASE WHEN (TRY_CAST(CAST(b AS VARCHAR) AS DOUBLE) - TRY_CAST(CAST(a AS VARCHAR) AS DOUBLE))
-    / TRY_CAST(CAST(s AS VARCHAR) AS DOUBLE) > {_ELEMENTS_MAX}
-    THEN {_TOO_MANY.format(_ELEMENTS_MAX)} ELSE b END;
+d_checked(x, excess, failing) AS
+    CASE WHEN CASE WHEN excess THEN failing = 0 ELSE false END THEN NULL ELSE x END;
+d_times(n, x) AS
+    d_checked(n, CAST(n AS BIGINT) * strlen(CAST(x AS VARCHAR)) > {_TEXT_BYTES_MAX}, {_TOO_LONG});
+d_elements(n) AS d_checked(n, n > {_ELEMENTS_MAX}, {_ELEMENTS});
+d_numbers(n) AS d_checked(n, n > {_NUMBERS_MAX}, {_TOO_MANY.format(_NUMBERS_MAX)});
+d_double(x) AS TRY_CAST(CAST(x AS VARCHAR) AS DOUBLE);
+d_end(a, b) AS d_checked(b, d_double(b) - d_double(a) > {_ELEMENTS_MAX}, {_ELEMENTS}),
+    (a, b, s) AS d_checked(b, (d_double(b) - d_double(a)) / d_double(s) > {_ELEMENTS_MAX}, {_ELEMENTS});
 d_array_range(n) AS range(d_elements(n)),
     (a, b) AS range(a, d_end(a, b)),
     (a, b, s) AS range(a, d_end(a, b, s), s);
