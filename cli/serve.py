@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -127,6 +128,7 @@ def _fitting(settings: ServerSettings) -> ServerSettings:
 
 def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
     from seqstore.cli.login_guard import LoginGuard
+    from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import BackgroundService
@@ -152,11 +154,12 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
     # Statements end at once when the server stops, before services that wait for their work.
-    return [
-        *services,
-        HttpService(store, settings, http_port, guard),
-        MysqlService(store, settings, mysql_port, guard),
-    ]
+    http = HttpService(store, settings, http_port, guard)
+    mysql = MysqlService(store, settings, mysql_port, guard)
+    certificates = Certificates(settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
+    signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
+    watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
+    return [*services, BackgroundService(watch.start, watch.stop), http, mysql]
 
 
 def _need_packages() -> None:

@@ -1,8 +1,8 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
 1. The server greets with 20 random bytes; the client answers with its name, its capabilities, and
-   SHA1(password) hidden by those bytes. With TLS it first requests encryption. The server switches a client
-   with another authentication method to this one.
+   SHA1(password) hidden by those bytes. With TLS it first requests encryption. Clients may choose
+   `caching_sha2_password` instead (cli.mysql.caching_sha2); the server switches others to SHA1.
 2. Each command runs in the connection's own session, so no other connection sees its variables (W13).
 3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.mysql import wire
+from seqstore.cli.mysql import caching_sha2, wire
+from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
@@ -43,6 +44,7 @@ _log: Final = logging.getLogger(__name__)
 _PLUGIN: Final = b"mysql_native_password"
 _NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
 _SCRAMBLE_BYTES: Final = 20
+_SHA2_SCRAMBLE_BYTES: Final = 32
 _UTF8: Final = 45
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
@@ -62,13 +64,28 @@ class _Client:
     plugin: bytes
 
 
+@dataclass(frozen=True)
+class Logins:
+    """The logins of a server.
+
+    Attributes:
+        find: finds a user.
+        decide: decides on the login of a user; called with the connection, the name and the check of its
+            password. Returns whether it matches, and raises what else refuses it.
+        known: the passwords that matched `caching_sha2_password`.
+    """
+
+    find: Callable[[str], Account | None]
+    decide: Callable[[Connection, str, Callable[[Account], bool]], bool]
+    known: KnownPasswords
+
+
 class Connection:
     """Serves one client on its own thread.
 
     Args:
         make_session: a new session for a user and a connection number.
-        log_in: decides on the login of a user; called with the connection, the name and the check of its
-            password. Returns whether it matches, and raises what else refuses it.
+        logins: decides on logins.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
     """
@@ -79,7 +96,7 @@ class Connection:
         number: int,
         *,
         make_session: Callable[[str, int], Session],
-        log_in: Callable[[Connection, str, Callable[[Account], bool]], bool],
+        logins: Logins,
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
@@ -87,7 +104,7 @@ class Connection:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
         self._make_session = make_session
-        self._log_in = log_in
+        self._logins = logins
         self.address = connection.getpeername()[0]
         self._tls = tls
         self._tls_required = tls_required
@@ -190,14 +207,10 @@ class Connection:
         )
 
     def _admitted(self, client: _Client) -> bool:
-        scramble = client.scramble
-        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
-            self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
-            scramble = self._channel.read()
-        scramble = _without_end(scramble)
         try:
-            if not self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce)):
-                using = "YES" if scramble else "NO"
+            matches = self._check_of(client)
+            if not self._logins.decide(self, client.name, matches):
+                using = "YES" if client.scramble.strip(b"\0") else "NO"
                 raise AccessDeniedError(
                     f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
                 )
@@ -208,6 +221,32 @@ class Connection:
         self._ok(Result())
         self._channel.flush()
         return True
+
+    def _check_of(self, client: _Client) -> Callable[[Account], bool]:
+        """Returns the check of the client's password, by its method or the one it is switched to."""
+        scramble = client.scramble
+        if client.capabilities & wire.PLUGIN_AUTH and client.plugin == caching_sha2.PLUGIN:
+            return self._sha2_check(client.name, scramble)
+        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
+            scramble = self._switched(_PLUGIN)
+        native = _without_end(scramble)
+        return lambda account: matches_scramble(account, native, self._nonce)
+
+    def _sha2_check(self, name: str, scramble: bytes) -> Callable[[Account], bool]:
+        if scramble not in (b"", b"\0") and len(scramble) != _SHA2_SCRAMBLE_BYTES:  # of another method
+            scramble = self._switched(caching_sha2.PLUGIN)
+        scramble = b"" if scramble == b"\0" else scramble
+        is_encrypted = isinstance(self._channel.socket, ssl.SSLSocket)
+        login = Sha2Login(self._channel, self._logins.known, scramble, self._nonce, is_encrypted=is_encrypted)
+        if login.is_quick(self._logins.find(name)):
+            return login.matches
+        password = login.read_password()
+        return lambda account: login.has_password(account, password)
+
+    def _switched(self, plugin: bytes) -> bytes:
+        """Switches the client to a method; returns its scramble."""
+        self._channel.write(b"\xfe" + plugin + b"\0" + self._nonce + b"\0")
+        return self._channel.read()
 
     def _refused(self, error: StoreError) -> bool:
         self._error(error)

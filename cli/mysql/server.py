@@ -19,7 +19,8 @@ from typing import Final
 
 from seqstore.cli.login_guard import LoginGuard, check_reachable
 from seqstore.cli.mysql.admission import Admission, ConnectionLimits
-from seqstore.cli.mysql.connection import Connection
+from seqstore.cli.mysql.caching_sha2 import KnownPasswords
+from seqstore.cli.mysql.connection import Connection, Logins
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql import ServerContext, Session
@@ -34,6 +35,7 @@ _STOP_SECONDS_MAX: Final = 10
 _RETRY_SECONDS: Final = 0.1
 _CLOSED: Final = (errno.EBADF, errno.EINVAL)  # of a listener that was shut down
 _log: Final = logging.getLogger("seqstore.mysql")
+_NOBODY: Final = Account("", salt=b"nobody", slow_hash=b"none", mysql_hash=bytes(20))
 
 
 class MysqlServer:
@@ -72,6 +74,7 @@ class MysqlServer:
         self._global_variables = {MAX_ALLOWED_PACKET: str(limits.packet_bytes_max)}
         self._queues = WorkloadQueues()
         self._processes = Processes()
+        self._logins = Logins(store.accounts.find, self._log_in, KnownPasswords())
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -141,7 +144,7 @@ class MysqlServer:
             client,
             number,
             make_session=self._session,
-            log_in=self._log_in,
+            logins=self._logins,
             tls=self._tls,
             tls_required=self._tls_required,
             idle_seconds_max=self._limits.idle_seconds_max,
@@ -177,7 +180,11 @@ class MysqlServer:
     def _log_in(self, connection: Connection, name: str, matches: Callable[[Account], bool]) -> bool:
         """Decides on a login, as `Connection` describes it."""
         account = self._store.accounts.find(name)
-        if not self._guard.decide(connection.address, name, lambda: account is not None and matches(account)):
+
+        def is_right() -> bool:  # an unknown user takes as long as a wrong password
+            return matches(account if account is not None else _NOBODY) and account is not None
+
+        if not self._guard.decide(connection.address, name, is_right):
             return False
         assert account is not None
         check_reachable(account, connection.address)

@@ -93,7 +93,7 @@ class HttpService:
         self._status = StatusApi(store, self._metrics)
         self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
         self._routes = self._all_routes()
-        self._tls = settings.tls_context()
+        self.tls = settings.tls_context()
         self._runner: web.ServerRunner | None = None
 
     def _all_routes(self) -> list[Route]:
@@ -120,7 +120,7 @@ class HttpService:
         assert self._runner is not None
         host, port = self._runner.addresses[0][:2]
         host = f"[{host}]" if ":" in host else host
-        return f"{'https' if self._tls else 'http'}://{host}:{port}"
+        return f"{'https' if self.tls else 'http'}://{host}:{port}"
 
     async def start(self) -> None:
         """Listens.
@@ -152,7 +152,7 @@ class HttpService:
                 kind="port_taken",
             ) from error
         # asyncio accepts as many clients at once as the backlog says, and logs each that it cannot accept.
-        site = web.SockSite(self._runner, listener, ssl_context=self._tls, backlog=_ACCEPTED_AT_ONCE)
+        site = web.SockSite(self._runner, listener, ssl_context=self.tls, backlog=_ACCEPTED_AT_ONCE)
         await site.start()
         listener.listen(_BACKLOG)
         self._status.address = self.address

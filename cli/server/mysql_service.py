@@ -26,11 +26,12 @@ class MysqlService:
         self._store = store
         self._host = settings.host
         self._wanted_port = port
+        self.tls = settings.tls_context()
         self._server = MysqlServer(
             store,
             host=settings.host,
             port=port,
-            tls=settings.tls_context(),
+            tls=self.tls,
             tls_required=settings.mysql_tls_required,
             limits=ConnectionLimits(
                 connections_max=settings.mysql_connections_max,

@@ -111,8 +111,14 @@ class ServerSettings:
             InvalidInputError: one of the files is missing, or they do not belong together.
         """
         if not self.tls_certificate_file and not self.tls_key_file:
+            if self.mysql_tls_required:
+                raise InvalidInputError(
+                    "mysql_tls_required needs tls_certificate_file and tls_key_file, found none",
+                    kind="bad_setting",
+                )
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_cert_chain(self.tls_certificate_file, self.tls_key_file)
         except (OSError, ssl.SSLError) as error:

@@ -265,6 +265,15 @@ def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:
     return hmac.compare_digest(hashlib.sha1(once).digest(), account.mysql_hash)
 
 
+def matches_password(account: Account, password: bytes) -> bool:
+    """Compares a password with that of a user, slowly."""
+    if not account.has_password:
+        return not password
+    if len(password) > _PASSWORD_BYTES_MAX:
+        return False
+    return hmac.compare_digest(hashlib.scrypt(password, salt=account.salt, **_SCRYPT), account.slow_hash)
+
+
 def _with_password(account: Account, password: str) -> Account:
     secret, salt = password.encode(), os.urandom(_SALT_BYTES)
     if len(secret) > _PASSWORD_BYTES_MAX:

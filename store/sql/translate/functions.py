@@ -42,7 +42,7 @@ _RENAMED: Final = _pairs(
         percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
         regr_intercept=regr_intercept regr_slope=regr_slope std=stddev_pop trunc=trunc
         sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
-        stddev=stddev_pop to_base64=to_base64 truncate=trunc ucase=upper url_decode=url_decode
+        stddev=stddev_pop truncate=trunc ucase=upper url_decode=url_decode
         url_encode=url_encode uuid=uuid variance=var_pop
     """
 )

@@ -143,6 +143,7 @@ d_element_at(a, k) AS a[k];
 d_find_in_set(s, l) AS CASE
     WHEN s IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(string_split(l, ','), s), 0) END;
 d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
+d_to_base64(x) AS to_base64(encode(CAST(x AS VARCHAR)));
 d_from_base64(x) AS TRY(decode(from_base64(x)));
 d_get_json_string|json_extract_string|json_value(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;

@@ -399,6 +399,8 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Log: _log,
+    exp.FromBase64: lambda node: call("d_from_base64", node.this),
+    exp.ToBase64: lambda node: call("d_to_base64", node.this),
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),
     exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
