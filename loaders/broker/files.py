@@ -38,6 +38,7 @@ _ADDRESS: Final = re.compile(
     re.ASCII | re.DOTALL | re.IGNORECASE,
 )
 _ENDPOINT: Final = "endpoint_override"
+_REGION: Final = re.compile(r"[A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,13 @@ def _address(uri: str) -> _Address:
             kind="bad_uri",
         )
     head = plain[: match.end("bucket")]
-    return _Address(head, match["path"] or "", query, dict(parse_qsl(query[1:], keep_blank_values=True)))
+    parameters = dict(parse_qsl(query[1:], keep_blank_values=True))
+    if not _REGION.fullmatch(parameters.get("region", "")):  # a part of the name of the server
+        raise InvalidInputError(
+            f"{shown(uri)}: expected a region such as eu-west-1, found {parameters['region'][:50]!r}",
+            kind="bad_uri",
+        )
+    return _Address(head, match["path"] or "", query, parameters)
 
 
 def _remote(pattern: str) -> list[InputFile]:

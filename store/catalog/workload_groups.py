@@ -133,6 +133,12 @@ class WorkloadGroups:
         with self._catalog.read() as tx:
             return _properties(tx, user)
 
+    def of_user(self, user: str) -> tuple[WorkloadGroup, dict[str, str]]:
+        """Returns the default group of a user, and its properties."""
+        with self._catalog.read() as tx:
+            properties = _properties(tx, user)
+            return _find(tx, properties.get(USER_GROUP, NORMAL)) or WorkloadGroup(NORMAL), properties
+
     def set_properties(self, user: str, properties: Mapping[str, str]) -> None:
         """Sets properties of a user; its next statements follow them.
 

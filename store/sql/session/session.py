@@ -99,6 +99,8 @@ class Session:
         self.warnings: tuple[str, ...] = ()
         self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
+        self._group: WorkloadGroup | None = None  # of the running statement
+        self._user_properties: dict[str, str] = {}
         self._connection = QueryConnection(self._memory_share)
         self._running = RunningStatement(self.server.has_client, user or ROOT)
 
@@ -152,10 +154,14 @@ class Session:
         """
         is_inner = self._running.is_running
         with self._running.within(TimeLimit.of(first_word, self.variables)):
-            if is_inner or start not in LIMITED:
+            if is_inner:
                 yield
                 return
-            with self.server.queues.admitted(self.workload_group):
+            self._group = None  # those of statements that no group limits are found when they query
+            if start not in LIMITED:
+                yield
+                return
+            with self.server.queues.admitted(self.workload_group) as self._group:
                 yield
 
     def workload_group(self) -> WorkloadGroup:
@@ -168,12 +174,14 @@ class Session:
         groups = self.store.workload_groups
         if self.user is None and not self.variables.is_own(names.WORKLOAD_GROUP):  # in a program
             return WorkloadGroup(NORMAL)
-        default = groups.properties_of(self.user or ROOT).get(USER_GROUP, NORMAL)
-        wanted = self.variables.get(names.WORKLOAD_GROUP) or default
-        if wanted != default and not self._is_administrator():
+        own, self._user_properties = groups.of_user(self.user or ROOT)
+        wanted = self.variables.get(names.WORKLOAD_GROUP) or own.name
+        if wanted == own.name:
+            return own
+        if not self._is_administrator():
             raise AccessDeniedError(
                 f"Access denied; user '{self.user}' may not use workload group '{wanted}'; its own is "
-                f"'{default}': SET PROPERTY FOR '{self.user}' '{USER_GROUP}' = '{wanted}'",
+                f"'{own.name}': SET PROPERTY FOR '{self.user}' '{USER_GROUP}' = '{wanted}'",
                 kind="no_privilege",
             )
         found = groups.find(wanted)
@@ -183,11 +191,10 @@ class Session:
 
     def _memory_share(self) -> MemoryShare | None:
         """Returns the memory that the session's next query shares with others."""
+        group = self._group if self._group is not None else self.workload_group()
         limit = int(self.variables.number(names.EXEC_MEM_LIMIT))
-        if self.user is not None:
-            properties = self.store.workload_groups.properties_of(self.user)
-            limit = min(limit, int(properties.get(USER_MEMORY, limit)))
-        return memory_share(self.workload_group(), limit, id(self))
+        limit = min(limit, int(self._user_properties.get(USER_MEMORY, limit)))
+        return memory_share(group, limit, id(self))
 
     def _is_administrator(self) -> bool:
         account = self.store.accounts.find(self.user) if self.user is not None else None

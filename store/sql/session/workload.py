@@ -43,7 +43,7 @@ class WorkloadQueues:
             return found.running, found.waiting
 
     @contextmanager
-    def admitted(self, find: Callable[[], WorkloadGroup]) -> Iterator[None]:
+    def admitted(self, find: Callable[[], WorkloadGroup]) -> Iterator[WorkloadGroup]:
         """Runs a statement of a group as soon as fewer than `max_concurrency` of them run.
 
         Args:
@@ -52,20 +52,20 @@ class WorkloadQueues:
         Raises:
             UnavailableError: the queue is full, or the statement waited too long.
         """
-        name = find().name
-        self._enter(name, find)
+        group = find()
+        name = group.name
+        self._enter(group, find)
         try:
-            yield
+            yield group
         finally:
             with self._changed:
                 self._counts[name].running -= 1
                 self._changed.notify_all()
 
-    def _enter(self, name: str, find: Callable[[], WorkloadGroup]) -> None:
+    def _enter(self, group: WorkloadGroup, find: Callable[[], WorkloadGroup]) -> None:
         since = time.monotonic()
         with self._changed:
-            count = self._counts.setdefault(name, _Count())
-            group = find()
+            count = self._counts.setdefault(group.name, _Count())
             if count.running >= group.max_concurrency or count.waiting:
                 if count.waiting >= group.max_queue_size:
                     raise _full(group)
