@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import StoreError
-from seqstore.store.sql.parse.secret_words import MASK, masked_statement
+from seqstore.store.runtime.secret_words import MASK, masked_statement
 
 FILE: Final = "audit.log"
 STATEMENT_CHARACTERS_MAX: Final = 4096

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from seqstore.store.catalog.accounts import Account
 from seqstore.store.errors import AccessDeniedError
+from seqstore.store.runtime.addresses import is_loopback
 
 FAILURES_AT_ONCE_MAX: Final = 10
 _FAILURES_PER_SECOND: Final = 1.0
@@ -103,6 +105,21 @@ class LoginGuard:
     def _left(self, allowance: _Allowance) -> float:
         gained = (self._clock() - allowance.at) * _FAILURES_PER_SECOND
         return min(allowance.left + gained, float(FAILURES_AT_ONCE_MAX))
+
+
+def check_reachable(account: Account, address: str) -> None:
+    """Refuses an administrator without a password from another machine, also if it was emptied later.
+
+    Raises:
+        AccessDeniedError: with the way out.
+    """
+    if account.may("ADMIN") and not account.has_password and not is_loopback(address):
+        _log.warning("refused %s, which has no password, from %s", account.name, address)
+        raise AccessDeniedError(
+            f"Access denied for user '{account.name}'@'{address}': a user with ADMIN and an empty password "
+            "logs in from the machine of the server only; set a password there",
+            kind="bad_password",
+        )
 
 
 def _shorten(found: OrderedDict[_Key, _Allowance] | OrderedDict[_Key, float]) -> None:

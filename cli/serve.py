@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Sequence
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +52,7 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _need_packages()
-    from seqstore.cli.server.service import run_services
+    from seqstore.cli.server.service import run_services, warn_of_empty_password
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings, Store
     from seqstore.store.sql.evaluate import duck
@@ -65,9 +68,10 @@ def serve(
     settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
     settings = _fitting(settings)
     engine = Settings.load(config) if config else Settings()
-    with Store.open(data_dir(ctx), settings=engine) as store:
+    with Store.open(data_dir(ctx), settings=engine) as store, _limited_memory(settings, data_dir(ctx)):
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
+        warn_of_empty_password(store)
         services = _services(store, settings, (http_port, mysql_port), data_dir(ctx))
         seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
         import asyncio  # not for the help of other commands
@@ -89,6 +93,25 @@ def _prepare_process() -> None:
     )
 
 
+@contextmanager
+def _limited_memory(settings: ServerSettings, directory: Path) -> Iterator[None]:
+    """Limits the memory of the process and of its queries, which continue on disk in `spill`."""
+    from seqstore.store.runtime.memory_limit import MemoryLimit, default_limit
+    from seqstore.store.sql.evaluate import duck
+
+    limit = MemoryLimit(settings.memory_bytes_max or default_limit())
+    spill = directory / "spill"
+    shutil.rmtree(spill, ignore_errors=True)  # of a server that was killed
+    spill.mkdir()
+    duck.configure(limit.limit_bytes * settings.query_memory_percent // 100, str(spill))
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.stop()
+        shutil.rmtree(spill, ignore_errors=True)
+
+
 def _fitting(settings: ServerSettings) -> ServerSettings:
     """Raises the limit of open files; returns the settings with as many connections as it allows."""
     from seqstore.store.runtime.descriptors import raise_limit
@@ -107,11 +130,14 @@ def _fitting(settings: ServerSettings) -> ServerSettings:
 
 def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], data: Path) -> list[Service]:
     from seqstore.cli.login_guard import LoginGuard
+    from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.service import BackgroundService
+    from seqstore.loaders.broker.jobs import LoadJobs
     from seqstore.loaders.broker.worker import resume
     from seqstore.loaders.jobs.periodic import PeriodicThread
+    from seqstore.loaders.routine.jobs import RoutineJobs
     from seqstore.loaders.routine.runner import RoutineRunner
 
     def maintain() -> None:
@@ -121,6 +147,8 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
     guard, audit = LoginGuard(), _audit_log(settings, data)
+    for jobs in (LoadJobs(store.catalog), RoutineJobs(store.catalog)):
+        jobs.seal_stored()
     services: list[Service] = [
         *([BackgroundService(audit.start, audit.stop)] if audit is not None else []),
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
@@ -129,11 +157,12 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
     # Statements end at once when the server stops, before services that wait for their work.
-    return [
-        *services,
-        HttpService(store, settings, ports[0], guard, audit),
-        MysqlService(store, settings, ports[1], guard, audit),
-    ]
+    http = HttpService(store, settings, ports[0], guard, audit)
+    mysql = MysqlService(store, settings, ports[1], guard, audit)
+    certificates = Certificates(settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
+    signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
+    watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
+    return [*services, BackgroundService(watch.start, watch.stop), http, mysql]
 
 
 def _audit_log(settings: ServerSettings, data: Path) -> AuditLog | None:

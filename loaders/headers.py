@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import check_zone
 
@@ -24,7 +25,6 @@ DEFAULT_TIME_ZONE: Final = (
 )
 _TIMEOUT_MAX: Final = 259_200
 _DEFAULT_TIMEOUT: Final = 600
-_LABEL: Final = re.compile(r"[-_A-Za-z0-9:]{1,128}")
 _COMPRESSIONS: Final = {
     "gz": "gz",
     "gzip": "gz",
@@ -265,9 +265,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _label(given: Mapping[str, str]) -> str | None:
     label = given.get("label", "")
-    if label and not _LABEL.fullmatch(label):
-        raise _bad(f"Label format error. regex: ^{_LABEL.pattern}$, label: {label[:140]}", "label")
-    return label or None
+    return check_client_label(label) if label else None
 
 
 def _format(given: Mapping[str, str]) -> str:

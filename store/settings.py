@@ -35,6 +35,9 @@ class Settings:
         rejected_rows_max: rejected rows that a result lists; all are counted.
         cache_bytes_max: size of the local cache of segment files on an object store.
         load_paths: directories and URIs below which LOAD LABEL and routine loads may read files.
+        kafka_brokers: brokers that routine loads may read, as host:port, host or a pattern; without any,
+            every broker for administrators and none for others.
+        kafka_properties: further properties of the Kafka client that routine loads may set.
         load_spark_master: Spark master of broker loads' own sessions; empty: the one of `spark-submit`, else
             local[*].
         auto_compaction: tables are compacted after loads automatically; 0 disables it.
@@ -67,6 +70,8 @@ class Settings:
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB
     load_paths: tuple[str, ...] = ()
+    kafka_brokers: tuple[str, ...] = ()
+    kafka_properties: tuple[str, ...] = ()
     load_spark_master: str = ""
     auto_compaction: int = 1
     compaction_segments_max: int = 10

@@ -31,6 +31,7 @@ from seqstore.store.catalog.transaction_record import (
     find_label,
     read_transaction,
 )
+from seqstore.store.catalog.workload_groups import WorkloadGroups
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.ddl.schema_changes import SchemaChanges
 from seqstore.store.ddl.views import Views, forget_views, refuse_view, refuse_view_name
@@ -74,6 +75,7 @@ class Store:
         path: the data directory.
         settings: sizes and times it works with.
         accounts: its users.
+        workload_groups: limits of their statements.
         views: its views, which are queries under a name.
         maintainer: the threads that compact tables after loads.
         schema_changes: changes of its tables, and the jobs that write rows anew.
@@ -85,6 +87,7 @@ class Store:
         self.catalog = Catalog(path / "catalog", settings)
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
+        self.workload_groups = WorkloadGroups(self.catalog)
         self.views = Views(self.catalog)
         self._tables: dict[int, Table] = {}
         self.maintainer = Maintainer()

@@ -26,12 +26,14 @@ class ConnectionLimits:
         user_connections_max: of one user that is no administrator.
         login_seconds_max: for the whole login.
         idle_seconds_max: the server closes a connection that is silent for longer.
+        packet_bytes_max: the first value of `max_allowed_packet`.
     """
 
     connections_max: int = 256
     user_connections_max: int = 200
     login_seconds_max: float = 10
     idle_seconds_max: float = 28_800
+    packet_bytes_max: int = 64 << 20
 
     @property
     def logins_max(self) -> int:

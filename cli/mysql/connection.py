@@ -1,8 +1,8 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
 1. The server greets with 20 random bytes; the client answers with its name, its capabilities, and
-   SHA1(password) hidden by those bytes. With TLS it first requests encryption. The server switches a client
-   with another authentication method to this one.
+   SHA1(password) hidden by those bytes. With TLS it first requests encryption. Clients may choose
+   `caching_sha2_password` instead (cli.mysql.caching_sha2); the server switches others to SHA1.
 2. Each command runs in the connection's own session, so no other connection sees its variables (W13).
 3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
@@ -17,21 +17,25 @@ import ssl
 import string
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from seqstore.cli.audit_log import AuditLog, Client, Event
-from seqstore.cli.mysql import wire
+from seqstore.cli.mysql import caching_sha2, wire
+from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError, is_gone
+from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError, is_gone
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
+from seqstore.store.runtime.memory_limit import out_of_memory
+from seqstore.store.runtime.memory_pool import MemoryPool
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
@@ -41,11 +45,13 @@ _log: Final = logging.getLogger(__name__)
 _PLUGIN: Final = b"mysql_native_password"
 _NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
 _SCRAMBLE_BYTES: Final = 20
+_SHA2_SCRAMBLE_BYTES: Final = 32
 _UTF8: Final = 45
-_PAYLOAD_BYTES_MAX: Final = 1 << 30
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
+_parses: Final = MemoryPool("parsing the statement", 1 / 3, 16 << 20)
+_TOKEN_BYTES: Final = 300  # of a token and its node in a tree
 
 
 @dataclass
@@ -59,13 +65,28 @@ class _Client:
     plugin: bytes
 
 
+@dataclass(frozen=True)
+class Logins:
+    """The logins of a server.
+
+    Attributes:
+        find: finds the user that a client of a name and an address logs in as.
+        decide: decides on the login of a user; called with the connection, the name and the check of its
+            password. Returns its account, None if the password is another, and raises what else refuses it.
+        known: the passwords that matched `caching_sha2_password`.
+    """
+
+    find: Callable[[str, str], Account | None]
+    decide: Callable[[Connection, str, Callable[[Account], bool]], Account | None]
+    known: KnownPasswords
+
+
 class Connection:
     """Serves one client on its own thread.
 
     Args:
         make_session: a new session for a user and a connection number.
-        log_in: decides on the login of a user; called with the connection, the name and the check of its
-            password. Returns its account, None if the password is another, and raises what else refuses it.
+        logins: decides on logins.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
         audit: records logins and statements; None records none.
@@ -77,7 +98,7 @@ class Connection:
         number: int,
         *,
         make_session: Callable[[str, int], Session],
-        log_in: Callable[[Connection, str, Callable[[Account], bool]], Account | None],
+        logins: Logins,
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
@@ -86,7 +107,7 @@ class Connection:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
         self._make_session = make_session
-        self._log_in = log_in
+        self._logins = logins
         self.address = connection.getpeername()[0]
         self._tls = tls
         self._tls_required = tls_required
@@ -102,16 +123,26 @@ class Connection:
         """Serves the connection until the client leaves or breaks the protocol."""
         try:
             if self._greet():
-                self._channel = _resized(self._channel)
+                self._channel = Channel(self._channel.socket, self._packet_bytes_max())
                 self._channel.socket.settimeout(self._idle_seconds_max)
                 while self._command(self._next()):
                     pass
+        except PacketTooLargeError as error:
+            with contextlib.suppress(OSError):
+                self._refused(error.for_client)
+        except StoreError as error:  # no memory for a packet
+            with contextlib.suppress(OSError):
+                self._refused(error)
         except (OSError, ProtocolError):  # it has gone, or talks something else; ssl.SSLError is an OSError
             pass
         finally:
+            self._channel.give_back()
             if self._session is not None:
                 self._session.close()
             self._channel.socket.close()  # with TLS it is another than was accepted
+
+    def _packet_bytes_max(self) -> int:
+        return int(self.session.variables.number(MAX_ALLOWED_PACKET))
 
     def interrupt(self) -> None:
         """Ends the running statement; another thread calls this."""
@@ -180,34 +211,55 @@ class Connection:
         )
 
     def _admitted(self, client: _Client) -> bool:
-        scramble = client.scramble
-        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
-            self._channel.write(b"\xfe" + _PLUGIN + b"\0" + self._nonce + b"\0")
-            scramble = self._channel.read()
-        scramble = _without_end(scramble)
         try:
             with self._audited("login", user=client.name):
-                self._log_in_as(client, scramble)
+                self._log_in_as(client)
         except StoreError as error:
             return self._refused(error)
         self._ok(Result())
         self._channel.flush()
         return True
 
-    def _log_in_as(self, client: _Client, scramble: bytes) -> None:
+    def _log_in_as(self, client: _Client) -> None:
         """Checks the password of a client, and begins its session.
 
         Raises:
             StoreError: the client is refused.
         """
-        account = self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce))
+        account = self._logins.decide(self, client.name, self._check_of(client))
         if account is None:
-            using = "YES" if scramble else "NO"
+            using = "YES" if client.scramble.strip(b"\0") else "NO"
             raise AccessDeniedError(
                 f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
             )
         self._user = account.name
         self._renew(client.database)
+
+    def _check_of(self, client: _Client) -> Callable[[Account], bool]:
+        """Returns the check of the client's password, by its method or the one it is switched to."""
+        scramble = client.scramble
+        if client.capabilities & wire.PLUGIN_AUTH and client.plugin == caching_sha2.PLUGIN:
+            return self._sha2_check(client.name, scramble)
+        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
+            scramble = self._switched(_PLUGIN)
+        native = _without_end(scramble)
+        return lambda account: matches_scramble(account, native, self._nonce)
+
+    def _sha2_check(self, name: str, scramble: bytes) -> Callable[[Account], bool]:
+        if scramble not in (b"", b"\0") and len(scramble) != _SHA2_SCRAMBLE_BYTES:  # of another method
+            scramble = self._switched(caching_sha2.PLUGIN)
+        scramble = b"" if scramble == b"\0" else scramble
+        is_encrypted = isinstance(self._channel.socket, ssl.SSLSocket)
+        login = Sha2Login(self._channel, self._logins.known, scramble, self._nonce, is_encrypted=is_encrypted)
+        if login.is_quick(self._logins.find(name, self.address)):
+            return login.matches
+        password = login.read_password()
+        return lambda account: login.has_password(account, password)
+
+    def _switched(self, plugin: bytes) -> bytes:
+        """Switches the client to a method; returns its scramble."""
+        self._channel.write(b"\xfe" + plugin + b"\0" + self._nonce + b"\0")
+        return self._channel.read()
 
     def _refused(self, error: StoreError) -> bool:
         self._error(error)
@@ -249,6 +301,8 @@ class Connection:
             self._error(InvalidInputError(f"the statement is not UTF-8 text: {error.reason}", kind="syntax"))
         except (OSError, ProtocolError):
             raise
+        except MemoryError:
+            self._error(out_of_memory("the statement found no memory"))
         except Exception as error:  # a defect here must not end the connection
             _log.exception("connection %d: a command raised what it should not", self.number)
             self._error(StoreError(f"internal error: {type(error).__name__}: {error}", kind="internal"))
@@ -259,14 +313,25 @@ class Connection:
 
     def _run(self, text: str, *, is_binary: bool) -> None:
         """Runs the statements of a text; one result for each."""
-        try:
-            statements = parse(text)
-            if not statements:
-                raise InvalidInputError("Query was empty", kind="syntax")
-        except StoreError:
-            with self._audited("statement", text) as event:
-                event.is_parsed = False
-                raise
+        with self._parsed(text) as statements:
+            self._run_all(statements, text, is_binary=is_binary)
+
+    @contextlib.contextmanager
+    def _parsed(self, text: str) -> Iterator[list[Any]]:
+        """Yields the statements of a text, and holds the memory of their trees."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(_parses.reserved(parse_bytes(text)))
+                statements = parse(text)
+                if not statements:
+                    raise InvalidInputError("Query was empty", kind="syntax")
+            except StoreError:
+                with self._audited("statement", text) as event:
+                    event.is_parsed = False
+                    raise
+            yield statements
+
+    def _run_all(self, statements: list[Any], text: str, *, is_binary: bool) -> None:
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
             with self._audited("statement", text) as event:
@@ -389,8 +454,10 @@ class Connection:
         payload = Payload(data)
         prepared = self._find_prepared(payload.integer(4))
         payload.take(5)  # cursors are not offered; the iteration count is always 1
-        text = prepared.filled(payload)
-        prepared.long_values.clear()
+        try:
+            text = prepared.filled(payload)
+        finally:
+            prepared.forget_long_values()
         self._run(text, is_binary=True)
 
     def _find_prepared(self, number: int) -> Prepared:
@@ -403,13 +470,19 @@ class Connection:
         payload = Payload(data)
         prepared = self._find_prepared(payload.integer(4))
         number = payload.integer(2)
-        prepared.long_values[number] = prepared.long_values.get(number, b"") + payload.rest()
+        value = payload.rest()
+        held = sum(len(part) for each in self._prepared.values() for part in each.long_values.values())
+        if held + len(value) > self._packet_bytes_max():
+            prepared.refused = f"long data of more than max_allowed_packet ({self._packet_bytes_max()}) bytes"
+            prepared.long_values.clear()
+        elif not prepared.refused:
+            prepared.long_values.setdefault(number, bytearray()).extend(value)
 
     def _close_prepared(self, data: bytes) -> None:
         self._prepared.pop(int.from_bytes(data[:4], "little"), None)
 
     def _reset_prepared(self, data: bytes) -> None:
-        self._find_prepared(int.from_bytes(data[:4], "little")).long_values.clear()
+        self._find_prepared(int.from_bytes(data[:4], "little")).forget_long_values()
         self._ok(Result())
 
     # ---------------------------------------------------------------------------------------- answers
@@ -472,9 +545,10 @@ class Connection:
     }
 
 
-def _resized(channel: Channel) -> Channel:
-    """Returns the connection with the packet limit of logged-in clients."""
-    return Channel(channel.socket, _PAYLOAD_BYTES_MAX)
+def parse_bytes(text: str) -> int:
+    """Estimates the memory of a text and its parsed statements: values cost more than long texts."""
+    tokens = 2 * (text.count(",") + text.count("(")) + text.count(" ")
+    return 6 * len(text) + _TOKEN_BYTES * min(tokens, len(text))
 
 
 def _without_end(scramble: bytes) -> bytes:

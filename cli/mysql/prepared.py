@@ -34,12 +34,14 @@ class Prepared:
         places: offsets of its `?` in the text.
         types: of the parameters, as the client last sent them.
         long_values: data of COM_STMT_SEND_LONG_DATA, by parameter.
+        refused: the reason why such data was not kept; the next execution fails with it.
     """
 
     text: str
     places: tuple[int, ...]
     types: list[int] = field(default_factory=list)
-    long_values: dict[int, bytes] = field(default_factory=dict)
+    long_values: dict[int, bytearray] = field(default_factory=dict)
+    refused: str = ""
 
     @classmethod
     def of(cls, text: str) -> Prepared:
@@ -48,12 +50,18 @@ class Prepared:
         places = (token.start for token in tokens if token.token_type is TokenType.PLACEHOLDER)
         return cls(text, tuple(place for place in places if text[place] == "?"))
 
+    def forget_long_values(self) -> None:
+        self.long_values.clear()
+        self.refused = ""
+
     def filled(self, payload: Payload) -> str:
         """Returns the text with the values of an execution.
 
         Args:
             payload: of the execution, read up to and with the iteration count.
         """
+        if self.refused:
+            raise InvalidInputError(f"{self.refused}; send less, or SET GLOBAL more", kind="packet_too_large")
         literals = self._literals(payload) if self.places else []
         parts, end = [], 0
         for place, literal in zip(self.places, literals, strict=True):
@@ -103,14 +111,14 @@ def _float(value: float) -> str:
     return repr(value)
 
 
-def _decimal(value: bytes) -> str:
+def _decimal(value: bytes | bytearray) -> str:
     """Returns a number; another text would become a part of the statement."""
     if not _DECIMAL.fullmatch(value):
         raise InvalidInputError(f"a parameter is no decimal number: {value[:80]!r}", kind="bad_data")
     return value.decode()
 
 
-def _quoted(value: bytes) -> str:
+def _quoted(value: bytes | bytearray) -> str:
     try:
         return "'" + value.decode().translate(_ESCAPES) + "'"
     except UnicodeDecodeError as error:

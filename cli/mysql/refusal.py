@@ -37,6 +37,9 @@ _BY_KIND: Final = {
     "login_blocked": (1129, "HY000"),
     "too_many_connections": (1040, "08004"),
     "too_many_user_connections": (1203, "42000"),
+    "packet_too_large": (1153, "08S01"),
+    "out_of_memory": (1041, "HY000"),
+    "read_only_variable": (1621, "HY000"),
     "query_timeout": (3024, "HY000"),
     "unknown_process": (1094, "HY000"),
 }

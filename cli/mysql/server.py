@@ -18,13 +18,16 @@ from types import TracebackType
 from typing import Final
 
 from seqstore.cli.audit_log import AuditLog
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, check_reachable
 from seqstore.cli.mysql.admission import Admission, ConnectionLimits
-from seqstore.cli.mysql.connection import Connection
+from seqstore.cli.mysql.caching_sha2 import KnownPasswords
+from seqstore.cli.mysql.connection import Connection, Logins
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.session.server_context import Processes
+from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
+from seqstore.store.sql.session.workload import WorkloadQueues
 from seqstore.store.store import Store
 
 _LIMITS: Final = ConnectionLimits()
@@ -34,6 +37,7 @@ _BACKLOG: Final = 1024  # clients that connect at once; beyond it a client may w
 _RETRY_SECONDS: Final = 0.1
 _CLOSED: Final = (errno.EBADF, errno.EINVAL)  # of a listener that was shut down
 _log: Final = logging.getLogger("seqstore.mysql")
+_NOBODY: Final = Account("", salt=b"nobody", slow_hash=b"none", mysql_hash=bytes(20))
 
 
 class MysqlServer:
@@ -72,8 +76,10 @@ class MysqlServer:
         self._guard = guard if guard is not None else LoginGuard()
         self._audit = audit
         self._admission = Admission(limits)
-        self._global_variables: dict[str, str] = {}
+        self._global_variables = {MAX_ALLOWED_PACKET: str(limits.packet_bytes_max)}
+        self._queues = WorkloadQueues()
         self._processes = Processes()
+        self._logins = Logins(store.accounts.at, self._log_in, KnownPasswords())
         self._open: dict[int, tuple[Connection, threading.Thread]] = {}
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -143,7 +149,7 @@ class MysqlServer:
             client,
             number,
             make_session=self._session,
-            log_in=self._log_in,
+            logins=self._logins,
             tls=self._tls,
             tls_required=self._tls_required,
             idle_seconds_max=self._limits.idle_seconds_max,
@@ -182,9 +188,14 @@ class MysqlServer:
     ) -> Account | None:
         """Decides on a login, as `Connection` describes it."""
         account = self._store.accounts.at(name, connection.address)
-        if not self._guard.decide(connection.address, name, lambda: account is not None and matches(account)):
+
+        def is_right() -> bool:  # an unknown user takes as long as a wrong password
+            return matches(account if account is not None else _NOBODY) and account is not None
+
+        if not self._guard.decide(connection.address, name, is_right):
             return None
         assert account is not None
+        check_reachable(account, connection.address)
         self._admission.admit(connection.number, account.name, is_administrator=account.may("ADMIN"))
         return account
 
@@ -199,7 +210,12 @@ class MysqlServer:
         with self._lock:
             connection, _ = self._open[number]
         context = ServerContext(
-            self._global_variables, self._processes, load_jobs, number, connection.has_client
+            self._global_variables,
+            self._processes,
+            load_jobs,
+            number,
+            connection.has_client,
+            self._queues,
         )
         return Session(self._store, user=user, server=context)
 

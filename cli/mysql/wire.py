@@ -12,6 +12,9 @@ import struct
 import time
 from typing import Final
 
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.memory_pool import MemoryPool
+
 PAYLOAD_MAX: Final = 0xFFFFFF
 _BUFFER_BYTES: Final = 1 << 16
 _CLOSED: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -47,8 +50,24 @@ STATUS_MORE_RESULTS: Final = 0x8
 STATUS_IN_READ_ONLY_TRANSACTION: Final = 0x2000
 
 
+_SMALL_BYTES: Final = 1 << 20
+_packets: Final = MemoryPool("a statement of this size", 1 / 8, _SMALL_BYTES)
+
+
 class ProtocolError(Exception):
     """The client does not speak the protocol; the connection ends."""
+
+
+class PacketTooLargeError(ProtocolError):
+    """A client sends more than `max_allowed_packet` bytes; the connection ends, as in MySQL."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"a packet of more than {bytes_max} bytes")
+        self.for_client = InvalidInputError(
+            f"Got a packet bigger than 'max_allowed_packet' bytes ({bytes_max}); send less, or SET GLOBAL "
+            "more",
+            kind="packet_too_large",
+        )
 
 
 class Channel:
@@ -67,6 +86,7 @@ class Channel:
         self._payload_bytes_max = payload_bytes_max
         self._pending = bytearray()
         self.sending_since: float | None = None
+        self._reserved = 0
 
     def read(self) -> bytes:
         """Returns the next payload, after a flush of the written bytes.
@@ -76,6 +96,7 @@ class Channel:
             ProtocolError: the payload is larger than allowed.
         """
         self.flush()
+        self.give_back()
         parts: list[bytes] = []
         total = 0
         while True:
@@ -84,10 +105,18 @@ class Channel:
             self.sequence = (header[3] + 1) & 0xFF
             total += length
             if total > self._payload_bytes_max:
-                raise ProtocolError(f"a packet of more than {self._payload_bytes_max} bytes")
+                raise PacketTooLargeError(self._payload_bytes_max)
+            _packets.take(length)
+            self._reserved += length if length > _SMALL_BYTES else 0
             parts.append(self._exactly(length))
             if length < PAYLOAD_MAX:
                 return b"".join(parts)
+
+    def give_back(self) -> None:
+        """Ends the reservation for the last payload."""
+        if self._reserved:
+            _packets.give_back(self._reserved)
+            self._reserved = 0
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray(count)

@@ -30,7 +30,8 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from seqstore.cli.audit_log import AuditLog, Client, Event
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, check_reachable
+from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure
@@ -100,7 +101,7 @@ class HttpService:
         self._status = StatusApi(store, self._metrics)
         self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
         self._routes = self._all_routes()
-        self._tls = settings.tls_context()
+        self.tls = settings.tls_context()
         self._runner: web.ServerRunner | None = None
 
     def _all_routes(self) -> list[Route]:
@@ -127,7 +128,7 @@ class HttpService:
         assert self._runner is not None
         host, port = self._runner.addresses[0][:2]
         host = f"[{host}]" if ":" in host else host
-        return f"{'https' if self._tls else 'http'}://{host}:{port}"
+        return f"{'https' if self.tls else 'http'}://{host}:{port}"
 
     async def start(self) -> None:
         """Listens.
@@ -159,7 +160,7 @@ class HttpService:
                 kind="port_taken",
             ) from error
         # asyncio accepts as many clients at once as the backlog says, and logs each that it cannot accept.
-        site = web.SockSite(self._runner, listener, ssl_context=self._tls, backlog=_ACCEPTED_AT_ONCE)
+        site = web.SockSite(self._runner, listener, ssl_context=self.tls, backlog=_ACCEPTED_AT_ONCE)
         await site.start()
         listener.listen(_BACKLOG)
         self._status.address = self.address
@@ -180,12 +181,19 @@ class HttpService:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            response = await self._answer(request)
+            response = await self._checked(request)
         except StoreError as error:
             response = failure(f"[{type(error).__name__.removesuffix('Error').upper()}]{error.message}")
         if not request.content.is_eof():  # what follows on this connection is the rest of a body, no request
             response.force_close()
         return response
+
+    async def _checked(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            check_browser(request.headers, self._settings)
+        except AccessDeniedError as error:
+            return failure(f"[NOT_AUTHORIZED]{error.message}", status=403)
+        return await self._answer(request)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
@@ -230,6 +238,7 @@ class HttpService:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
         address = str(request.remote)
         if (known := self._store.accounts.known(name, password, address)) is not None:
+            check_reachable(known, address)
             return known.name
         # One comparison of an address at a time: the next one knows the failures before it.
         async with self._logging_in.setdefault(address, asyncio.Lock()):
@@ -243,6 +252,7 @@ class HttpService:
             except AccessDeniedError:
                 self._guard.failed(address, name)
                 raise
+            check_reachable(account, address)
             self._guard.succeeded(address, name)
         return account.name
 

@@ -33,17 +33,19 @@ class MysqlService:
         self._store = store
         self._host = settings.host
         self._wanted_port = port
+        self.tls = settings.tls_context()
         self._server = MysqlServer(
             store,
             host=settings.host,
             port=port,
-            tls=settings.tls_context(),
+            tls=self.tls,
             tls_required=settings.mysql_tls_required,
             limits=ConnectionLimits(
                 connections_max=settings.mysql_connections_max,
                 user_connections_max=settings.mysql_user_connections_max,
                 login_seconds_max=settings.mysql_login_seconds,
                 idle_seconds_max=settings.mysql_idle_seconds,
+                packet_bytes_max=settings.mysql_packet_bytes_max,
             ),
             guard=guard,
             audit=audit,

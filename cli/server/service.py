@@ -9,7 +9,6 @@ after stop_seconds  waits for other processes fail, and five seconds later the p
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Final, Protocol
 
 from seqstore.store import InvalidInputError, Store
 from seqstore.store.catalog.accounts import ROOT
+from seqstore.store.runtime.addresses import is_loopback
 
 # Loads hand turns to each other while others parse. Each time Python lets the one that parses go on for this
 # long; with its usual 5 ms 64 clients that share commits were three times as slow.
@@ -121,6 +121,16 @@ async def _stop(running: Sequence[Service], given_up: asyncio.Event) -> None:
     await asyncio.gather(stopping, impatient, return_exceptions=True)
 
 
+def warn_of_empty_password(store: Store) -> None:
+    """Logs, at every start, that root has no password."""
+    root = store.accounts.find(ROOT)
+    if root is None or not root.has_password:
+        _LOG.warning(
+            "user root has an empty password: every user of this machine has all privileges; set one by "
+            "SET PASSWORD FOR root = PASSWORD('...')"
+        )
+
+
 def check_exposure(store: Store, host: str) -> None:
     """Refuses to listen beyond this machine while root has no password.
 
@@ -135,11 +145,3 @@ def check_exposure(store: Store, host: str) -> None:
         "(SET PASSWORD FOR root = PASSWORD('...')) or listen on 127.0.0.1",
         kind="exposed",
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can connect to an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

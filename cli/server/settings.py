@@ -12,7 +12,7 @@ from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
 _OTHER_FILES = 256  # of the store, of loads and of DuckDB
-_MAY_BE_ZERO = frozenset(["maintenance_seconds"])
+_MAY_BE_ZERO = frozenset(["maintenance_seconds", "memory_bytes_max"])
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,10 @@ class ServerSettings:
         host: address to listen on.
         advertised_address: `host:port` that stream loads are redirected to with 307; empty for the address of
             the request.
+        http_hosts: further names in Host that a server on a loopback address answers.
         tls_certificate_file, tls_key_file: PEM files; both or none.
+        memory_bytes_max: of the process; statements that do not fit fail. 0: four fifths of the machine's.
+        query_memory_percent: of it that queries may use before they write to disk.
         concurrent_loads_max: loads that run at a time; the others wait.
         user_loads_max: loads of one user that run at a time; the others wait.
         body_bytes_per_second_min: the server ends an upload that is slower, after `body_idle_seconds`.
@@ -36,6 +39,7 @@ class ServerSettings:
         mysql_user_connections_max: of one user without ADMIN.
         mysql_login_seconds: the server disconnects a client that has not logged in by then.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
+        mysql_packet_bytes_max: of one statement, or of its long parameters; max_allowed_packet.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
         audit_log: logins, statements and loads are recorded.
         audit_log_dir: the folder of the audit log; empty for `audit` in the data directory.
@@ -47,8 +51,11 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     advertised_address: str = ""
+    http_hosts: tuple[str, ...] = ()
     tls_certificate_file: str = ""
     tls_key_file: str = ""
+    memory_bytes_max: int = 0
+    query_memory_percent: int = 50
     concurrent_loads_max: int = 64
     user_loads_max: int = 48
     body_bytes_per_second_min: int = 1024
@@ -61,6 +68,7 @@ class ServerSettings:
     mysql_user_connections_max: int = 200
     mysql_login_seconds: int = 10
     mysql_idle_seconds: int = 28_800
+    mysql_packet_bytes_max: int = 64 * _MIB
     mysql_tls_required: bool = False
     audit_log: bool = True
     audit_log_dir: str = ""
@@ -79,14 +87,18 @@ class ServerSettings:
         with path.open("rb") as file:
             given: dict[str, Any] = tomllib.load(file).get("server", {})
         known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
-        for name, value in given.items():
+        for name, value in list(given.items()):
+            if isinstance(value, list) and all(isinstance(each, str) for each in value):
+                value = given[name] = tuple(value)
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
             least = 0 if name in _MAY_BE_ZERO else 1
             is_small = isinstance(value, int) and not isinstance(value, bool) and value < least
             if type(value) is not known[name] or is_small:
                 integer = "a positive integer" if least else "an integer from 0"
-                wanted = {str: "a text", bool: "true or false"}.get(known[name], integer)
+                wanted = {str: "a text", bool: "true or false", tuple: "a list of texts"}.get(
+                    known[name], integer
+                )
                 raise InvalidInputError(
                     f"{path}: setting {name!r} expects {wanted}, found {value!r}", kind="bad_setting"
                 )
@@ -109,8 +121,14 @@ class ServerSettings:
             InvalidInputError: one of the files is missing, or they do not belong together.
         """
         if not self.tls_certificate_file and not self.tls_key_file:
+            if self.mysql_tls_required:
+                raise InvalidInputError(
+                    "mysql_tls_required needs tls_certificate_file and tls_key_file, found none",
+                    kind="bad_setting",
+                )
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_cert_chain(self.tls_certificate_file, self.tls_key_file)
         except (OSError, ssl.SSLError) as error:

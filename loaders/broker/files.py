@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from seqstore.store.runtime.secret_words import masked_uri
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does
@@ -37,6 +38,7 @@ _ADDRESS: Final = re.compile(
     re.ASCII | re.DOTALL | re.IGNORECASE,
 )
 _ENDPOINT: Final = "endpoint_override"
+_REGION: Final = re.compile(r"[A-Za-z0-9-]*")
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,12 @@ def shown(uri: str) -> str:
 
 def without_login(uri: str) -> str:
     """Returns a URI that may be shown, with stars for the keys that open it."""
-    return _LOGIN.sub("******@", uri, count=1) if is_remote(uri) else uri
+    return masked_uri(uri)
+
+
+def identity(uri: str) -> str:
+    """Returns what names a file among the files of a job: its URI without the login, which may change."""
+    return _LOGIN.sub("", uri, count=1) if is_remote(uri) else uri
 
 
 def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
@@ -195,7 +202,13 @@ def _address(uri: str) -> _Address:
             kind="bad_uri",
         )
     head = plain[: match.end("bucket")]
-    return _Address(head, match["path"] or "", query, dict(parse_qsl(query[1:], keep_blank_values=True)))
+    parameters = dict(parse_qsl(query[1:], keep_blank_values=True))
+    if not _REGION.fullmatch(parameters.get("region", "")):  # a part of the name of the server
+        raise InvalidInputError(
+            f"{shown(uri)}: expected a region such as eu-west-1, found {parameters['region'][:50]!r}",
+            kind="bad_uri",
+        )
+    return _Address(head, match["path"] or "", query, parameters)
 
 
 def _remote(pattern: str) -> list[InputFile]:

@@ -19,6 +19,7 @@ from seqstore.loaders.broker.pools import POLL_SECONDS, Watch
 from seqstore.loaders.spark.py4j_access import active_context
 from seqstore.loaders.spark.registration import use_this_python
 from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.runtime import memory_limit
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -188,4 +189,5 @@ def _new_session(name: str, master: str) -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
-    return (builder.master(master) if master else builder).getOrCreate()
+    with memory_limit.lifted():  # the JVM is a process of its own
+        return (builder.master(master) if master else builder).getOrCreate()

@@ -20,6 +20,7 @@ from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.process_identity import identity_of
 from seqstore.store.settings import Settings
 from seqstore.store.store import Store
@@ -106,6 +107,7 @@ def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> 
 
 def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
     """Runs one job as the worker and reports once whether it began."""
+    memory_limit.lift()  # that of a server ends with it
     order: Order | None = pickle.load(given)
     if order is None:
         return

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from seqstore.loaders.broker.files import InputFile, check_pattern, find_files
+from seqstore.loaders.broker.files import InputFile, check_pattern, find_files, identity
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.routine.messages import bodies_of_lines
@@ -67,7 +67,11 @@ class FileSource:
             for offset, file in zip(offsets, waiting, strict=False):
                 bodies = partial(self._bodies, file)
                 yield Piece(
-                    Span(span.partition, offset, offset + 1), bodies, file.size, file.name, (file.uri,)
+                    Span(span.partition, offset, offset + 1),
+                    bodies,
+                    file.size,
+                    file.name,
+                    (identity(file.uri),),
                 )
 
     def close(self) -> None:
@@ -83,8 +87,8 @@ class FileSource:
             raise SourceUnavailable(
                 f"{self._description.paths[0]}: cannot be listed: {error}", kind="source"
             ) from error
-        done = self._read_before()
-        waiting = [file for file in found if file.uri not in done]
+        done = set(map(identity, self._read_before()))  # of earlier versions with the login
+        waiting = [file for file in found if identity(file.uri) not in done]
         return len(done), sorted(waiting, key=lambda file: file.uri)
 
 

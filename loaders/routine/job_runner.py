@@ -20,6 +20,7 @@ import logging
 import re
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -43,6 +44,7 @@ from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.runtime.secret_words import without_values
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -200,9 +202,9 @@ class JobRunner:
     def _pause(
         self, kind: str, reason: str, error: BaseException | None = None, judged: RoutineJob | None = None
     ) -> RoutineJob:
-        _log.warning("routine load job %d is paused: %s", self._job_id, reason)
+        self._warn("routine load job %d is paused: %s", self._job_id, reason)
         if error is not None and not isinstance(error, (StoreError, OSError)):
-            _log.warning("from there", exc_info=error)
+            self._warn("from there: %s", "".join(traceback.format_exception(error)))
         return self._change(
             lambda job: (
                 job.paused(kind, reason)
@@ -254,11 +256,17 @@ class JobRunner:
                 self._pause(CANNOT_RESUME, f"{error.message}; please check the jsonpaths")
             self._abort(task_id, _text(error))
         except Exception as error:  # of Spark and what is below it: there is no class to name
-            _log.warning("a task of routine load %s failed", job.spec.name, exc_info=error)
+            trace = "".join(traceback.format_exception(error))
+            self._warn("a task of routine load %s failed: %s", job.spec.name, trace)
             self._abort(task_id, _text(error))
 
+    def _warn(self, message: str, *values: object) -> None:
+        """Logs a warning without the job's secrets, which Kafka repeats in its messages."""
+        secrets = self._jobs.get(self._job_id).spec.source_properties
+        _log.warning("%s", without_values(message % values, secrets))
+
     def _abort(self, task_id: str, reason: str, *, timed_out: bool = False) -> None:
-        _log.warning("a task of routine load job %d was aborted: %s", self._job_id, reason)
+        self._warn("a task of routine load job %d was aborted: %s", self._job_id, reason)
         self._change(lambda job: job if job.has_ended else job.aborted(task_id, reason, timed_out=timed_out))
 
 

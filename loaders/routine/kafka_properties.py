@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
+import ipaddress
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import AccessDeniedError, InvalidInputError
 
 BEGINNING: Final = "OFFSET_BEGINNING"
 END: Final = "OFFSET_END"
@@ -20,6 +22,36 @@ _DEFAULT_OFFSETS: Final = "property.kafka_default_offsets"
 _GROUP: Final = "property.group.id"
 # What the job decides itself: offsets are the catalog's, and only committed messages are read.
 _OURS: Final = frozenset(["kafka_default_offsets", "group.id", "auto.offset.reset", "enable.auto.commit"])
+# Properties of Kafka's consumer that a job may set: none names a class, a program or another server.
+_CLIENT: Final = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        allow.auto.create.topics check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms
+        default.api.timeout.ms enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.max.wait.ms
+        fetch.min.bytes group.instance.id group.protocol heartbeat.interval.ms isolation.level
+        max.partition.fetch.bytes max.poll.interval.ms max.poll.records metadata.max.age.ms
+        metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metrics.num.samples
+        metrics.recording.level metrics.sample.window.ms receive.buffer.bytes reconnect.backoff.max.ms
+        reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms sasl.jaas.config
+        sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+        sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism security.protocol
+        send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+        socket.connection.setup.timeout.ms ssl.cipher.suites ssl.enabled.protocols
+        ssl.endpoint.identification.algorithm ssl.key.password ssl.keymanager.algorithm
+        ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+        ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+        ssl.truststore.password ssl.truststore.type
+        """,
+    )
+)
+# Login modules of Kafka itself, which read nothing but the login in their text.
+_LOGIN_MODULE: Final = re.compile(
+    r"\s*org\.apache\.kafka\.common\.security\.(plain\.Plain|scram\.Scram)LoginModule\s+required"
+    r"(\s+(username|password|tokenauth)\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s;\"']+))*\s*;\s*"
+)
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 
 
@@ -82,6 +114,55 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
         group_id=client.get("group.id", ""),
         client={name: value for name, value in client.items() if name not in _OURS},
     )
+
+
+def check_client(client: Mapping[str, str], more: Collection[str] = ()) -> None:
+    """Refuses properties of the client that could load classes, read files or reach other servers.
+
+    Args:
+        more: names that the setting `kafka_properties` allows.
+
+    Raises:
+        AccessDeniedError: names the property.
+    """
+    for name, value in client.items():
+        if name not in _CLIENT | _OURS and name not in more:
+            raise AccessDeniedError(
+                f"property.{name} cannot be set: it is not among the properties of the Kafka client that "
+                "every job may set; the setting kafka_properties allows more",
+                kind="not_allowed",
+            )
+        if name == "sasl.jaas.config" and name not in more and not _LOGIN_MODULE.fullmatch(value):
+            raise AccessDeniedError(
+                "property.sasl.jaas.config: expected one login module of Kafka, PlainLoginModule or "
+                "ScramLoginModule, 'required', with username and password; found another text",
+                kind="not_allowed",
+            )
+
+
+def check_brokers(brokers: str, allowed: Sequence[str], *, is_administrator: bool) -> None:
+    """Refuses brokers that the setting `kafka_brokers` does not allow; without it, only to other users.
+
+    Raises:
+        AccessDeniedError: names the broker.
+    """
+    for broker in map(str.strip, brokers.lower().split(",")):
+        host = broker.rpartition(":")[0].strip("[]")
+        if any(fnmatch.fnmatchcase(broker, each) or host == each for each in map(str.lower, allowed)):
+            continue
+        if allowed or not is_administrator or _is_link_local(host):
+            raise AccessDeniedError(
+                f"kafka_broker_list: {broker!r} is not among the brokers that jobs may reach; an "
+                "administrator adds it to the setting kafka_brokers",
+                kind="not_allowed",
+            )
+
+
+def _is_link_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False
 
 
 def with_group(job: str, given: Mapping[str, str]) -> dict[str, str]:

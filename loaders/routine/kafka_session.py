@@ -25,6 +25,7 @@ from seqstore.loaders.broker.spark_pool import running_session
 from seqstore.loaders.spark.py4j_access import forget, has_died, is_stopped, jvm_of
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime import memory_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +131,8 @@ def _launched(settings: dict[str, str]) -> SparkSession:
         from pyspark.sql import SparkSession
 
         builder: Any = SparkSession.builder
-        started = builder.appName("seqstore routine load").config(map={**SETTINGS, **settings}).getOrCreate()
+        with memory_limit.lifted():  # the JVM is a process of its own
+            builder = builder.appName("seqstore routine load").config(map={**SETTINGS, **settings})
+            started = builder.getOrCreate()
     started.sparkContext.setLogLevel("ERROR")
     return started

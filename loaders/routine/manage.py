@@ -10,7 +10,12 @@ from seqstore.loaders.routine.file_source import complete_path
 from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_change import with_kafka
-from seqstore.loaders.routine.kafka_properties import kafka_properties, with_group
+from seqstore.loaders.routine.kafka_properties import (
+    check_brokers,
+    check_client,
+    kafka_properties,
+    with_group,
+)
 from seqstore.loaders.routine.properties import ALTERABLE
 from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
 from seqstore.loaders.row_source import Target
@@ -46,11 +51,20 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
         path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed])
         spec = replace(spec, source_properties={"path": path})
     else:
-        kafka_properties(spec.source_properties, database_id)
+        _check_kafka(store, spec.source_properties, user, database_id)
         spec = replace(spec, source_properties=with_group(spec.name, spec.source_properties))
     table_id = table.id if table is not None else 0
     job = RoutineJob(spec, table_id, now_ms(), database_id=database_id, allowed=tuple(allowed), user=user)
     return RoutineJobs(store.catalog).add(job)
+
+
+def _check_kafka(store: Store, given: Mapping[str, str], user: str, database_id: int = 0) -> None:
+    """Checks the properties of a Kafka job against the settings (R24); raises as `create`."""
+    found, settings = kafka_properties(given, database_id), store.settings
+    account = store.accounts.find(user)
+    is_administrator = account is not None and account.may("ADMIN")
+    check_brokers(found.brokers, settings.kafka_brokers, is_administrator=is_administrator)
+    check_client(found.client, settings.kafka_properties)
 
 
 def control(jobs: RoutineJobs, database: str, name: str, action: str) -> None:
@@ -74,8 +88,13 @@ def alter(
     properties: Mapping[str, str],
     source: str,
     source_properties: Mapping[str, str],
+    *,
+    user: str = "root",
 ) -> None:
     """Changes a paused job (R29).
+
+    Args:
+        user: changes it, and must be allowed to name the brokers.
 
     Raises:
         NotFoundError: there is no such job, or its table was dropped.
@@ -83,23 +102,7 @@ def alter(
     """
     jobs = RoutineJobs(store.catalog)
     job_id, found = jobs.find(database, name)
-    for each in properties:
-        if each not in ALTERABLE:
-            raise InvalidInputError(
-                f"{each} is invalid property; ALTER ROUTINE LOAD changes {', '.join(sorted(ALTERABLE))}",
-                kind="bad_property",
-            )
-    if source and source != found.spec.source:
-        raise InvalidInputError(
-            f"The specified job type {source} is not the type of job {name}, {found.spec.source}",
-            kind="bad_property",
-        )
-    if source == FILES and source_properties:
-        raise InvalidInputError(
-            "ALTER ROUTINE LOAD ... FROM FILES: nothing of it can be changed; make a new job",
-            kind="not_supported",
-        )
-
+    _check_alterable(found, properties, source, source_properties)
     table = None if found.spec.is_multi else store.table_of_id(found.table_id)
     target = None if table is None else Target(table.schema, table.name)
 
@@ -109,6 +112,32 @@ def alter(
         spec = replace(job.spec, properties={**job.spec.properties, **properties})
         spec.check(target)
         job = replace(job, spec=spec)
-        return with_kafka(job, source_properties) if source == KAFKA else job
+        if source != KAFKA:
+            return job
+        changed = with_kafka(job, source_properties)
+        _check_kafka(store, changed.spec.source_properties, user)
+        return changed
 
     jobs.change(job_id, altered)
+
+
+def _check_alterable(
+    found: RoutineJob, properties: Mapping[str, str], source: str, source_properties: Mapping[str, str]
+) -> None:
+    """Refuses properties that cannot be changed, and those of another source; raises as `alter`."""
+    for each in properties:
+        if each not in ALTERABLE:
+            raise InvalidInputError(
+                f"{each} is invalid property; ALTER ROUTINE LOAD changes {', '.join(sorted(ALTERABLE))}",
+                kind="bad_property",
+            )
+    if source and source != found.spec.source:
+        raise InvalidInputError(
+            f"The specified job type {source} is not the type of job {found.spec.name}, {found.spec.source}",
+            kind="bad_property",
+        )
+    if source == FILES and source_properties:
+        raise InvalidInputError(
+            "ALTER ROUTINE LOAD ... FROM FILES: nothing of it can be changed; make a new job",
+            kind="not_supported",
+        )

@@ -7,9 +7,12 @@ from functools import partial
 from seqstore.loaders.routine.file_source import FileSource, file_bodies
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.kafka_properties import check_client, kafka_properties
 from seqstore.loaders.routine.kafka_source import KafkaSource
 from seqstore.loaders.routine.source import Source
 from seqstore.loaders.routine.spec import FILES
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.secret_box import KEY_FILE, is_sealed
 from seqstore.store.store import Store
 
 
@@ -24,4 +27,12 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         marks = RoutineJobs(store.catalog)
         path = job.spec.source_properties["path"]
         return FileSource(path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec))
+    sealed = sorted(name for name, value in job.spec.source_properties.items() if is_sealed(value))
+    if sealed:
+        raise InvalidInputError(
+            f"{', '.join(sealed)}: cannot be decrypted: the file {KEY_FILE} of the data directory is not the "
+            "one they were stored with; restore it, or set them by ALTER ROUTINE LOAD",
+            kind="secret_key",
+        )
+    check_client(kafka_properties(job.spec.source_properties).client, store.settings.kafka_properties)
     return KafkaSource(job.spec, job.wanted_offsets)

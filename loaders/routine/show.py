@@ -13,7 +13,7 @@ from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.job_record import CANCELLED
-from seqstore.store.sql.parse.secret_words import without_secrets
+from seqstore.store.runtime.secret_words import without_secrets, without_values
 
 TASK_COLUMNS: Final = (
     "TaskId",
@@ -164,6 +164,11 @@ def _statistic(job: RoutineJob) -> dict[str, Any]:
     }
 
 
+def _message(job: RoutineJob, text: str, *states: str) -> str:
+    """Returns a message of one of the states without the secrets of the source."""
+    return without_values(text, job.spec.source_properties) if not states or job.state in states else ""
+
+
 def _consumed(offset: int) -> str:
     """Returns the last offset read (R32); before the first there is none."""
     return str(offset - 1) if offset else "OFFSET_ZERO"
@@ -187,9 +192,9 @@ _JOB: Final[Mapping[str, Callable[[int, RoutineJob], str | None]]] = {
     "Statistic": lambda _, job: json.dumps(_statistic(job)),
     "Progress": lambda _, job: json.dumps({name: _consumed(at) for name, at in job.progress.items()}),
     "Lag": lambda _, job: json.dumps(lag(job)),
-    "ReasonOfStateChanged": lambda _, job: job.reason if job.state in (PAUSED, CANCELLED) else "",  # R33
+    "ReasonOfStateChanged": lambda _, job: _message(job, job.reason, PAUSED, CANCELLED),  # R33
     "ErrorLogUrls": lambda _, job: ", ".join(job.error_urls),
-    "OtherMsg": lambda _, job: job.other_message,
+    "OtherMsg": lambda _, job: _message(job, job.other_message),
     "User": lambda _, job: plain_user(job.user),
     "Comment": lambda _, job: job.spec.comment,
     "ComputeGroup": lambda _, job: "",  # there are no groups of backends

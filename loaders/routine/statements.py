@@ -50,6 +50,7 @@ class RoutineStatements(JobStatements):
             lower_names(statement.properties),
             statement.source,
             _source_names(statement.source_properties),
+            user=self._user,
         )
         return Result()
 

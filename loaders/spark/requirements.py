@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from seqstore.store.runtime import memory_limit
+
 JAVA_VERSION_MIN: Final = 17
 
 
@@ -37,9 +39,10 @@ def java_version() -> int | None:
     if java is None:
         return None
     try:
-        told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
-        ).stderr
+        with memory_limit.lifted():
+            told = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+            ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', told)  # Java 8 calls itself 1.8

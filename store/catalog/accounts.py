@@ -44,6 +44,7 @@ from seqstore.store.catalog.access.user_hosts import (
 )
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.workload_groups import USER_PREFIX
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
@@ -206,6 +207,7 @@ class Accounts:
         with self._catalog.write() as tx:
             if not if_exists or _find(tx, name) is not None:
                 tx.delete("users", _require(tx, name).name.encode())
+                tx.delete("config", USER_PREFIX + name.encode())
 
     def set_password(self, name: str, password: str) -> None:
         """Replaces the password of a user.
@@ -375,6 +377,15 @@ def matches_scramble(account: Account, scramble: bytes, nonce: bytes) -> bool:
         return False
     once = bytes(a ^ b for a, b in zip(scramble, mask, strict=True))
     return hmac.compare_digest(hashlib.sha1(once).digest(), account.mysql_hash)
+
+
+def matches_password(account: Account, password: bytes) -> bool:
+    """Compares a password with that of a user, slowly."""
+    if not account.has_password:
+        return not password
+    if len(password) > _PASSWORD_BYTES_MAX:
+        return False
+    return hmac.compare_digest(hashlib.scrypt(password, salt=account.salt, **_SCRYPT), account.slow_hash)
 
 
 def _with_password(account: Account, password: str) -> Account:

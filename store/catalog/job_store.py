@@ -10,6 +10,8 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.job_record import JobRecord, Owner
 from seqstore.store.catalog.jobs import Jobs, Record
 from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox
+from seqstore.store.runtime.secret_words import changed_secrets
 
 J = TypeVar("J", bound=JobRecord)
 
@@ -26,6 +28,7 @@ class JobStore(Generic[J]):
         self._catalog = catalog
         self._records = Jobs(catalog, kind)
         self._job_type = job_type
+        self._secrets = SecretBox(catalog.data_dir / KEY_FILE)
 
     def add(self, job: J) -> int:
         """Stores a new job and returns its number."""
@@ -35,10 +38,10 @@ class JobStore(Generic[J]):
 
     def add_within(self, tx: CatalogTransaction, job: J) -> int:
         """Stores a new job as a part of a larger transaction, unchecked."""
-        return self._records.add_within(tx, job.to_record())
+        return self._records.add_within(tx, self._sealed(job))
 
     def get(self, job_id: int) -> J:
-        return self._job_type.from_record(self._records.get(job_id))
+        return self._opened(self._records.get(job_id))
 
     def all(self, database: str | None = None, name: str | None = None) -> dict[int, J]:
         """Returns jobs by number, oldest first."""
@@ -58,7 +61,7 @@ class JobStore(Generic[J]):
 
     def change(self, job_id: int, change: Callable[[J], J]) -> J:
         """Replaces a job by the result of a function, and returns it; an equal result writes nothing."""
-        return self._job_type.from_record(self._records.change(job_id, self._on_record(change)))
+        return self._opened(self._records.change(job_id, self._on_record(change)))
 
     def change_within(self, tx: CatalogTransaction, job_id: int, change: Callable[[J], J]) -> None:
         """Changes a job as a part of a larger transaction."""
@@ -78,12 +81,25 @@ class JobStore(Generic[J]):
         return self._jobs_of(self._records.all())
 
     def _jobs_of(self, records: dict[int, Record]) -> dict[int, J]:
-        return {job_id: self._job_type.from_record(record) for job_id, record in records.items()}
+        return {job_id: self._opened(record) for job_id, record in records.items()}
+
+    def seal_stored(self) -> None:
+        """Encrypts secrets that earlier versions stored as text."""
+        for job_id, record in self._records.all().items():
+            if changed_secrets(record, self._secrets.seal) != record:
+                self._records.change(job_id, lambda stored: changed_secrets(stored, self._secrets.seal))
+
+    def _sealed(self, job: J) -> Record:
+        sealed: Record = changed_secrets(job.to_record(), self._secrets.seal)
+        return sealed
+
+    def _opened(self, record: Record) -> J:
+        return self._job_type.from_record(changed_secrets(record, self._secrets.opened))
 
     def _on_record(self, change: Callable[[J], J]) -> Callable[[Record], Record | None]:
         def changed(record: Record) -> Record | None:
-            before = self._job_type.from_record(record)
+            before = self._opened(record)
             after = change(before)
-            return None if after == before else after.to_record()
+            return None if after == before else self._sealed(after)
 
         return changed

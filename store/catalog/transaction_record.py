@@ -10,6 +10,7 @@ ABORTED. A PRECOMMITTED one outlives its process. Neither outlives its term, whe
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ class TransactionStatus(StrEnum):
 EXPIRED: Final = "timeout by txn manager"
 OWNER_ENDED: Final = "the process that ran it ended"
 _LABEL_LENGTH_MAX: Final = 128
+_CLIENT_LABEL: Final = re.compile(r"[-_A-Za-z0-9:]{1,128}")
 _TIMEOUT_SECONDS_MAX: Final = 1e9  # longer ones are for ever, and still fit a record
 
 
@@ -91,6 +93,19 @@ def check_label(label: str) -> str:
         raise InvalidInputError(
             f"label {label[:140]!r}: expected 1 to {_LABEL_LENGTH_MAX} bytes of printable text, no blanks",
             kind="bad_label",
+        )
+    return label
+
+
+def check_client_label(label: str) -> str:
+    """Returns a label that a client may give: the same over HTTP and in SQL, as in Doris.
+
+    Raises:
+        InvalidInputError: the message shows the label.
+    """
+    if not _CLIENT_LABEL.fullmatch(label):
+        raise InvalidInputError(
+            f"Label format error. regex: ^{_CLIENT_LABEL.pattern}$, label: {label[:140]}", kind="bad_label"
         )
     return label
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime.forks import new_lock
 
 _LOOK_SECONDS: Final = 0.1
+_numbers: Final = itertools.count(1)
 
 
 class Cancellation:
@@ -28,10 +30,16 @@ class Cancellation:
 
     Args:
         look: called ten times a second while the statement runs, with the cancellation; it may cancel.
+        owner: the user that runs the statement.
+
+    Attributes:
+        number: grows from statement to statement.
     """
 
-    def __init__(self, look: Callable[[Cancellation], None] | None = None) -> None:
+    def __init__(self, look: Callable[[Cancellation], None] | None = None, owner: str = "") -> None:
         self._look = look
+        self.owner = owner
+        self.number = next(_numbers)
         self._error: StoreError | None = None
         self._interrupts: list[Callable[[], object]] = []
         self._lock = new_lock()
@@ -75,6 +83,11 @@ class Cancellation:
 
 
 _thread: Final = threading.local()
+
+
+def running() -> list[Cancellation]:
+    """Returns the watched statements of all threads."""
+    return _watcher.all()
 
 
 def current() -> Cancellation | None:
@@ -156,6 +169,10 @@ class _Watcher:
     def remove(self, cancellation: Cancellation) -> None:
         with self._lock:
             self._watched.discard(cancellation)
+
+    def all(self) -> list[Cancellation]:
+        with self._lock:
+            return list(self._watched)
 
     def _run(self, has_some: threading.Event) -> None:
         while True:

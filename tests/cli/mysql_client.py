@@ -25,8 +25,16 @@ def dial(port: int) -> tuple[socket.socket, bytes]:
 
 def read_packet(client: socket.socket) -> bytes:
     """The next payload; empty when the server has closed the connection."""
-    head = client.recv(4, socket.MSG_WAITALL)
-    return client.recv(int.from_bytes(head[:3], "little"), socket.MSG_WAITALL) if head else b""
+    head = _exactly(client, 4)
+    return _exactly(client, int.from_bytes(head[:3], "little")) if head else b""
+
+
+def _exactly(client: socket.socket, count: int) -> bytes:
+    """So many bytes, or as many as come; sockets with TLS know no MSG_WAITALL."""
+    data = b""
+    while len(data) < count and (piece := client.recv(count - len(data))):
+        data += piece
+    return data
 
 
 def send_packet(client: socket.socket, payload: bytes, sequence: int = 0) -> None:

@@ -25,7 +25,7 @@ from tests.cli.mysql_client import ask, dial, log_in, read_packet, scramble, sen
 from tests.support.http_server import Client, basic, serving
 
 pytestmark = pytest.mark.sql("CREATE TABLE t (k INT, v STRING NULL) UNIQUE KEY(k)")
-HEAD = "PUT /api/db/t/_stream_load?redirected=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+HEAD = "PUT /api/db/t/_stream_load?redirected=1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 
 
 @pytest.fixture

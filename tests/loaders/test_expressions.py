@@ -58,6 +58,9 @@ def evaluate(text: str) -> list[Any]:
         ("a <=> null", [False, False, False, True]),
         ("abs(a)", [5.0, None, 7.5, None]),
         ("a / 0", [None] * 4),
+        ("length(repeat(b, 2000000000))", [None, None, None, 0]),  # gigabytes were built
+        ("size(array_range(k * 1000000000))", [None] * 4),
+        ("repeat(b, k)", ["abc", "d,ed,e", "FFF", None]),
         ("k > '1'", [False, True, True, None]),
         ("cast(a as int)", [5, None, 7, None]),
         ("cast(a as decimal(9,1))", [Decimal("5.0"), None, Decimal("7.5"), None]),

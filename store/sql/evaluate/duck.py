@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
@@ -32,6 +33,7 @@ from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.fraction_digits import with_fraction_digits
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
+MEMORY_BYTES_MIN: Final = 16 << 20  # less is too little for DuckDB's own blocks
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
 _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
@@ -45,75 +47,136 @@ _lock: Final = new_lock()
 # DuckDB's messages end with the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
+_NO_MEMORY: Final = re.compile(r"bad[ _]alloc|malloc of size \d+ failed|realloc of size \d+ failed")
 _ENDED: Final = re.compile(r"\bFATAL Error: .*database has been invalidated")
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
 )
 _UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
+_BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ of at most .*?)' to")
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
+
+
+@dataclass(frozen=True)
+class MemoryShare:
+    """The memory of the queries that share a database.
+
+    Attributes:
+        name: of the database; a share with another name has another one.
+        memory_bytes: DuckDB writes to disk beyond it where it can, else the query fails; 0 for its own limit.
+        is_private: one session has it, and its database ends with the session.
+    """
+
+    name: str = ""
+    memory_bytes: int = 0
+    is_private: bool = False
 
 
 @dataclass
 class _Databases:
-    """The database of each process, and how many an internal error has ended."""
+    """The databases of each process by share, and how many an internal error has ended.
 
-    of_process: dict[int, duckdb.DuckDBPyConnection] = field(default_factory=dict)
+    Attributes:
+        common: the share of queries without one of their own.
+        spill_directory: for memory beyond the limit of a share; empty: DuckDB's own choice.
+    """
+
+    of_process: dict[tuple[int, MemoryShare], duckdb.DuckDBPyConnection] = field(default_factory=dict)
     ended: int = 0
+    common: MemoryShare = MemoryShare()
+    spill_directory: str = ""
 
 
 _databases: Final = _Databases()
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+def configure(memory_bytes: int, spill_directory: str) -> None:
+    """Limits the memory of all queries without a limit of their own, before the first connection."""
+    _databases.common = MemoryShare("", memory_bytes)
+    _databases.spill_directory = spill_directory
+
+
+def common_bytes() -> int:
+    """Returns the memory that queries without a limit of their own share; 0 for DuckDB's own limit."""
+    return _databases.common.memory_bytes
+
+
+def connect(share: MemoryShare | None = None) -> duckdb.DuckDBPyConnection:
     """Opens a connection that can only evaluate queries; its configuration is locked.
 
-    All connections of a process share one empty database, for creating its macros takes longer than most
-    queries. A connection sees only the sources that it registered. An internal error of DuckDB ends the
-    database for all its connections; the next call opens another.
+    The connections of a process that have the same share of memory have one empty database, for creating its
+    macros takes longer than most queries. A connection sees only the sources that it registered. An internal
+    error of DuckDB ends the database for all its connections; the next call opens another.
     """
+    share = share if share is not None else _databases.common
     with _lock:
-        database = _databases.of_process.get(os.getpid())  # its threads do not survive a fork
+        key = os.getpid(), share  # its threads do not survive a fork
+        database = _databases.of_process.get(key)
         if database is None:
-            database = _databases.of_process[os.getpid()] = _new_database()
+            database = _databases.of_process[key] = _new_database(share.memory_bytes)
         return database.cursor()
 
 
 class QueryConnection:
-    """A session's connection, opened by its first query and again when its database has ended."""
+    """A session's connection, opened by its first query and again when its database has ended.
 
-    def __init__(self) -> None:
+    Args:
+        share: returns the share of memory that the next query has.
+    """
+
+    def __init__(self, share: Callable[[], MemoryShare | None] = lambda: None) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._databases_ended = 0  # when the connection was opened
+        self._wanted = share
+        self._share: MemoryShare | None = None
 
     def get(self) -> duckdb.DuckDBPyConnection:
+        share = self._wanted()
+        if share != self._share:
+            self.close()
+            self._share = share
         if self._connection is None or self._databases_ended != _databases.ended:
             self._databases_ended = _databases.ended
-            self._connection = connect()
+            self._connection = connect(share)
         return self._connection
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._share is not None and self._share.is_private:
+            with _lock:
+                database = _databases.of_process.pop((os.getpid(), self._share), None)
+            if database is not None:
+                database.close()
 
 
 def _forget_ended() -> None:
-    """Drops the database of this process if it has ended."""
+    """Drops the databases of this process that have ended."""
     with _lock:
-        database = _databases.of_process.get(os.getpid())
-        if database is None:
-            return
-        try:
-            database.cursor().execute("SELECT 1")
-        except duckdb.Error:
-            del _databases.of_process[os.getpid()]
-            _databases.ended += 1
+        for key, database in list(_databases.of_process.items()):
+            if key[0] != os.getpid():
+                continue
+            try:
+                database.cursor().execute("SELECT 1")
+            except duckdb.Error:
+                del _databases.of_process[key]
+                _databases.ended += 1
 
 
-def _new_database() -> duckdb.DuckDBPyConnection:
+def _new_database(memory_bytes: int = 0) -> duckdb.DuckDBPyConnection:
     require_for_duckdb()
-    connection = duckdb.connect(":memory:", config=dict(_CONFIG))
+    config: dict[str, str | bool | int | float | list[str]] = {**_CONFIG}
+    if memory_bytes:
+        config["memory_limit"] = f"{max(memory_bytes, MEMORY_BYTES_MIN)}B"
+    if _databases.spill_directory:  # it must be set before external access ends
+        del config["enable_external_access"]
+        config["temp_directory"] = _databases.spill_directory
+    connection = duckdb.connect(":memory:", config=config)
+    if memory_bytes:  # freed memory goes back to the system within a second
+        connection.execute("SET allocator_background_threads = true")
+    connection.execute("SET enable_external_access = false")
     known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
     if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris
         connection.execute(f"SET GLOBAL {_DIVISION_SETTING} = false")
@@ -220,6 +283,7 @@ def run(
     Raises:
         InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
+    memory_limit.wait_for_room()
     cursor = connection.cursor()
     work = _Work(cursor, sources)
     try:
@@ -255,7 +319,11 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
         if isinstance(source.error, StoreError):
             return source.error
     text = str(error)
-    if isinstance(error, StoreError) or not (
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text[:500]):
+        return memory_limit.out_of_memory("the query found no memory")
+    if not (
         isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or text.startswith("INTERRUPT ")
     ):
         return error
@@ -279,6 +347,9 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
         return InvalidInputError(
             f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
         )
+    bound = _BOUND.search(text)
+    if bound is not None:
+        return InvalidInputError(f"the query cannot be evaluated: {bound[1]}", kind="too_large")
     called = _UNTAKEN.search(message)
     if called is not None:
         function = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"
@@ -293,7 +364,10 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
             kind="query",
         )
     if isinstance(error, duckdb.OutOfMemoryException):
-        return UnavailableError(f"the query needs more memory than there is: {message}", kind="out_of_memory")
+        return memory_limit.out_of_memory(
+            f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "
+            f"{message}"
+        )
     return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")
 
 

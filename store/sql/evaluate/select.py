@@ -46,6 +46,7 @@ from seqstore.store.sql.translate.translate import (
     translate,
 )
 from seqstore.store.sql.translate.views import FindView, expand_views
+from seqstore.store.sql.translate.whole_rows import refuse_whole_rows
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 _BIGINT_DIGITS: Final = 19
@@ -166,6 +167,7 @@ def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[p
 
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> list[str | None]:
     evaluation = context.evaluation()
+    refuse_whole_rows(tree, relations)
     name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
     return translate(tree, evaluation, context.variables, relations)

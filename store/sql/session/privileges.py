@@ -40,9 +40,9 @@ _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(("GRANT", "REVOKE"), ""),  # the privileges that are granted: checked when it runs
     "SET GLOBAL": "ADMIN",
     **dict.fromkeys(("SHOW ALTER", "CANCEL ALTER"), "ALTER"),  # messages name values
-    **dict.fromkeys((f"{verb} {noun}" for verb in ("CREATE", "ALTER", "DROP") for noun in ("USER", "ROLE")),
-                    "ADMIN"),
-    "SHOW ROLES": "ADMIN",
+    **dict.fromkeys((f"{verb} {noun}" for verb in ("CREATE", "ALTER", "DROP")
+                     for noun in ("USER", "ROLE", "WORKLOAD")), "ADMIN"),
+    **dict.fromkeys(("SHOW ROLES", "SET PROPERTY"), "ADMIN"),
     "CREATE ROUTINE": "LOAD",
     "ALTER ROUTINE": "LOAD",
 }  # fmt: skip

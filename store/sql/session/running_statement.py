@@ -44,11 +44,18 @@ class RunningStatement:
     Args:
         has_client: called while a statement runs, with whether it was cancelled; returns whether a client
             waits for it.
+        user: of the session.
     """
 
-    def __init__(self, has_client: Callable[[bool], bool]) -> None:
+    def __init__(self, has_client: Callable[[bool], bool], user: str = "") -> None:
         self._has_client = has_client
+        self._user = user
         self._cancellation: Cancellation | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a statement runs."""
+        return self._cancellation is not None
 
     def cancel(self, error: StoreError) -> None:
         """Ends the running statement; no-op between statements. Another thread calls this."""
@@ -76,7 +83,7 @@ class RunningStatement:
                     )
                 )
 
-        self._cancellation = Cancellation(look)
+        self._cancellation = Cancellation(look, self._user)
         try:
             with watched(self._cancellation):
                 yield

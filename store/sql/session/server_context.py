@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from seqstore.store.runtime.secret_words import masked_statement
 from seqstore.store.sql.parse.load_jobs import LoadJobs
-from seqstore.store.sql.parse.secret_words import masked_statement
+from seqstore.store.sql.session.workload import WorkloadQueues
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class ServerContext:
         connection_id: the session's number among the processes.
         has_client: called while a statement runs, with whether it was cancelled; returns whether a client
             waits for it.
+        queues: of the workload groups; all sessions of a server share them.
     """
 
     global_variables: dict[str, str] = field(default_factory=dict)
@@ -99,3 +101,4 @@ class ServerContext:
     load_jobs: LoadJobs | None = None
     connection_id: int = 0
     has_client: Callable[[bool], bool] = _is_always_there
+    queues: WorkloadQueues = field(default_factory=WorkloadQueues)

@@ -11,14 +11,15 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.catalog.accounts import ROOT
+from seqstore.store.catalog.workload_groups import NORMAL, USER_GROUP, USER_MEMORY, WorkloadGroup
 from seqstore.store.ddl.views import View
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import AccessDeniedError, InvalidInputError
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
-from seqstore.store.sql.evaluate.duck import QueryConnection
+from seqstore.store.sql.evaluate.duck import MemoryShare, QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -31,6 +32,7 @@ from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
+from seqstore.store.sql.session.workload import LIMITED, memory_share
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
 from seqstore.store.sql.translate.views import tables_behind
@@ -96,8 +98,10 @@ class Session:
         self.warnings: tuple[str, ...] = ()
         self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
-        self._connection = QueryConnection()
-        self._running = RunningStatement(self.server.has_client)
+        self._group: WorkloadGroup | None = None  # of the running statement
+        self._user_properties: dict[str, str] = {}
+        self._connection = QueryConnection(self._memory_share)
+        self._running = RunningStatement(self.server.has_client, user or ROOT)
 
     def execute(self, text: str) -> Iterator[Result]:
         """Runs the statements of a text one after another, each when its result is requested.
@@ -124,7 +128,8 @@ class Session:
             result = kind.run(statement, self) or Result()
         else:
             self._enter(statement, first_word)
-            with self._running.within(TimeLimit.of(first_word, self.variables)):
+            start = kind.starts[0] if kind.starts[0] in LIMITED else first_word
+            with self._run_within(start, first_word):
                 result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
@@ -143,6 +148,60 @@ class Session:
         elif isinstance(statement, st.Query) and not transactions.autocommit and self._reads(statement):
             transactions.begin_implicitly()
 
+    @contextmanager
+    def _run_within(self, start: str, first_word: str) -> Iterator[None]:
+        """Runs a statement within its time limit and in its workload group.
+
+        A statement that another one runs has the limit and the place of that one.
+        """
+        is_inner = self._running.is_running
+        with self._running.within(TimeLimit.of(first_word, self.variables)):
+            if is_inner:
+                yield
+                return
+            self._group = None  # those of statements that no group limits are found when they query
+            if start not in LIMITED:
+                yield
+                return
+            with self.server.queues.admitted(self.workload_group) as self._group:
+                yield
+
+    def workload_group(self) -> WorkloadGroup:
+        """Returns the group of the session's statements: the variable's, or the user's default.
+
+        Raises:
+            AccessDeniedError: the variable names a group that the user may not use.
+            InvalidInputError: it names none.
+        """
+        groups = self.store.workload_groups
+        if self.user is None and not self.variables.is_own(names.WORKLOAD_GROUP):  # in a program
+            return WorkloadGroup(NORMAL)
+        own, self._user_properties = groups.of_user(self.user or ROOT)
+        wanted = self.variables.get(names.WORKLOAD_GROUP) or own.name
+        if wanted == own.name:
+            return own
+        if not self._is_administrator():
+            raise AccessDeniedError(
+                f"Access denied; user '{self.user}' may not use workload group '{wanted}'; its own is "
+                f"'{own.name}': SET PROPERTY FOR '{self.user}' '{USER_GROUP}' = '{wanted}'",
+                kind="no_privilege",
+            )
+        found = groups.find(wanted)
+        if found is None:
+            raise InvalidInputError(f"workload group '{wanted}' does not exist", kind="unknown_group")
+        return found
+
+    def _memory_share(self) -> MemoryShare | None:
+        """Returns the memory that the session's next query shares with others."""
+        group = self._group if self._group is not None else self.workload_group()
+        limit = int(self.variables.number(names.EXEC_MEM_LIMIT))
+        limit = min(limit, int(self._user_properties.get(USER_MEMORY, limit)))
+        return memory_share(group, limit, id(self))
+
+    def _is_administrator(self) -> bool:
+        account = self.store.accounts.find(self.user) if self.user is not None else None
+        return self.user is None or (account is not None and account.may("ADMIN"))
+
     def _reads(self, query: st.Query) -> bool:
         """Returns whether a query names a stored table."""
         return not all(self.is_system(table) for table in mentioned_tables(query.tree))
@@ -154,7 +213,7 @@ class Session:
         self._enter(query, "SELECT")
         with (
             self.variables.changed(query.settings),
-            self._running.within(TimeLimit.of("SELECT", self.variables)),
+            self._run_within("SELECT", "SELECT"),
             self.query_context(trees=[query.tree]) as context,
             open_query(query, context) as reader,
         ):
@@ -309,10 +368,13 @@ class Session:
     @internal
     def sees_user(self, name: str) -> bool:
         """Returns whether the session may see the processes and grants of a user: its own, or with ADMIN."""
-        if self.user is None or name == self.user:
-            return True
-        account = self.store.accounts.find(self.user)
-        return account is not None and account.may("ADMIN")
+        return name == self.user or self._is_administrator()
+
+    @internal
+    def require_admin(self) -> None:
+        """Checks ADMIN on all databases; raises AccessDeniedError without it."""
+        if self.user is not None:
+            self.store.accounts.require(self.user, "ADMIN")
 
     @internal
     def full_name(self, table: st.TableName) -> str:

@@ -296,6 +296,14 @@ def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
             yield from ((quoted_user(name), scope, privilege) for privilege in held)
 
 
+def workload_group_rows(session: SessionView) -> Iterable[Row]:
+    """Yields the workload groups, in the columns `GROUP_COLUMNS`."""
+    for number, group in enumerate(session.store.workload_groups.all(), 1):
+        running, waiting = session.server.queues.counts(group.name)
+        yield (number, group.name, group.memory_text, group.max_concurrency, group.max_queue_size,
+               group.queue_timeout, running, waiting)  # fmt: skip
+
+
 def _partitions(session: SessionView) -> Iterable[Row]:
     """Yields the partitions of each table; a table without partitions counts as one."""
     for database, name, table in _tables_of(session):
@@ -312,6 +320,8 @@ def _partitions(session: SessionView) -> Iterable[Row]:
                    bounds, count, None)  # fmt: skip
 
 
+GROUP_COLUMNS: Final = ("Id", "Name", "memory_limit", "max_concurrency", "max_queue_size", "queue_timeout",
+                        "running_query_num", "waiting_query_num")  # fmt: skip
 _PARTITION_COLUMNS: Final = (
     "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PARTITION_NAME, SUBPARTITION_NAME,"
     " PARTITION_ORDINAL_POSITION int, PARTITION_METHOD, PARTITION_EXPRESSION, PARTITION_DESCRIPTION,"
@@ -397,6 +407,11 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     ),
     "column_privileges": _SystemTable(
         "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
+    ),
+    "workload_groups": _SystemTable(
+        "ID bigint, NAME, MEMORY_LIMIT, MAX_CONCURRENCY bigint, MAX_QUEUE_SIZE bigint, QUEUE_TIMEOUT bigint,"
+        " RUNNING_QUERY_NUM bigint, WAITING_QUERY_NUM bigint",
+        workload_group_rows,
     ),
     "engines": _SystemTable(
         "ENGINE, SUPPORT, COMMENT, TRANSACTIONS, XA, SAVEPOINTS",

@@ -51,6 +51,10 @@ _LEVELS: Final[dict[str, str | None]] = {
 }
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
+EXEC_MEM_LIMIT: Final = "exec_mem_limit"
+WORKLOAD_GROUP: Final = "workload_group"
+MAX_ALLOWED_PACKET: Final = "max_allowed_packet"
+_MEMORY_BYTES_MIN: Final = 16 << 20
 
 _BOOLEANS: Final = {
     SHOW_HIDDEN_COLUMNS: "false",
@@ -74,6 +78,8 @@ _DEFAULTS: Final = {
     TXN_VERSION: "",
     INSERT_TIMEOUT: "14400",
     QUERY_TIMEOUT: "900",
+    EXEC_MEM_LIMIT: str(100 << 30),  # as in Doris; the server's own limit is lower
+    WORKLOAD_GROUP: "",
     **{f"character_set_{of}": "utf8mb4" for of in ("client", "connection", "database", "results", "server")},
     **{f"collation_{of}": "utf8mb4_0900_bin" for of in ("connection", "database", "server")},
     **dict.fromkeys(("init_connect", "license", "sql_mode"), ""),
@@ -83,7 +89,7 @@ _DEFAULTS: Final = {
     TRANSACTION_ISOLATION: _REPEATABLE_READ,
     "auto_increment_increment": "1",
     "interactive_timeout": "3600",
-    "max_allowed_packet": "16777216",
+    MAX_ALLOWED_PACKET: str(64 << 20),
     "net_buffer_length": "16384",
     "net_write_timeout": "600",
     "sql_select_limit": "9223372036854775807",
@@ -100,7 +106,7 @@ _REFUSED: Final = {
         _DEBUGGING,
     ),
     **dict.fromkeys(
-        ("exec_mem_limit", "scan_queue_mem_limit"), "queries of a process share its memory; limit the process"
+        ("scan_queue_mem_limit", "query_mem_limit"), "set exec_mem_limit, or a workload group's memory_limit"
     ),
 }
 _TRUE: Final = frozenset(["true", "on", "1"])
@@ -137,6 +143,11 @@ class Variables:
                 "other's writes as their own",
                 kind="bad_variable",
             )
+        if name == MAX_ALLOWED_PACKET and not is_global:
+            raise InvalidInputError(
+                f"SESSION variable '{name}' is read-only. Use SET GLOBAL to assign the value",
+                kind="read_only_variable",
+            )
         values = self._shared if is_global else self._own
         if value is None:
             values.pop(name, None)
@@ -170,6 +181,10 @@ class Variables:
         if self.flag(TXN_VERSION_AUTO_RESET):
             self._own.pop(TXN_VERSION, None)
         return app_id, int(version) if version is not None else None
+
+    def is_own(self, name: str) -> bool:
+        """Returns whether the session, or SET GLOBAL before it, gave a variable a value."""
+        return _canonical(name) in self._own
 
     def number(self, name: str) -> float:
         return float(self.get(name) or 0)
@@ -279,6 +294,14 @@ def _is_whole(value: str) -> bool:
 # Variables that hold numbers, each with a test and the values that pass it.
 _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     INSERT_FILTER_RATIO: (_is_ratio, "a number from 0 to 1"),
+    EXEC_MEM_LIMIT: (
+        lambda value: value.isdigit() and int(value) >= _MEMORY_BYTES_MIN,
+        f"a number of bytes from {_MEMORY_BYTES_MIN}",
+    ),
+    MAX_ALLOWED_PACKET: (
+        lambda value: value.isdigit() and 1024 <= int(value) <= 1 << 30,
+        "a number of bytes from 1024 to 1073741824",
+    ),
     TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
     **dict.fromkeys(
         (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT), (_is_whole, "a whole number")

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Final
 
+from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.conflict.read_set import SUBQUERY
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate.select import open_query
@@ -117,7 +118,7 @@ def _parse_label(stream: TokenStream) -> str | None:
     if stream.word() != "WITH" or stream.word(1) != "LABEL":
         return None
     stream.need("WITH", "LABEL")
-    return stream.word_or_string("a label")
+    return check_client_label(stream.word_or_string("a label"))
 
 
 def _parse_row(stream: TokenStream) -> tuple[st.Cell, ...]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.load_history import PastLoad, loads_of
+from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.sql.parse import load_jobs as sql
 from seqstore.store.sql.parse.load_jobs import LoadJobs, required
 from seqstore.store.sql.parse.statement_values import TableName
@@ -29,6 +30,7 @@ _SOURCES: Final = ("BROKER", "S3", "HDFS", "LOCAL")
 
 def _parse_label(stream: TokenStream) -> sql.LoadLabel:
     *before, label = stream.dotted_name("label")
+    check_client_label(label)
     descriptions = tuple(stream.enclosed(_parse_description, " behind the data description"))
     if len({description.clauses.merge_type for description in descriptions}) > 1:
         stream.refuse("merge type in all statement must be the same.", "bad_load")  # B5

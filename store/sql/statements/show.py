@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog.access.user_hosts import plain_user
@@ -112,7 +113,7 @@ def _status(statement: ShowTableStatus, session: Session) -> Result:
     found = rows.filter(own).select([source for source, _ in pairs])
     wanted = set(matching(found.column("TABLE_NAME").to_pylist(), statement.like))
     kept = [name in wanted for name in found.column("TABLE_NAME").to_pylist()]
-    return Result(found.filter(kept).rename_columns([heading for _, heading in pairs]))
+    return Result(found.filter(pa.array(kept, pa.bool_())).rename_columns([heading for _, heading in pairs]))
 
 
 @dataclass(frozen=True)

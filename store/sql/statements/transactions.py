@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE
-from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, check_client_label
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows, write_info
@@ -62,7 +62,7 @@ class ShowTransaction:
 def _parse_begin(stream: TokenStream) -> Begin:
     stream.take("WORK")
     if stream.take("WITH", "LABEL"):
-        return Begin(stream.word_or_string("a label"))
+        return Begin(check_client_label(stream.word_or_string("a label")))
     is_read_only: bool | None = None
     while not stream.is_done:
         if stream.take("READ"):

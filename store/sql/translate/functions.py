@@ -31,7 +31,7 @@ _RENAMED: Final = _pairs(
     """
         approx_count_distinct=approx_count_distinct array_agg=list array_avg=list_avg array_concat=list_concat
         array_contains=list_contains array_contains_all=list_has_all array_flatten=flatten
-        array_product=list_product array_pushback=list_append array_range=range
+        array_product=list_product array_pushback=list_append
         array_reverse_sort=list_reverse_sort array_size=len array_sort=list_sort array_zip=list_zip
         arrays_overlap=list_has_any bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
         cardinality=len char_length=length character_length=length concat_ws=concat_ws
@@ -42,8 +42,8 @@ _RENAMED: Final = _pairs(
         mod=mod ndv=approx_count_distinct ord=ascii percentile=quantile_cont
         percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
         regr_intercept=regr_intercept regr_slope=regr_slope std=stddev_pop trunc=trunc
-        sequence=generate_series sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
-        stddev=stddev_pop to_base64=to_base64 truncate=trunc ucase=upper url_decode=url_decode
+        sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
+        stddev=stddev_pop truncate=trunc ucase=upper url_decode=url_decode
         url_encode=url_encode uuid=uuid variance=var_pop
     """
 )

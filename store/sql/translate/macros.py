@@ -23,13 +23,14 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at
-        date_of date_trunc date_trunc_of day_ordinal explode_json_array_double
+        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked
+        date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
         json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
         rounded
-        since_1970 text text_beside time_of_day texts to_days ts ts_of two_digit_week_0 two_digit_week_1
+        numbers since_1970 text text_beside time_of_day times texts
+        to_days ts ts_of two_digit_week_0 two_digit_week_1
         two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_date_monday week_date_sunday week_mode_3
         weekday_of
         whole_beside year_of_week_2
@@ -49,7 +50,34 @@ _AGGREGATES: Final = frozenset([
     "d_collect_list", "d_collect_set", "kurtosis", "list", "quantile_cont", "regr_intercept", "regr_slope",
     "stddev_pop", "var_pop",
 ])  # fmt: skip
-_MACROS: Final = r"""
+# Bounds of one value, whose memory DuckDB does not count: MySQL's packet, and Doris's elements of an array.
+_TEXT_BYTES_MAX: Final = 64 << 20
+_ELEMENTS_MAX: Final = 1_000_000
+_NUMBERS_MAX: Final = 16 << 20
+# A conversion that fails has the message; `error()` may not be called within the TRY of load expressions.
+_TOO_LONG: Final = f"CAST('expected a text of at most {_TEXT_BYTES_MAX} bytes, found a longer one' AS BIGINT)"
+_TOO_MANY: Final = "CAST('expected an array of at most {0} elements, found more' AS BIGINT)"
+_ELEMENTS: Final = _TOO_MANY.format(_ELEMENTS_MAX)
+_BOUNDS: Final = rf"""
+d_checked(x, excess, failing) AS
+    CASE WHEN CASE WHEN excess THEN failing = 0 ELSE false END THEN NULL ELSE x END;
+d_times(n, x) AS
+    d_checked(n, CAST(n AS BIGINT) * strlen(CAST(x AS VARCHAR)) > {_TEXT_BYTES_MAX}, {_TOO_LONG});
+d_elements(n) AS d_checked(n, n > {_ELEMENTS_MAX}, {_ELEMENTS});
+d_numbers(n) AS d_checked(n, n > {_NUMBERS_MAX}, {_TOO_MANY.format(_NUMBERS_MAX)});
+d_double(x) AS TRY_CAST(CAST(x AS VARCHAR) AS DOUBLE);
+d_end(a, b) AS d_checked(b, d_double(b) - d_double(a) > {_ELEMENTS_MAX}, {_ELEMENTS}),
+    (a, b, s) AS d_checked(b, (d_double(b) - d_double(a)) / d_double(s) > {_ELEMENTS_MAX}, {_ELEMENTS});
+d_array_range(n) AS range(d_elements(n)),
+    (a, b) AS range(a, d_end(a, b)),
+    (a, b, s) AS range(a, d_end(a, b, s), s);
+d_sequence(n) AS generate_series(d_elements(n)),
+    (a, b) AS generate_series(a, d_end(a, b)),
+    (a, b, s) AS generate_series(a, d_end(a, b, s), s);
+"""
+_MACROS: Final = (
+    _BOUNDS
+    + r"""
 d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
 d_moment_of_digits(x) AS try_strptime(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']);
 d_ts(x TIMESTAMP) AS x,
@@ -115,6 +143,7 @@ d_element_at(a, k) AS a[k];
 d_find_in_set(s, l) AS CASE
     WHEN s IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(string_split(l, ','), s), 0) END;
 d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
+d_to_base64(x) AS to_base64(encode(CAST(x AS VARCHAR)));
 d_from_base64(x) AS TRY(decode(from_base64(x)));
 d_get_json_string|json_extract_string|json_value(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;
@@ -160,7 +189,8 @@ d_months_apart(x, y) AS datediff('month', y, x)
     + CASE WHEN x = last_day(x) AND y = last_day(y) THEN 0 ELSE (day(x) - day(y)) / 31.0 END;
 d_months_between(x, y) AS d_months_apart(d_date_of(x), d_date_of(y));
 d_regexp_count(x, pattern) AS CASE WHEN pattern = '' THEN 0 ELSE len(regexp_extract_all(x, pattern)) END;
-d_space(n) AS repeat(' ', n);
+d_repeat(x, n) AS repeat(x, d_times(n, x));
+d_space(n) AS repeat(' ', d_times(n, ' '));
 d_split_part(x, d, n) AS string_split(x, d)[n];
 d_length_joined(pieces, d) AS CAST(
     list_sum(list_transform(pieces, lambda x: length(x) + length(d))) - length(d) AS BIGINT);
@@ -198,11 +228,11 @@ d_array_popback(a) AS list_slice(a, 1, len(a) - 1);
 d_array_popfront(a) AS list_slice(a, 2, len(a));
 d_array_position(a, x) AS coalesce(list_position(a, x), 0);
 d_array_remove(a, x) AS list_filter(a, lambda y: y IS DISTINCT FROM x);
-d_array_repeat(x, n) AS list_transform(range(n), lambda i: x);
+d_array_repeat(x, n) AS list_transform(range(d_elements(n)), lambda i: x);
 d_array_slice(a, o) AS list_slice(a, CASE WHEN o < 0 THEN len(a) + o + 1 ELSE o END, len(a)),
     (a, o, n) AS list_slice(a, CASE WHEN o < 0 THEN len(a) + o + 1 ELSE o END,
         CASE WHEN o < 0 THEN len(a) + o + n ELSE o + n - 1 END);
-d_array_with_constant(n, x) AS list_transform(range(n), lambda i: x);
+d_array_with_constant(n, x) AS list_transform(range(d_elements(n)), lambda i: x);
 d_at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
 d_bit_shift_left(x, n) AS CAST(x AS BIGINT) << n;
 d_bit_shift_right(x, n) AS CAST(x AS BIGINT) >> n;
@@ -226,7 +256,7 @@ d_explode_json_array_int(j) AS CASE WHEN json_valid(j)
 d_explode_json_array_json(j) AS CASE WHEN json_valid(j)
     THEN CAST(json_extract(j, '$[*]') AS VARCHAR[]) END;
 d_explode_json_array_string(j) AS CASE WHEN json_valid(j) THEN json_extract_string(j, '$[*]') END;
-d_explode_numbers(n) AS range(n);
+d_explode_numbers(n) AS range(d_numbers(n));
 d_explode_split(x, d) AS string_split(x, d);
 d_extract_url_parameter(u, n) AS regexp_extract(u, '[?&]' || n || '=([^&#]*)', 1);
 d_json_contains(j, v) AS CASE WHEN json_valid(j) AND json_valid(v) THEN json_contains(j, v) END;
@@ -240,10 +270,12 @@ d_json_parse_error_to_null(j) AS CASE WHEN json_valid(j) THEN j END;
 d_json_quote(x) AS CAST(to_json(CAST(x AS VARCHAR)) AS VARCHAR);
 d_lpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
     THEN left(CAST(x AS VARCHAR), n)
-    WHEN p = '' THEN '' ELSE lpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
+    WHEN p = '' THEN '' ELSE lpad(CAST(x AS VARCHAR), CAST(d_times(n, '-') AS INTEGER),
+        coalesce(nullif(p, ''), ' ')) END;
 d_rpad(x, n, p) AS CASE WHEN n < 0 THEN NULL WHEN n <= length(CAST(x AS VARCHAR))
     THEN left(CAST(x AS VARCHAR), n)
-    WHEN p = '' THEN '' ELSE rpad(CAST(x AS VARCHAR), CAST(n AS INTEGER), coalesce(nullif(p, ''), ' ')) END;
+    WHEN p = '' THEN '' ELSE rpad(CAST(x AS VARCHAR), CAST(d_times(n, '-') AS INTEGER),
+        coalesce(nullif(p, ''), ' ')) END;
 d_left|strleft(x, n) AS CASE WHEN n <= 0 THEN '' ELSE left(CAST(x AS VARCHAR), n) END;
 d_right|strright(x, n) AS CASE WHEN n <= 0 THEN '' ELSE right(CAST(x AS VARCHAR), n) END;
 d_map_agg(k, v) AS map(list(k), list(v));
@@ -315,6 +347,7 @@ d_width_bucket(x, low, high, n) AS CAST(CASE WHEN x < low THEN 0 WHEN x >= high 
 d_year_of_week(x) AS isoyear(d_moment(CAST(x AS VARCHAR)));
 d_unhex(x) AS TRY(decode(unhex(x)));
 """
+)
 
 
 def macro_statements() -> list[str]:

@@ -182,3 +182,22 @@ def test_many_stars_for_depth_do_not_multiply() -> None:
     assert _matches(["a"] * 60, ["**", "a"] * 20)
     assert _matches(["a", "b"], ["**"])
     assert not _matches(["a", ".b", "c"], ["**", "c"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["endpoint_override=169.254.169.254", "endpoint_override=10.0.0.7:9000", "endpoint_override=[::1]:80",
+     "region=x.evil.example%2F", "region=a@169.254.169.254%2F", "scheme=http&endpoint_override=localhost:1"],
+)  # fmt: skip
+def test_no_server_is_asked_that_load_paths_do_not_name(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement of a user with LOAD must not make this host send requests to other addresses."""
+    asked: list[str] = []
+
+    class Servers:
+        from_uri = asked.append
+
+    monkeypatch.setattr("seqstore.loaders.broker.files.pafs.FileSystem", Servers)
+    for path in ("in/a.csv", "in/*.csv", "in/{a,b}.csv"):
+        with pytest.raises((AccessDeniedError, InvalidInputError)):
+            find_files(DataDescription("t", (f"s3://bucket/{path}?{query}",)), ["s3://bucket/in"])
+    assert asked == []

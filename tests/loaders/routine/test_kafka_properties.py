@@ -7,10 +7,16 @@ import re
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError
-from seqstore.loaders.routine.kafka_properties import kafka_properties, time_ms, with_group
+from seqstore import AccessDeniedError, InvalidInputError
+from seqstore.loaders.routine.kafka_properties import (
+    check_brokers,
+    check_client,
+    kafka_properties,
+    time_ms,
+    with_group,
+)
 from seqstore.loaders.routine.messages import lines_of
-from seqstore.store.sql.parse.secret_words import without_secrets
+from seqstore.store.runtime.secret_words import without_secrets
 
 PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
 
@@ -88,3 +94,68 @@ def test_a_message_is_a_line_and_empty_ones_are_counted() -> None:
     assert lines_of(pa.array([b"1,2", b"3,4"]), is_json=False) == (b"1,2\n3,4\n", 0)
     assert lines_of(pa.array([b"", None], pa.binary()), is_json=True) == (b"", 2)
     assert lines_of(pa.array([], pa.binary()), is_json=True) == (b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("interceptor.classes", "com.example.Spy"),
+        ("value.deserializer", "com.example.Gadget"),
+        ("metric.reporters", "com.example.Spy"),
+        ("partition.assignment.strategy", "com.example.Spy"),
+        ("sasl.login.callback.handler.class", "com.example.Spy"),
+        ("ssl.engine.factory.class", "com.example.Spy"),
+        ("security.providers", "com.example.Spy"),
+        ("config.providers", "file"),
+        ("sasl.oauthbearer.token.endpoint.url", "http://169.254.169.254/"),
+        ("bootstrap.servers", "h:1"),
+        (
+            "sasl.jaas.config",
+            "com.sun.security.auth.module.JndiLoginModule required user.provider.url='ldap://h';",
+        ),
+        ("sasl.jaas.config", "com.sun.security.auth.module.Krb5LoginModule required keyTab='/etc/k';"),
+        (
+            "sasl.jaas.config",
+            "org.apache.kafka.common.security.plain.PlainLoginModule required password='a';"
+            " com.example.Spy required;",
+        ),
+    ],
+)
+def test_a_property_that_names_a_class_a_file_or_a_server_is_refused(name: str, value: str) -> None:
+    with pytest.raises(AccessDeniedError, match=name):
+        check_client({name: value})
+    check_client({name: value}, [name])  # an administrator allows it
+
+
+def test_logins_by_kafkas_own_modules_and_sizes_are_allowed() -> None:
+    for module in ("plain.Plain", "scram.Scram"):
+        text = (
+            f"org.apache.kafka.common.security.{module}LoginModule required username=\"a\" password='b;c' ;"
+        )
+        check_client({"sasl.jaas.config": text, "fetch.max.bytes": "5", "client.id": "x", "group.id": "g"})
+
+
+@pytest.mark.parametrize(
+    ("brokers", "allowed", "is_administrator", "expected"),
+    [
+        ("h:9092", [], True, True),
+        ("h:9092", [], False, False),
+        ("169.254.169.254:80", [], True, False),
+        ("[fe80::1]:9092", [], True, False),
+        ("169.254.169.254:80", ["169.254.169.254:80"], True, True),
+        ("h:9092", ["h:9092"], False, True),
+        ("H:9092", ["h"], False, True),
+        ("h:9093", ["h:9092"], True, False),
+        ("a.kafka.internal:9092, b.kafka.internal:9092", ["*.kafka.internal:9092"], False, True),
+        ("a.kafka.internal:9092,evil:9092", ["*.kafka.internal:9092"], False, False),
+    ],
+)
+def test_brokers_are_those_of_the_setting(
+    brokers: str, allowed: list[str], is_administrator: bool, expected: bool
+) -> None:
+    """A user with LOAD made the server connect to any address."""
+    if expected:
+        check_brokers(brokers, allowed, is_administrator=is_administrator)
+        return
+    with pytest.raises(AccessDeniedError, match="kafka_brokers"):
+        check_brokers(brokers, allowed, is_administrator=is_administrator)

@@ -77,7 +77,7 @@ def test_skip_delete_sign_shows_deleted_rows(
     assert sorted(rows(query)) == hidden
 
 
-@pytest.mark.parametrize("name", ["skip_delete_bitmap", "skip_storage_engine_merge", "exec_mem_limit"])
+@pytest.mark.parametrize("name", ["skip_delete_bitmap", "skip_storage_engine_merge", "query_mem_limit"])
 def test_a_variable_that_would_change_answers_is_refused(session: Session, name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"Variable '{name}' is not supported: "):
         list(session.execute(f"SET {name} = 1"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqstore.store.sql.parse.secret_words import is_secret, masked_statement, without_secrets
+from seqstore.store.runtime.secret_words import is_secret, masked_statement, without_secrets
 
 
 @pytest.mark.parametrize(

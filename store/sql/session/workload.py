@@ -1,0 +1,110 @@
+"""The statements of workload groups in one process: how many run and wait, and their share of memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from seqstore.store.catalog.workload_groups import WorkloadGroup
+from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime import cancellation
+from seqstore.store.runtime.memory_limit import limit_bytes
+from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.evaluate.duck import MemoryShare
+
+_LOOK_SECONDS: Final = 0.1
+# First words of the statements that a group limits, as in Doris: those that read or write rows.
+LIMITED: Final = frozenset(
+    ["SELECT", "WITH", "(", "INSERT", "UPDATE", "DELETE", "MERGE", "CREATE TABLE * AS"]
+)
+
+
+@dataclass
+class _Count:
+    running: int = 0
+    waiting: int = 0
+
+
+class WorkloadQueues:
+    """The queues of all groups; the sessions of a server share one value."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Count] = {}
+        self._changed = threading.Condition()
+
+    def counts(self, name: str) -> tuple[int, int]:
+        """Returns how many statements of a group run and wait."""
+        with self._changed:
+            found = self._counts.get(name, _Count())
+            return found.running, found.waiting
+
+    @contextmanager
+    def admitted(self, find: Callable[[], WorkloadGroup]) -> Iterator[WorkloadGroup]:
+        """Runs a statement of a group as soon as fewer than `max_concurrency` of them run.
+
+        Args:
+            find: returns the group as it is now; a change applies to statements that wait.
+
+        Raises:
+            UnavailableError: the queue is full, or the statement waited too long.
+        """
+        group = find()
+        name = group.name
+        self._enter(group, find)
+        try:
+            yield group
+        finally:
+            with self._changed:
+                self._counts[name].running -= 1
+                self._changed.notify_all()
+
+    def _enter(self, group: WorkloadGroup, find: Callable[[], WorkloadGroup]) -> None:
+        since = time.monotonic()
+        with self._changed:
+            count = self._counts.setdefault(group.name, _Count())
+            if count.running >= group.max_concurrency or count.waiting:
+                if count.waiting >= group.max_queue_size:
+                    raise _full(group)
+                self._wait(count, find, since)
+            count.running += 1
+
+    def _wait(self, count: _Count, find: Callable[[], WorkloadGroup], since: float) -> None:
+        count.waiting += 1
+        try:
+            while count.running >= (group := find()).max_concurrency:
+                waited_ms = (time.monotonic() - since) * 1000
+                if waited_ms > group.queue_timeout:
+                    raise UnavailableError(
+                        f"query queue timeout, timeout: {group.queue_timeout} ms, workload group "
+                        f"'{group.name}'; try again later, or raise its queue_timeout",
+                        kind="queue_timeout",
+                    )
+                self._changed.wait(min(_LOOK_SECONDS, (group.queue_timeout - waited_ms) / 1000 + 0.001))
+                cancellation.check()
+        finally:
+            count.waiting -= 1
+
+
+def _full(group: WorkloadGroup) -> UnavailableError:
+    return UnavailableError(
+        f"query waiting queue is full, queue length={group.max_queue_size}, workload group '{group.name}' "
+        f"runs {group.max_concurrency} statements; try again later",
+        kind="queue_full",
+    )
+
+
+def memory_share(group: WorkloadGroup, exec_mem_limit: int, session: int) -> MemoryShare | None:
+    """Returns the share of memory of a session's queries, None for the common one.
+
+    Queries of a group with a limit share that memory. A session with a lower limit of its own has that.
+    """
+    common = duck.common_bytes() or limit_bytes()
+    of_group = min(int(limit_bytes() * group.memory_limit / 100), common) if group.memory_limit else 0
+    most = of_group or common
+    if exec_mem_limit < most:
+        return MemoryShare(f"session {session}", exec_mem_limit, is_private=True)
+    return MemoryShare(f"group {group.name}", of_group) if of_group else None
