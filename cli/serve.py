@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import os
@@ -69,8 +70,6 @@ def serve(
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
         services = _services(store, settings, http_port, mysql_port)
         seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
-        import asyncio  # not for the help of other commands
-
         asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
