@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import os
@@ -74,8 +75,6 @@ def serve(
         warn_of_empty_password(store)
         services = _services(store, settings, (http_port, mysql_port), data_dir(ctx))
         seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
-        import asyncio  # not for the help of other commands
-
         asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
