@@ -29,6 +29,7 @@ from seqstore.cli.mysql.wire import Channel, Payload, ProtocolError, is_gone
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.sql import Session, parse
+from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.translate.functions import SERVER_VERSION
@@ -93,6 +94,7 @@ class Connection:
         self._prepared_count = 0
         self._user = ""
         self._session: Session | None = None
+        self._statement: object = None
 
     def serve(self) -> None:
         """Serves the connection until the client leaves or breaks the protocol."""
@@ -223,6 +225,7 @@ class Connection:
         if payload[0] == 0x01:
             return False
         run = self._COMMANDS.get(payload[0])
+        self._statement = None
         try:
             if run is None:
                 raise InvalidInputError(f"Unknown command 0x{payload[0]:02x}", kind="not_supported")
@@ -250,6 +253,7 @@ class Connection:
             raise InvalidInputError("Query was empty", kind="syntax")
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
+            self._statement = statement
             with self.session.running(text):
                 if isinstance(statement, Query):
                     with self.session.stream(statement) as reader:
@@ -319,19 +323,38 @@ class Connection:
             )
         self._prepared_count += 1
         self._prepared[self._prepared_count] = prepared
-        count = len(prepared.places)
-        # Every execution sends its columns: they may depend on the values.
+        parameters = [pa.field("?", pa.string())] * len(prepared.places)
+        columns = self._columns_of(prepared)
         self._channel.write(
             b"\0"
             + self._prepared_count.to_bytes(4, "little")
-            + bytes(2)
-            + count.to_bytes(2, "little")
+            + len(columns).to_bytes(2, "little")
+            + len(parameters).to_bytes(2, "little")
             + bytes(3)
         )
-        if count:
-            for _ in range(count):
-                self._channel.write(column_definition(pa.field("?", pa.string())))
+        for fields in filter(None, (parameters, columns)):
+            for field in fields:
+                self._channel.write(column_definition(field))
             self._eof()
+
+    def _columns_of(self, prepared: Prepared) -> list[pa.Field]:
+        """Returns the columns of a prepared query, for clients that build their result from them.
+
+        Every execution sends its columns again, because their types may depend on the values. A statement
+        that only its execution can describe, or refuse, has none.
+        """
+        for literal in ("NULL", "1"):  # 1: where NULL is no value, as behind LIMIT
+            with contextlib.suppress(StoreError):
+                statements = parse(prepared.filled_with(literal))
+                if len(statements) != 1 or not isinstance(statements[0], Query):
+                    return []
+                query = statements[0]
+                with (
+                    self.session.query_context(trees=[query.tree]) as context,
+                    open_query(query, context) as reader,
+                ):
+                    return list(reader.schema)
+        return []
 
     def _execute(self, data: bytes) -> None:
         payload = Payload(data)
@@ -392,7 +415,7 @@ class Connection:
         )
 
     def _error(self, error: StoreError) -> None:
-        number, state = number_and_state(error)
+        number, state = number_and_state(error, self._statement)
         message = message_of(error)
         self._channel.write(
             b"\xff"

@@ -33,6 +33,7 @@ _BINARY_FLAG: Final = 0x80
 _NUMBER_FLAG: Final = 0x8000
 _SOME_MOMENT: Final = datetime(2000, 1, 1)
 _STRING: Final = parse_type("STRING")
+_LARGEINT: Final = parse_type("LARGEINT").arrow
 _ONE_BYTE: Final = pa.array([bytes([n]) for n in range(251)], pa.binary())
 _NULL_MARK: Final = pa.scalar(b"\xfb", pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
@@ -79,6 +80,8 @@ def _described(kind: pa.DataType) -> tuple[int, int, int, int, int]:
     flags = _BINARY_FLAG | _NUMBER_FLAG
     if number is not None:
         return number[0], number[1], 31 if pa.types.is_floating(kind) else 0, flags, _BINARY_CHARSET
+    if kind == _LARGEINT:  # text, as from Doris: drivers have no decimal of 39 digits
+        return _TEXT_TYPE, 40 * 4, 0, 0, _UTF8_CHARSET
     if pa.types.is_decimal(kind):
         return _DECIMAL_TYPE, kind.precision + 2, kind.scale, flags, _BINARY_CHARSET
     if pa.types.is_date(kind):
