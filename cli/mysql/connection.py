@@ -250,7 +250,9 @@ class Connection:
         """Runs the statements of a text; one result for each."""
         statements = parse(text)
         if not statements:
-            raise InvalidInputError("Query was empty", kind="syntax")
+            if not text.strip(" \t\r\n;"):
+                raise InvalidInputError("Query was empty", kind="empty_query")
+            self._ok(Result())  # a comment, such as one for servers of a later version
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
             self._statement = statement

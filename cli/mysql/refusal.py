@@ -17,6 +17,7 @@ from seqstore.store.sql.parse.statement_values import Describe, DropTable
 
 _BY_KIND: Final = {
     "syntax": (1064, "42000"),
+    "empty_query": (1065, "42000"),
     "unknown_database": (1049, "42000"),
     "no_database": (1046, "3D000"),
     "unknown_table": (1146, "42S02"),

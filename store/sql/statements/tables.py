@@ -79,9 +79,9 @@ def _show_databases(statement: st.ShowDatabases, session: Session) -> Result:
 
 def _show_create_database(statement: st.ShowCreateDatabase, session: Session) -> Result:
     _require_database(statement.name, session)
-    return text_rows(
-        ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
-    )
+    clause = "/*!32312 IF NOT EXISTS*/ " if statement.if_not_exists else ""
+    text = f"CREATE DATABASE {clause}{quoted(statement.name)}"
+    return text_rows(["Database", "Create Database"], [(statement.name, text)])
 
 
 def _create(statement: st.CreateTable, session: Session) -> None:
@@ -225,7 +225,9 @@ KINDS: Final = (
     StatementKind(
         ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
         st.ShowCreateDatabase,
-        lambda stream: st.ShowCreateDatabase(stream.name("a database name")),
+        lambda stream: st.ShowCreateDatabase(
+            if_not_exists=stream.take("IF", "NOT", "EXISTS"), name=stream.name("a database name")
+        ),
         _show_create_database,
     ),
     StatementKind(
