@@ -18,7 +18,7 @@ _PARTS: Final = re.compile(
 
 
 def uncommented(text: str) -> str:
-    """Replaces the marks of the executable comments that this server executes by blanks of the same length."""
+    """Replaces the marks of the comments that this server executes by blanks of the same length."""
     if "/*!" not in text:
         return text
     parts: list[str] = []

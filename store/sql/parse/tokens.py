@@ -83,8 +83,6 @@ def split_statements(text: str) -> list[TokenStream]:
 def _stream(text: str, tokens: list[Token], end: int) -> TokenStream:
     """Returns the stream of one statement, without the modifiers of a SELECT that concern MySQL's caches."""
     while tokens[0].text.upper() == "SELECT" and len(tokens) > 2 and tokens[1].text.upper() in _MODIFIERS:
-        if tokens[2].text.upper() in (",", "FROM", "AS"):  # the name of a column
-            break
         text = text[: tokens[1].start] + " " * len(tokens[1].text) + text[tokens[1].end + 1 :]
         tokens = [tokens[0], *tokens[2:]]
     return TokenStream(text, tokens, end)

@@ -104,7 +104,7 @@ def create_view_text(view: View) -> str:
         parts.append(f"({', '.join(map(operator.add, names, comments))})")
     if view.comment:
         parts.append(f"COMMENT {literal(view.comment)}")
-    return " ".join([*parts, f"AS {view.query};"])
+    return " ".join([*parts, f"AS {view.query}"])  # mysqldump writes it into a comment: no semicolon
 
 
 def create_view_result(view: View) -> Result:
