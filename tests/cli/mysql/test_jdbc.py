@@ -18,7 +18,8 @@ PREPARED = {"useServerPrepStmts": "true", "rewriteBatchedStatements": "true", "c
 EVERY_KIND = (
     "CREATE TABLE kinds (k1 INT NOT NULL, k2 VARCHAR(20) NOT NULL, ti TINYINT, si SMALLINT, bi BIGINT,"
     " li LARGEINT, f FLOAT, d DOUBLE, n DECIMAL(27,9), b BOOLEAN, c CHAR(5), v VARCHAR(30), s STRING,"
-    " dd DATE, ts DATETIME, ts6 DATETIME(6), j JSON, a ARRAY<INT>, df INT NOT NULL DEFAULT '7' COMMENT 'a comment')"
+    " dd DATE, ts DATETIME, ts6 DATETIME(6), j JSON, a ARRAY<INT>,"
+    " df INT NOT NULL DEFAULT '7' COMMENT 'a comment')"
     " UNIQUE KEY(k1, k2) COMMENT 'every kind' DISTRIBUTED BY HASH(k1) BUCKETS 1"
 )
 CALLS = [
