@@ -190,15 +190,15 @@ def _binary(column: pa.Array) -> tuple[pa.Array, ...]:
         cells = np.ascontiguousarray(filled.fill_null(0).to_numpy(zero_copy_only=False).astype(number[2]))
         part = _fixed(cells.view(np.uint8).reshape(len(cells), -1))
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        part = _fixed(_calendar(column))
+        part = _calendar(column)
     else:
         prefix, values = _measured(_text(column))
         return (pc.if_else(column.is_null(), _EMPTY, prefix) if column.null_count else prefix), values
     return (pc.if_else(column.is_null(), _EMPTY, part) if column.null_count else part,)
 
 
-def _calendar(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Dates in 4 bytes, moments in 11, with that length in front."""
+def _calendar(column: pa.Array) -> pa.Array:
+    """Dates in 4 bytes, moments in 7, and in 11 those with a part of a second, with that length in front."""
     filled = column.fill_null(pa.scalar(_SOME_MOMENT, column.type)) if column.null_count else column
     is_date = pa.types.is_date(column.type)
     cells = np.zeros((len(column), 5 if is_date else 12), np.uint8)
@@ -211,8 +211,13 @@ def _calendar(column: pa.Array) -> npt.NDArray[np.uint8]:
         for place, part in ((5, pc.hour), (6, pc.minute), (7, pc.second)):
             cells[:, place] = part(filled).to_numpy()
         micros = filled.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy() % 1_000_000
+        whole = np.ascontiguousarray(cells[:, :8])
+        whole[:, 0] = 7
+        if not micros.any():
+            return _fixed(whole)
         cells[:, 8:12] = micros.astype("<u4").view(np.uint8).reshape(-1, 4)
-    return cells
+        return pc.if_else(pa.array(micros == 0), _fixed(whole), _fixed(cells))
+    return _fixed(cells)
 
 
 def _fixed(cells: npt.NDArray[np.uint8]) -> pa.Array:
