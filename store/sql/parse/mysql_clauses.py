@@ -31,6 +31,7 @@ _UNSIGNED: Final = {
     "BIGINT": "LARGEINT",
 }
 ENGINES: Final = ("INNODB", "MYISAM", "ARIA", "MEMORY")
+_FLOAT: Final = re.compile(r"(?i)(?:FLOAT|DOUBLE) ?\( ?(\d{1,3}) ?(?:, ?\d{1,3} ?)?\)")
 _NO_KEY: Final = "is not kept here: the primary key alone is unique, leave the clause out"
 _NO_INDEX: Final = "is not supported; the key is always indexed, leave the index out"
 _OPTION_WORDS: Final = (
@@ -115,6 +116,9 @@ def type_text(stream: TokenStream, text: str) -> str:
     name = re.split(r"\W", text, maxsplit=1)[0].upper()
     if name == "DOUBLE" and stream.take("PRECISION"):
         return "DOUBLE"
+    digits = _FLOAT.fullmatch(text)
+    if digits is not None:  # FLOAT(25) and above has eight bytes in MySQL
+        return "DOUBLE" if name == "DOUBLE" or ("," not in text and int(digits[1]) > 24) else "FLOAT"
     if name in _TEXTS:
         return "STRING"
     if name == "BIT":

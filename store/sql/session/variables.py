@@ -52,6 +52,7 @@ _LEVELS: Final[dict[str, str | None]] = {
     "WRITE-SERIALIZABLE": "WriteSerializable",
     "SERIALIZABLE": "Serializable",
 }
+SHOW_CREATE_STYLE: Final = "show_create_table_style"  # doris, or mysql for clients that parse the text
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
 
@@ -69,6 +70,7 @@ _DEFAULTS: Final = {
     **_BOOLEANS,
     INSERT_FILTER_RATIO: "1.0",
     NEW_KEY_BEHAVIOR: "APPEND",
+    SHOW_CREATE_STYLE: "doris",
     TIME_ZONE: SYSTEM_ZONE,
     CONFLICT_RETRIES: "0",
     UPDATE_LOCK_SECONDS: "-1",
@@ -293,6 +295,12 @@ def _checked_zone(value: str) -> str:
     return SYSTEM_ZONE if value.strip().upper() == SYSTEM_ZONE else check_zone(value)
 
 
+def _checked_style(value: str) -> str:
+    if value.lower() not in ("doris", "mysql"):
+        raise _refused(SHOW_CREATE_STYLE, value, "doris or mysql")
+    return value.lower()
+
+
 def _is_whole(value: str) -> bool:
     return value.removeprefix("-").isdigit()
 
@@ -308,5 +316,6 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     NEW_KEY_BEHAVIOR: parse_new_key_behavior,
     TIME_ZONE: _checked_zone,
+    SHOW_CREATE_STYLE: _checked_style,
     TRANSACTION_ISOLATION: _checked_level,
 }

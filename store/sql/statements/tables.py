@@ -31,6 +31,7 @@ from seqstore.store.sql.session.show_output import (
     describe,
     describe_all,
     matching,
+    mysql_table_text,
     parse_database,
     parse_like,
     quoted,
@@ -142,7 +143,9 @@ def _show_create(statement: st.ShowCreateTable, session: Session) -> Result:
     if view is not None:
         return create_view_result(view)
     schema = session.table(statement.table).schema
-    return text_rows(["Table", "Create Table"], [(name, create_table_text(name, schema))])
+    is_mysql = session.variables.get(names.SHOW_CREATE_STYLE) == "mysql"
+    text = mysql_table_text(name, schema) if is_mysql else create_table_text(name, schema)
+    return text_rows(["Table", "Create Table"], [(name, text)])
 
 
 _KEY_TEXT: Final = parse_type("VARCHAR(65533)")

@@ -214,7 +214,9 @@ def test_empty_tables_of_the_information_schema(rows: Run, table: str) -> None:
 
 
 MYSQL_TYPES = {
-    "DOUBLE PRECISION": "double", "REAL": "double", "MEDIUMINT": "int", "MEDIUMINT UNSIGNED": "int",
+    "DOUBLE PRECISION": "double", "REAL": "double",
+    "FLOAT(53)": "double", "FLOAT(24)": "float", "FLOAT(7, 4)": "float", "DOUBLE(16, 4)": "double",
+    "MEDIUMINT": "int", "MEDIUMINT UNSIGNED": "int",
     "TINYINT(1)": "tinyint", "TINYINT UNSIGNED": "smallint", "SMALLINT(5) UNSIGNED": "int",
     "INT(11)": "int", "INT(10) UNSIGNED ZEROFILL": "bigint", "INTEGER UNSIGNED": "bigint",
     "BIGINT UNSIGNED": "largeint", "BIT": "boolean", "BIT(1)": "boolean", "YEAR": "smallint",
