@@ -22,8 +22,8 @@ EVERY_KIND = (
     " df INT NOT NULL DEFAULT '7' COMMENT 'a comment')"
     " UNIQUE KEY(k1, k2) COMMENT 'every kind' DISTRIBUTED BY HASH(k1) BUCKETS 1"
 )
-CALLS = [
-    "getCatalogs", "getSchemas", "getTableTypes", "getTypeInfo", "getClientInfoProperties",
+CALLS: list[tuple[Any, ...]] = [
+    ("getCatalogs",), ("getSchemas",), ("getTableTypes",), ("getTypeInfo",), ("getClientInfoProperties",),
     ("getTables", None, "%", None), ("getColumns", None, "kinds", "%"), ("getPrimaryKeys", None, "kinds"),
     ("getIndexInfo", None, "kinds", False, False), ("getImportedKeys", None, "t"),
     ("getExportedKeys", None, "t"), ("getBestRowIdentifier", None, "t", 0, True),
@@ -68,8 +68,8 @@ def test_every_metadata_call_answers(link: Any, jvm: Drivers) -> None:
     about = link.getMetaData()
     found = {}
     for call in CALLS:
-        name, *arguments = (call,) if isinstance(call, str) else (call[0], "db", *call[1:])
-        found[name] = rows(getattr(about, name)(*arguments))
+        arguments = ("db", *call[1:]) if len(call) > 1 else ()
+        found[call[0]] = rows(getattr(about, call[0])(*arguments))
     tables = {row["TABLE_NAME"]: row["TABLE_TYPE"] for row in found["getTables"]}
     assert set(tables) == {"kinds", "t"}
     assert {row["TABLE_CAT"] for row in found["getCatalogs"]} == {"db", "information_schema"}

@@ -52,10 +52,9 @@ ROW: Final = {"k": 1, "v": "it's \\ ünï", "d": 1.5, "dd": "2024-01-02", "ts": 
 @pytest.fixture
 def javascript(server: MysqlServer) -> Any:
     node, npm = tool("node"), tool("npm")
-    install = (npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-    if (cache_directory() / "client-node" / "node_modules").exists():
-        install = (npm, "ls")
-    directory = built("node", *install)
+    is_there = (cache_directory() / "client-node" / "node_modules").exists()
+    install = ["ls"] if is_there else ["ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    directory = built("node", npm, *install)
     return json.loads(printed(node, str(directory / "client.js"), str(server.port), str(directory)))
 
 
