@@ -211,7 +211,7 @@ def _calendar(column: pa.Array) -> pa.Array:
         for place, part in ((5, pc.hour), (6, pc.minute), (7, pc.second)):
             cells[:, place] = part(filled).to_numpy()
         micros = filled.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy() % 1_000_000
-        whole = np.ascontiguousarray(cells[:, :8])
+        whole = cells[:, :8].copy()  # of one row a contiguous array would be a view
         whole[:, 0] = 7
         if not micros.any():
             return _fixed(whole)
